@@ -20,7 +20,7 @@ from ottla.client.producer import RawProducer
 from ottla.mirror.journal import Entry, progress_entries
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase
-from ottla.mirror.progress_topic import JournalNotWritten, JournalWriter
+from ottla.mirror.progress_topic import JournalNotWritten, JournalWriter, LeaseLapsed
 from ottla.mirror.prover import NeedsDecision, Prover
 from ottla.mirror.throttle import ROOM_BYTES_MIN, Throttle
 from ottla.model.errors import OttlaError, WireError
@@ -32,11 +32,13 @@ _FETCH_WAIT_MS: Final = 200
 _BUSY_WAIT_MS: Final = 20
 _RETRY_FIRST_MS: Final = 500
 _RETRY_MAX_MS: Final = 30_000
+LEASE_LAPSED: Final = "the mirror's lease has lapsed: nothing is sent"
 _LIMITS: Final = FetchLimits(max_bytes=16 * MIB, max_wait_ms=_FETCH_WAIT_MS, check_crc=True)
 
 
 class Copier:
-    """`may_write` is asked before anything is sent.  `note` is told what a person should know, once for each event.
+    """`may_write` is checked before anything is sent.  False ends the copy of the partition that is next, even when it
+    is True again later.  `note` is told what a person should know, once for each event.
 
     `failures_max`: a partition that failed so many times in a row is given up; None: never.
     """
@@ -151,10 +153,14 @@ class Copier:
         self.finish_progress()
 
     def finish_progress(self) -> None:
-        """Store the progress now.  Raises JournalNotWritten."""
-        self._writer.finish()
-        self._send_progress()
-        self._writer.finish()
+        """Store the progress now.  Raises JournalNotWritten, LeaseLapsed."""
+        try:
+            self._writer.finish()
+            self._send_progress()
+            self._writer.finish()
+        except JournalNotWritten:
+            self._keep_dirty()
+            raise
 
     # --- progress -----------------------------------------------------------------------------------------------
 
@@ -172,19 +178,27 @@ class Copier:
 
     def _on_unwritten(self, error: JournalNotWritten) -> None:
         """It is written behind, so nothing is wrong yet: only a crash now would have more to compare."""
-        self._note(str(error))
+        if not isinstance(error, LeaseLapsed):
+            self._note(str(error))
+        self._keep_dirty()
+
+    def _keep_dirty(self) -> None:
+        """Which part of a failed write is stored is not known: all progress is stored again."""
         for copy in self._copies.values():
             copy.is_dirty = True
 
     def _send_progress(self) -> None:
         dirty = [copy for copy in self._copies.values() if copy.is_dirty]
-        if dirty and self._may_write():
-            self._writer.make_sure()
-            now_ms = self._target.clock.now_ms()
-            entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
-            for copy in dirty:
-                copy.is_dirty = False
-            self._writer.send(entries)
+        if not dirty:
+            return
+        if not self._may_write():
+            raise LeaseLapsed("the progress is not stored: the mirror's lease has lapsed")
+        self._writer.make_sure()
+        now_ms = self._target.clock.now_ms()
+        entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
+        for copy in dirty:
+            copy.is_dirty = False
+        self._writer.send(entries)
 
     def _entries(self, copy: PartitionCopy, now_ms: int) -> list[Entry]:
         copy.offsets.prune(copy.source_start)
@@ -220,15 +234,23 @@ class Copier:
 
     def _send(self, fetched: FetchedPartition) -> None:
         copy = self._copies.get(fetched.partition)
-        if copy is None or copy.phase is not Phase.COPYING or fetched.fetch_offset != copy.next_offset:
+        if copy is None or copy.phase is not Phase.COPYING:
             return  # it was read before the partition was stopped
+        if fetched.fetch_offset != copy.next_offset:
+            problem = f"the source was read from offset {fetched.fetch_offset} on, not from {copy.next_offset}"
+            self._stop(copy, problem, retry_ms=0)
+            return
+        flights = copy.take(fetched)
         try:
-            for flight in copy.take(fetched):
-                if not self._may_write():
+            # First the lease, then the next flight: one that is taken and not sent would leave a gap in the copy.
+            while self._may_write():
+                flight = next(flights, None)
+                if flight is None:
                     return
                 self._producer.send(copy.partition, flight.batch, flight)
                 self._unsettled_count[copy.partition] += 1
                 self._unsettled_bytes[copy.partition] += len(flight.batch)
+            self._end_copy(copy)
         except WireError as error:
             self._stop(copy, f"the source's log cannot be read: {error}", is_final=True)
         except ClientError as error:
@@ -300,6 +322,14 @@ class Copier:
         pause_ms = min(_RETRY_MAX_MS, _RETRY_FIRST_MS * 2 ** min(count, 10))
         pause_ms = pause_ms if retry_ms is None or count > 1 else retry_ms
         self._retry_at_ms[copy.partition] = self._target.clock.monotonic_ms() + pause_ms
+
+    def _end_copy(self, copy: PartitionCopy) -> None:
+        """The lease has lapsed.  A renewal does not revive the copy: the unconfirmed part is compared, and read again.
+
+        No line for each partition: the mirror has one for the lease.
+        """
+        self._stop_reading(copy)
+        copy.fail(LEASE_LAPSED, is_final=False)
 
     def _stop_reading(self, copy: PartitionCopy) -> None:
         if self._fetcher is not None:

@@ -3,6 +3,10 @@
 The group's coordinator decides, so a mirror that was killed or cannot reach the target is replaced after its session,
 and others stand by until then.  A mirror that was stopped longer than its session has lost the fence before it knows:
 what it had on its way may then be stored beside the other's.  Both see the offset that they did not expect, and count.
+
+A mirror copies within one term: one claim of the partition, with a lease that never lapsed.  The coordinator may renew
+the lease after a lapse, when the target had stalled for a while; then copying starts again in the next term, from the
+stored progress.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.groups import GroupAdmin, UnknownGroup
@@ -28,6 +32,15 @@ from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 
 _HEARTBEATS_PER_SESSION: Final = 3
 _LEAVE_S: Final = 5.0
+# After a lapse the next answer to a heartbeat renews the lease, or ends the claim: nothing else announces it.
+_RENEWAL_LOOK_MS: Final = 50
+
+
+class Term(NamedTuple):
+    """One uninterrupted hold of the fence."""
+
+    claim: ClaimId | None
+    lease_term: int
 
 
 class Fence:
@@ -78,6 +91,17 @@ class Fence:
             is_ours = self._claim is not None and not self._is_wanted_back
         return is_ours and self._target.clock.boottime_ms() < self._membership.hand_out_until_ms
 
+    @property
+    def term(self) -> Term:
+        """What `is_held_since` is to be asked with: take it before the first look at what others have copied."""
+        with self._changed:
+            return Term(self._claim, self._membership.lease_term)
+
+    def is_held_since(self, term: Term) -> bool:
+        """Whether it is held, and was without a lapse.  Raises the error that ended the membership."""
+        # In this order: the term rises before the lease is longer.
+        return self.is_held and self.term == term
+
     def wait_held(self, timeout_s: float) -> bool:
         """Raises ClientError."""
         if not self._has_joined:
@@ -88,6 +112,9 @@ class Fence:
             self._membership.join(Subscription.by_name({MIRROR_PROGRESS_TOPIC: 1}), self._on_events)
         with self._changed:
             self._changed.wait_for(lambda: self._claim is not None or self._error is not None, timeout_s)
+            has_claim = self._claim is not None
+        if has_claim and not self.is_held:
+            self._target.retrying.sleep_ms(_RENEWAL_LOOK_MS)
         return self.is_held
 
     def _has_members(self) -> bool:

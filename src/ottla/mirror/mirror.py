@@ -11,10 +11,10 @@ from ottla.client.errors import ClientError
 from ottla.client.offsets import IsolationLevel
 from ottla.client.options import ClientOptions
 from ottla.mirror.cluster_side import ClusterSide
-from ottla.mirror.fence import Fence
+from ottla.mirror.fence import Fence, Term
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.plan import plan_topics
-from ottla.mirror.progress_topic import JournalNotWritten, make_progress_topic, read_journal
+from ottla.mirror.progress_topic import JournalNotWritten, LeaseLapsed, make_progress_topic, read_journal
 from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorPlan, MirrorReport, PartitionStatus
 from ottla.mirror.session import MirrorSession, views_of
@@ -28,6 +28,10 @@ _STANDBY_S: Final = 0.5
 _JOIN_MS: Final = 30_000
 # Where the audit must be told before a partition goes on, it is tried so often.
 _FULL_AUDIT_MS: Final = 500
+_TERM_OVER: Final = (
+    "the lease has lapsed, or another mirror of this source has taken over;"
+    " copying starts again from the stored progress when the lease is renewed"
+)
 
 
 class SameCluster(OttlaError):
@@ -134,11 +138,11 @@ class Mirror:
                 while not fence.wait_held(_STANDBY_S):
                     if deadline.has_passed:
                         return None
-                with self._session(source, target, fence, once=True) as before:
+                with self._session(source, target, fence, fence.term, once=True) as before:
                     before.refresh()
                     counted, works = before.counts, before.works()
                 done = copy(works) if works else []
-                with self._session(source, target, fence, once=True) as after:
+                with self._session(source, target, fence, fence.term, once=True) as after:
                     after.refresh()
                     self._attempt(after.sync_groups)
                     return after.report(counted).with_problems(done)
@@ -181,39 +185,59 @@ class Mirror:
         on_progress: Callable[[MirrorReport], None],
     ) -> tuple[MirrorReport, bool]:
         """Whether it has finished, not lost the fence."""
-        with self._session(source, target, fence, once=once) as session:
-            session.refresh()
-            clock = target.cluster.clock
-            refreshed_ms = synced_ms = told_ms = clock.monotonic_ms()
-            while fence.is_held and not session.is_finished and not should_stop():
-                session.copy()
-                on_progress(session.report())
-                now_ms = clock.monotonic_ms()
-                if not once and now_ms - refreshed_ms >= self.options.refresh_interval_ms:
-                    self._attempt(session.refresh)
-                    refreshed_ms = clock.monotonic_ms()
-                if now_ms - synced_ms >= self.options.groups_interval_ms:
-                    self._attempt(session.sync_groups)
-                    synced_ms = clock.monotonic_ms()
-                tell_after_ms = _FULL_AUDIT_MS if session.is_audit_full else self.options.audit_interval_ms
-                if now_ms - told_ms >= min(tell_after_ms, self.options.audit_interval_ms):
-                    self._attempt(session.tell_audit)
-                    told_ms = clock.monotonic_ms()
-            if not fence.is_held:
-                self._note("another mirror of this source has taken over")
-                return session.report().without_problems(), False
-            session.drain()
-            self._attempt(session.sync_groups)
-            self._attempt(session.finish_audit)
-            return session.report(), True
+        term = fence.term
+        with self._session(source, target, fence, term, once=once) as session:
+            try:
+                is_finished = self._copy(session, lambda: fence.is_held_since(term), once, should_stop, on_progress)
+            except LeaseLapsed:
+                is_finished = False
+            if is_finished:
+                return session.report(), True
+            self._note(_TERM_OVER)
+            return session.report().without_problems(), False
 
-    def _session(self, source: ClusterSide, target: ClusterSide, fence: Fence, *, once: bool) -> MirrorSession:
+    def _copy(
+        self,
+        session: MirrorSession,
+        is_held: Callable[[], bool],
+        once: bool,
+        should_stop: Callable[[], bool],
+        on_progress: Callable[[MirrorReport], None],
+    ) -> bool:
+        """False: the fence was lost.  Raises LeaseLapsed where that was seen by a write."""
+        session.refresh()
+        clock = session.clock
+        refreshed_ms = synced_ms = told_ms = clock.monotonic_ms()
+        while is_held() and not session.is_finished and not should_stop():
+            session.copy()
+            on_progress(session.report())
+            now_ms = clock.monotonic_ms()
+            if not once and now_ms - refreshed_ms >= self.options.refresh_interval_ms:
+                self._attempt(session.refresh)
+                refreshed_ms = clock.monotonic_ms()
+            if now_ms - synced_ms >= self.options.groups_interval_ms:
+                self._attempt(session.sync_groups)
+                synced_ms = clock.monotonic_ms()
+            tell_after_ms = _FULL_AUDIT_MS if session.is_audit_full else self.options.audit_interval_ms
+            if now_ms - told_ms >= min(tell_after_ms, self.options.audit_interval_ms):
+                self._attempt(session.tell_audit)
+                told_ms = clock.monotonic_ms()
+        if not is_held():
+            return False
+        session.drain()
+        self._attempt(session.sync_groups)
+        self._attempt(session.finish_audit)
+        return True
+
+    def _session(
+        self, source: ClusterSide, target: ClusterSide, fence: Fence, term: Term, *, once: bool
+    ) -> MirrorSession:
         return MirrorSession(
             source,
             target,
             self.options,
             ends_here=once,
-            may_write=lambda: fence.is_held,
+            may_write=lambda: fence.is_held_since(term),
             note=self._note,
             failures_max=FAILURES_MAX if once else None,
         )
@@ -222,6 +246,8 @@ class Mirror:
         """What is tried again with the next interval when a cluster does not answer."""
         try:
             step()
+        except LeaseLapsed:
+            raise
         except (ClientError, JournalNotWritten) as error:
             if isinstance(error, ClientError) and not error.is_retriable:
                 raise

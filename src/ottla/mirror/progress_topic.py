@@ -35,6 +35,10 @@ class JournalNotWritten(OttlaError):
     hint = "the target does not take the mirror's own records; nothing is lost: it goes on from what it wrote before"
 
 
+class LeaseLapsed(JournalNotWritten):
+    hint = "another mirror may be at work; nothing is lost: this one starts again from the stored progress"
+
+
 def make_progress_topic(cluster: Cluster, replication_factor: int) -> None:
     """Unless it is there.  One partition: what is written in order is read in order.  Raises BrokerRefused."""
     if any(not topic.error_code for topic in cluster.refresh([MIRROR_PROGRESS_TOPIC])):

@@ -17,6 +17,7 @@ from ottla.mirror.group_copy import GroupCopy
 from ottla.mirror.journal import (
     Claim,
     Counts,
+    Entry,
     SourcePartition,
     claim_entry,
     owner_entry,
@@ -37,10 +38,11 @@ from ottla.mirror.plan import (
     selected_topics,
     unclaimed_topics,
 )
-from ottla.mirror.progress_topic import JournalWriter, read_journal
+from ottla.mirror.progress_topic import JournalWriter, LeaseLapsed, read_journal
 from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorReport, statuses, total
 from ottla.model.identifiers import TopicPartition
+from ottla.runtime.clock import Clock
 
 _AT_START: Final = frozenset({Decision.CREATE, Decision.COPY})
 
@@ -71,6 +73,7 @@ class MirrorSession:
         self._source = source
         self._target = target
         self._options = options
+        self._may_write = may_write
         self._ends_here = ends_here
         self._owner = str(uuid4())
         self._note = note
@@ -104,6 +107,10 @@ class MirrorSession:
     ) -> None:
         self._copier.__exit__(kind, error, traceback)
         self._writer.__exit__(kind, error, traceback)
+
+    @property
+    def clock(self) -> Clock:
+        return self._target.cluster.clock
 
     @property
     def is_finished(self) -> bool:
@@ -270,8 +277,7 @@ class MirrorSession:
                 entries += progress_entries(copy.source, copy.progress(now_ms), copy.offsets, self._writer.journal)
         # The claims last: where they are not stored any more, all of this is done again.
         entries += [claim_entry(claim) for claim in claims]
-        self._writer.send(entries)
-        self._writer.finish()
+        self._write(entries)
         refused = self._withdraw_circles([plan for plan in claimed if plan.decision in CLAIMED_ANEW])
         copies = [copy for copy in found if copy.source.topic not in refused]
         if self._ends_here:
@@ -304,8 +310,14 @@ class MirrorSession:
     def _give_way(self, topics: Collection[str]) -> None:
         if topics:
             self._writer.finish()
-            self._writer.send([withdrawal_entry(topic) for topic in topics])
-            self._writer.finish()
+            self._write([withdrawal_entry(topic) for topic in topics])
+
+    def _write(self, entries: list[Entry]) -> None:
+        """Raises JournalNotWritten; LeaseLapsed where another mirror's entries could be overwritten."""
+        if not self._may_write():
+            raise LeaseLapsed("nothing is written: the mirror's lease has lapsed")
+        self._writer.send(entries)
+        self._writer.finish()
 
     def _copies_of(
         self, new: list[tuple[TopicPlan, SourcePartition]], target_ids: Mapping[str, UUID]

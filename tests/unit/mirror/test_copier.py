@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -42,13 +43,19 @@ class TwoClusters:
 
     @contextmanager
     def copier(
-        self, options: MirrorOptions | None = None, failures_max: int | None = None, *, tells_audit: bool = False
+        self,
+        options: MirrorOptions | None = None,
+        failures_max: int | None = None,
+        *,
+        tells_audit: bool = False,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> Iterator[Copier]:
+        options = options or MirrorOptions()
         with (
             self.source.client() as here,
             self.target.client() as there,
             JournalWriter(there, Journal()) as writer,
-            Copier(here, there, writer, options or MirrorOptions(), failures_max=failures_max) as copier,
+            Copier(here, there, writer, options, failures_max=failures_max, may_write=may_write) as copier,
         ):
             copies = [
                 PartitionCopy(
@@ -153,3 +160,35 @@ def test_partition_with_very_many_windows_waits_until_the_audit_was_told() -> No
             for _ in range(100):
                 copier.turn()
     assert clusters.is_copied(many)
+
+
+def no_at(*questions: int) -> Callable[[], bool]:
+    """A lease that has lapsed when it is checked for these times, counted from 0, and is renewed each time."""
+    numbers = itertools.count()
+    return lambda: next(numbers) not in questions
+
+
+@pytest.mark.parametrize("at", range(12))
+@pytest.mark.parametrize("value_bytes", [10, 40_000], ids=["many batches to a fetch", "one batch to a fetch"])
+def test_batch_that_was_read_while_the_lease_had_lapsed_is_read_again(at: int, value_bytes: int) -> None:
+    clusters = TwoClusters(8, value_bytes)
+    options = MirrorOptions(in_flight_bytes_max=300 * KIB)
+    with clusters.copier(options, may_write=no_at(at, at + 5)) as copier:
+        turn_until_finished(copier)
+        copier.drain()
+        assert all(clusters.is_copied(each) for each in clusters.partitions)
+        for copy in copier.copies.values():
+            assert copy.offsets.source_end == clusters.source.partitions[copy.partition].end
+            assert (copy.counts.records, copy.counts.duplicate_records) == (16, 0)
+
+
+def test_lapse_of_the_lease_stops_the_partition_and_says_why() -> None:
+    clusters = TwoClusters(8)
+    is_held = True
+    with clusters.copier(may_write=lambda: is_held) as copier:
+        is_held = False
+        copier.turn()
+        problems = {copy.problem for copy in copier.copies.values()}
+        assert problems == {"the mirror's lease has lapsed: nothing is sent"}
+        assert not any(copy.in_flight_count for copy in copier.copies.values())
+        assert not any(clusters.values(clusters.target, each) for each in clusters.partitions)

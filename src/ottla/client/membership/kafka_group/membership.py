@@ -16,7 +16,7 @@ from ottla.client.membership.kafka_group.link import GroupLink
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask
-from ottla.client.membership.membership import Event, Membership, OnEvents
+from ottla.client.membership.membership import Event, OnEvents
 from ottla.client.membership.subscription import Subscription
 from ottla.client.options import ClientOptions
 from ottla.client.wake_up import WakeUp
@@ -43,7 +43,7 @@ def kafka_group_membership(
     client_options: ClientOptions | None = None,
     *,
     clock: Clock | None = None,
-) -> Membership:
+) -> KafkaGroupMembership:
     """A member-to-be of the group; it connects after `join`.  Raises BadAddress."""
     given = client_options or ClientOptions()
     impatient = replace(
@@ -65,6 +65,7 @@ class KafkaGroupMembership:
         self._wake_up: Final = WakeUp()
         self._commands: Final[deque[_Command]] = deque()
         self._until_ms = 0
+        self._lease_term = 0
         self._is_closed = False
         self._on_events: OnEvents | None = None
         self._thread: threading.Thread | None = None
@@ -72,6 +73,14 @@ class KafkaGroupMembership:
     @property
     def hand_out_until_ms(self) -> int:
         return self._until_ms
+
+    @property
+    def lease_term(self) -> int:
+        """Rises with each lease that follows a lapse: while it stays equal, the lease was renewed in time.
+
+        Read it after `hand_out_until_ms`: it rises before that does.
+        """
+        return self._lease_term
 
     def join(self, subscription: Subscription, on_events: OnEvents) -> None:
         assert self._thread is None, "a membership is joined once"
@@ -184,7 +193,10 @@ class KafkaGroupMembership:
 
     def _deliver(self, member: KafkaGroupMember, events: Sequence[Event]) -> None:
         """The lease first: what was lost must not be handed out while its end is on its way."""
-        self._until_ms = member.hand_out_until_ms
+        until_ms = member.hand_out_until_ms
+        if until_ms > self._until_ms <= self._now_ms():
+            self._lease_term += 1
+        self._until_ms = until_ms
         if events:
             assert self._on_events is not None
             self._on_events(events)
