@@ -80,7 +80,8 @@ class Prover:
         expected = copy.offsets.source_end
         tail = range(max(there.start, copy.offsets.target_end), there.end)
         got = there.end - copy.offsets.target_end
-        match = self._compare(copy, range(max(here.start, expected), here.end), tail, got)
+        next_here = range(max(here.start, expected), here.end)
+        match = self._compare(copy, next_here, tail, got, copy.offsets.target_end)
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
         if foreign:
             # Another mirror may be ahead of this one, or behind it; or a batch came late to a topic made anew.
@@ -96,7 +97,14 @@ class Prover:
         if lost:
             self._note(f"{copy.source}: the source deleted {counted(lost, 'offset')} before they were copied")
         copy.source_log_end = here.end
-        self._tell_duplicates(copy, len(duplicates))
+        if match.gap:
+            self._note(
+                f"{copy.source}: the target lacks records of the source's offsets {match.gap.start} to"
+                f" {match.gap.stop - 1}, and has later ones: all are copied again from {match.gap.start} on,"
+                f" {counted(len(duplicates), 'record')} twice"
+            )
+        else:
+            self._tell_duplicates(copy, len(duplicates))
         self._tell_foreign(copy, len(foreign))
 
     def _copies_near(
@@ -147,11 +155,15 @@ class Prover:
     def _windows(self, copy: PartitionCopy, match: TailMatch) -> dict[int, int]:
         return windows_of_runs(self._source, copy.partition, copy.source.topic_id, match.runs, WINDOW_MS)
 
-    def _compare(self, copy: PartitionCopy, source: range, target: range, records_max: int) -> TailMatch:
+    def _compare(
+        self, copy: PartitionCopy, source: range, target: range, records_max: int, first_offset: int | None = None
+    ) -> TailMatch:
         if not target:
             return TailMatch([], [])
         topic_id = copy.source.topic_id
-        return compare_tail(self._source, self._target, copy.partition, topic_id, source, target, records_max)
+        return compare_tail(
+            self._source, self._target, copy.partition, topic_id, source, target, records_max, first_offset
+        )
 
 
 def _known(ends: LogEnds | ClientError) -> LogEnds:

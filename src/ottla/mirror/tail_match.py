@@ -19,11 +19,14 @@ class TailMatch(NamedTuple):
 
     duplicate_offsets   target offsets of further copies of the same records: another mirror was at work
     foreign_offsets     target offsets of records that are no copies of the source's next ones
+    gap                 source offsets of records that the target never got, though it has later ones; `runs` ends below
+                        them, and the later ones count as duplicates: they are copied again, in their order
     """
 
     runs: Sequence[Run]
     foreign_offsets: Sequence[int]
     duplicate_offsets: Sequence[int] = ()
+    gap: range = range(0)
 
     @property
     def records_count(self) -> int:
@@ -37,10 +40,17 @@ class Digest(NamedTuple):
     content: int
 
 
-def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
+def match_tail(tail: Sequence[Digest], source: Iterable[Digest], first_offset: int | None = None) -> TailMatch:
     """`tail`: the target's records from the last progress on; `source`: the source's that were to be copied next.
 
     A record that is not in the tail may have been compacted away there since; the last that is there decides.
+
+    `first_offset`: where the target was to store the first of the source's records; None: gaps are not looked for.
+    Compaction and retention leave offsets without a record.  A copy without loss stored the n-th record (n from 0 on)
+    at offset `first_offset` + n, or as much later as others wrote records before it.  A lower offset proves that the
+    target never got one of the n records before.  The proof needs no look at the topic's settings, which may have been
+    others when the records were written.  Where records are equal, down to their times, and the target was compacted,
+    it may find a gap that is none: then more is copied again than need be.
     """
     places: dict[int, list[int]] = {}
     for place, each in enumerate(tail):
@@ -49,14 +59,26 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
     matched: set[int] = set()
     copied: set[int] = set()
     next_place = 0
-    for record in source:
+    # The first record since the last match that is not in the tail.
+    missing: int | None = None
+    gap = range(0)
+    for number, record in enumerate(source):
         candidates = places.get(record.content, ())
         if candidates:
             copied.add(record.content)
+        if gap:
+            continue
         at = bisect_left(candidates, next_place)
         if at == len(candidates):
+            missing = record.offset if missing is None else missing
             continue
         place = candidates[at]
+        others_count = place - len(matched)
+        is_too_low = first_offset is not None and tail[place].offset - others_count < first_offset + number
+        if missing is not None and is_too_low:
+            gap = range(missing, record.offset)
+            continue
+        missing = None
         matched.add(place)
         next_place = place + 1
         run = Run(record.offset, tail[place].offset, 1)
@@ -70,4 +92,5 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest]) -> TailMatch:
         runs,
         [each.offset for each in others if each.content not in copied],
         [each.offset for each in others if each.content in copied],
+        gap,
     )

@@ -74,6 +74,7 @@ class FakePartition:
     leader_id: int
     leader_epoch: int = 0
     batches: list[bytes] = field(default_factory=list)
+    start: int = 0
     end: int = 0
     numbers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     batch_bytes_max: int | None = None
@@ -239,7 +240,7 @@ class FakeBroker:
             for asked in topic.partitions:
                 partition = TopicPartition(topic.name, asked.partition_index)
                 code = self._problem(ApiKey.LIST_OFFSETS, partition)
-                end = -1 if code else 0 if asked.timestamp == EARLIEST else self.cluster.partitions[partition].end
+                end = -1 if code else self._listed(partition, asked.timestamp)
                 if request.isolation_level:
                     end = min(end, self.cluster.open_transactions.get(partition, end))
                 epoch = -1 if code else self.cluster.partitions[partition].leader_epoch
@@ -250,6 +251,10 @@ class FakeBroker:
                 )
             response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return response
+
+    def _listed(self, partition: TopicPartition, timestamp: int) -> int:
+        log = self.cluster.partitions[partition]
+        return log.start if timestamp == EARLIEST else log.end
 
     def _fetch(self, version: int, request: FetchRequest) -> FetchResponse:
         response = FetchResponse()
@@ -265,7 +270,7 @@ class FakeBroker:
                     rows.append(PartitionData(asked.partition, code, -1, records=b""))
                     continue
                 log = self.cluster.partitions[partition]
-                if asked.fetch_offset > log.end:
+                if not log.start <= asked.fetch_offset <= log.end:
                     rows.append(PartitionData(asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE, -1, records=b""))
                     continue
                 wanted = [batch for batch in log.batches if read_header(batch).last_offset >= asked.fetch_offset]
@@ -274,7 +279,7 @@ class FakeBroker:
                 if self.leaves_cut_batches_out and wanted and len(records) < len(wanted[0]):
                     records = wanted[0] if is_first else b""
                 is_first = False if records else is_first
-                rows.append(PartitionData(asked.partition, 0, log.end, log.end, 0, records=records))
+                rows.append(PartitionData(asked.partition, 0, log.end, log.end, log.start, records=records))
             response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions=rows))
         if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
             self.cluster.clock.advance(request.max_wait_ms)  # the long poll

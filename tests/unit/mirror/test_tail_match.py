@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from string import ascii_letters
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +45,57 @@ def test_record_that_was_compacted_away_on_the_target_does_not_hide_the_later_on
 def test_gaps_of_the_source_are_kept_apart() -> None:
     match = match_tail(digests("abc"), [Digest(3, ord("a")), Digest(4, ord("b")), Digest(9, ord("c"))])
     assert match.runs == [Run(3, 0, 2), Run(9, 2, 1)]
+
+
+def test_record_that_the_target_never_got_is_copied_again_with_all_that_follow() -> None:
+    match = match_tail(digests("acde", 70), digests("abcd", 10), 70)
+    assert match.runs == [Run(10, 70, 1)]
+    assert match.gap == range(11, 12)
+    assert match.duplicate_offsets == [71, 72]
+    assert match.foreign_offsets == [73], "the prover looks for it farther on"
+
+
+def test_first_record_after_the_progress_is_missing() -> None:
+    match = match_tail(digests("bc", 70), digests("ab", 10), 70)
+    assert (match.runs, match.gap) == ([], range(10, 11))
+
+
+def test_offsets_that_compaction_left_are_no_gap() -> None:
+    tail = [Digest(70, ord("a")), Digest(72, ord("c"))]
+    match = match_tail(tail, digests("abcd", 10), 70)
+    assert (match.runs, match.gap) == ([Run(10, 70, 1), Run(12, 72, 1)], range(0))
+
+
+def test_what_others_wrote_between_does_not_hide_a_gap() -> None:
+    match = match_tail(digests("axc", 70), digests("abc", 10), 70)
+    assert (match.runs, match.gap) == ([Run(10, 70, 1)], range(11, 12))
+
+
+def test_restart_in_the_middle_of_what_is_copied_again_goes_on_after_it() -> None:
+    match = match_tail(digests("acdbc", 70), digests("abcde", 10), 70)
+    assert match.runs == [Run(10, 70, 1), Run(11, 73, 2)]
+    assert (match.duplicate_offsets, match.gap) == ([71, 72], range(0))
+
+
+@given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.integers(0, 3))
+def test_compaction_of_the_target_is_never_called_a_gap(count: int, compacted: set[int], others_count: int) -> None:
+    """What others wrote came first."""
+    contents = ascii_letters[:count]
+    written = digests("." * others_count + contents, 70)
+    tail = [each for at, each in enumerate(written) if at - others_count not in compacted]
+    match = match_tail(tail, digests(contents), 70)
+    assert not match.gap
+    assert match.records_count == count - len([at for at in compacted if at < count])
+
+
+@given(st.text("abc", max_size=30), st.sets(st.integers(0, 29)))
+def test_nothing_that_the_target_lacks_counts_as_copied(contents: str, lost: set[int]) -> None:
+    """Equal records, too: then which of them is lost cannot be seen, but how many there are."""
+    kept = "".join(content for at, content in enumerate(contents) if at not in lost)
+    match = match_tail(digests(kept, 70), digests(contents), 70)
+    confirmed = contents[: match.runs[-1].source_end if match.runs else 0]
+    letters = iter(kept)
+    assert all(content in letters for content in confirmed)
 
 
 @given(st.text("ab", max_size=30), st.integers(0, 30))
