@@ -30,8 +30,7 @@ class Checks:
     def on_start(self, consumer: SimulatedConsumer, partition: TopicPartition, offset: int, claim: ClaimId) -> None:
         self._started.add(claim)
         # A process that was paused may start when its lease is over: then it hands out nothing.
-        has_lease = self._simulation.timeline.now < consumer.consumer.hand_out_until_ms
-        for other in self._simulation.consumers if has_lease and self._is_bound(consumer) else ():
+        for other in self._simulation.consumers if consumer.has_lease and self._is_bound(consumer) else ():
             if other is not consumer and other.may_hand_out(partition) and self._is_bound(other):
                 raise Violation(f"G1: {consumer.consumer_id} and {other.consumer_id} both hand out {partition}")
         if max(offset, 0) > self.asked_end[partition]:

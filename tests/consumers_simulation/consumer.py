@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tests.consumers_simulation.simulation import Simulation
 
 MESSAGES_MAX = 3
+# A timer may end this much before its time, since delays are divided by the clock's rate.
+_ROUNDING_MS = 1e-6
 
 
 class HandOut:
@@ -54,6 +56,9 @@ class SimulatedConsumer:
         self._simulation = simulation
         self.consumer_id = f"c{number}"
         self.topics = topics
+        drift = simulation.plan.clock_drift
+        # How fast its clock runs, beside the tree's.
+        self._clock_rate = simulation.chance.uniform(1 - drift, 1 + drift) if drift else 1.0
         self.consumer = Consumer(self.consumer_id, PACE, simulation.chance)
         self.link = Link(simulation, self, simulation.chance)
         self.hand_outs: dict[TopicPartition, HandOut] = {}
@@ -81,7 +86,7 @@ class SimulatedConsumer:
             call(*arguments)
 
     def later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
-        self._simulation.timeline.after(delay_ms, self.run, call, *arguments)
+        self._simulation.timeline.after(delay_ms / self._clock_rate, self.run, call, *arguments)
 
     def kill(self) -> None:
         self._simulation.trace("%s: killed", self.consumer_id)
@@ -102,8 +107,12 @@ class SimulatedConsumer:
         self._simulation.trace("%s: leaves", self.consumer_id)
         self._carry_out(self.consumer.leave(self._now()))
 
+    def now_ms(self) -> float:
+        """By its own clock."""
+        return self._simulation.timeline.now * self._clock_rate
+
     def _now(self) -> int:
-        return int(self._simulation.timeline.now)
+        return int(self.now_ms() + _ROUNDING_MS)
 
     # --- what the link says -----------------------------------------------------------------------------------
 
@@ -137,7 +146,7 @@ class SimulatedConsumer:
         if due_ms != self._due_ms:
             self._due_ms = due_ms
             if due_ms < 2**62:
-                self.later(max(0, due_ms - self._simulation.timeline.now), self._on_time, due_ms)
+                self.later(max(0, due_ms - self.now_ms()), self._on_time, due_ms)
 
     def _on_time(self, due_ms: int) -> None:
         if due_ms == self._due_ms:
@@ -219,7 +228,11 @@ class SimulatedConsumer:
     def may_hand_out(self, partition: TopicPartition) -> bool:
         hand_out = self.hand_outs.get(partition)
         is_given = hand_out is not None and not hand_out.is_stopped
-        return is_given and self.is_up and self._simulation.timeline.now < self.consumer.hand_out_until_ms
+        return is_given and self.is_up and self.has_lease
+
+    @property
+    def has_lease(self) -> bool:
+        return self.now_ms() < self.consumer.hand_out_until_ms
 
     def _ask_on(self) -> None:
         """The streams ask for more messages: what they had is done then."""

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.consumers_simulation.scale import LATENCY_MS, LEASE_MARGIN_MS, PING_MS, SESSION_MS
+from tests.consumers_simulation.scale import LATENCY_MS, LEASE_MS, PING_MS
 
 if TYPE_CHECKING:
     from tests.consumers_simulation.consumer import SimulatedConsumer
@@ -65,7 +65,7 @@ class Link:
 
     def _later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
         """In the process: not while it is paused."""
-        self._simulation.timeline.after(delay_ms, self._process.run, call, *arguments)
+        self._process.later(delay_ms, call, *arguments)
 
     def _latency(self) -> float:
         return LATENCY_MS * (0.1 + 2 * self._chance.random())
@@ -125,11 +125,15 @@ class Link:
     def _ping(self) -> None:
         self._later(PING_MS, self._ping)
         if self._is_connected:
-            sent_ms = self._simulation.timeline.now
+            sent_ms = self._process.now_ms()
             self.ask(lambda session_id: None, lambda answer: self._on_pong(sent_ms), lambda: None)
 
     def _on_pong(self, sent_ms: float) -> None:
-        self._process.consumer.on_lease(int(sent_ms) + SESSION_MS - LEASE_MARGIN_MS)
+        self._process.consumer.on_lease(self.lease_until_ms(sent_ms))
+
+    def lease_until_ms(self, sent_ms: float) -> int:
+        """By the clock of the process."""
+        return int(sent_ms) + LEASE_MS
 
     # --- connections ------------------------------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class Link:
         self._arrives_at_ms = self._answers_at_ms = now
         if self.session_id == NO_SESSION:
             self.session_id = tree.connect()
-            self._process.on_session(self.session_id, int(now) + SESSION_MS - LEASE_MARGIN_MS)
+            self._process.on_session(self.session_id, self.lease_until_ms(self._process.now_ms()))
         else:
             self._process.on_reconnected()
         waiting, self._waiting = self._waiting, []

@@ -17,7 +17,9 @@ from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, Partit
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
 from tests.consumers_simulation.consumer import HandOut, SimulatedConsumer
-from tests.consumers_simulation.plan import Plan
+from tests.consumers_simulation.link import Link
+from tests.consumers_simulation.plan import CLOCK_DRIFT_MAX, Plan
+from tests.consumers_simulation.scale import SESSION_MS
 from tests.consumers_simulation.simulation import Simulation
 from tests.consumers_simulation.tree import SimulatedTree
 from tests.seeds.planted import Killed, Patch, seeds_needed
@@ -146,6 +148,11 @@ def any_time(self: SimulatedConsumer, partition: TopicPartition) -> bool:
     return hand_out is not None and not hand_out.is_stopped and self.is_up
 
 
+def lease_of_the_whole_session(self: Link, sent_ms: float) -> int:
+    """Without a margin: the clock of the process may be slower than the tree's."""
+    return int(sent_ms) + SESSION_MS
+
+
 def lost_but_kept(self: Consumer) -> list[Effect]:
     """The partitions of the former session are handed out on, in the lease of the next one."""
     _on_session_lost(self)
@@ -215,6 +222,10 @@ def with_long_pauses(plan: Plan) -> Plan:
     return replace(plan, fault_kinds=(*plan.fault_kinds, "long_pause", "cut_link"))
 
 
+def with_long_pauses_and_drift(plan: Plan) -> Plan:
+    return replace(with_long_pauses(plan), clock_drift=CLOCK_DRIFT_MAX)
+
+
 def with_resets(plan: Plan) -> Plan:
     return replace(plan, fault_kinds=("reset_offset",), fault_interval_ms=20)
 
@@ -244,6 +255,11 @@ _ALL: Final = (
     mutant("release before commit", (PartitionClaim, "on_stopped", stopped_without_commit)),
     mutant("what was handed out is committed", (SimulatedConsumer, "committable", commit_of_what_was_handed_out)),
     mutant("the lease is ignored", (SimulatedConsumer, "may_hand_out", any_time), plan=with_long_pauses),
+    mutant(
+        "the lease is the whole session",
+        (Link, "lease_until_ms", lease_of_the_whole_session),
+        plan=with_long_pauses_and_drift,
+    ),
     mutant("a lost session stops nothing", (Consumer, "on_session_lost", lost_but_kept)),
     mutant("a release does not wait for the stream", (PartitionClaim, "advance", release_without_waiting)),
     mutant("what is released is handed out on", (SimulatedConsumer, "_stopped", stopped_in_word_only)),

@@ -22,6 +22,8 @@ FAULT_KINDS: Final = (
     "reset_offset",
 )
 HERD_COUNT: Final = 20
+# Far more than quartz does; less than a third, which the lease would not survive.
+CLOCK_DRIFT_MAX: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Plan:
     # How late a watch is called at most, and how many changes a read is behind.
     late_watch_ms: float
     lag_changes_max: int
+    # The clocks of the processes run faster or slower than the tree's by this at most.
+    clock_drift: float
 
     @classmethod
     def of_seed(cls, seed: int) -> Plan:
@@ -59,6 +63,7 @@ class Plan:
             lost_answers=chance.choice((0, 0, 0.01, 0.05, 0.15)),
             late_watch_ms=chance.choice((5, 5, 50, 400)),
             lag_changes_max=chance.choice((0, 0, 1, 3)),
+            clock_drift=chance.choice((0, 0.001, CLOCK_DRIFT_MAX)),
         )
 
     def with_only(self, *fault_kinds: str) -> Plan:

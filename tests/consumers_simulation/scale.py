@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.consumers.rebalance_pace import RebalancePace
+from ottla.model.session_lease import lease_ms
 
 SESSION_MS: Final = 900
-LEASE_MARGIN_MS: Final = 90
+LEASE_MS: Final = lease_ms(SESSION_MS)
 PING_MS: Final = 200
 LATENCY_MS: Final = 1.5
 # How often a consumer's streams ask for the next message.

@@ -30,7 +30,8 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 
-_HEARTBEATS_PER_SESSION: Final = 3
+# So one that is late or lost does not end the lease, which is two thirds of the session.
+_HEARTBEATS_PER_SESSION: Final = 6
 _LEAVE_S: Final = 5.0
 # After a lapse the next answer to a heartbeat renews the lease, or ends the claim: nothing else announces it.
 _RENEWAL_LOOK_MS: Final = 50

@@ -8,9 +8,7 @@ after the leader of the ensemble found the session alive and a majority stored i
 less: a server that was cut off from its leader goes on answering pings while the leader expires the session.  So a
 session sends an empty write (a check of the chroot) six times per session timeout.
 
-The lease is two thirds of the session timeout.  The last third covers what the leader may know late: a server reports
-twice per tick which sessions it heard of, and a tick is at most half a session timeout (servers grant no shorter one),
-which makes a quarter; the rest is for clocks that run at different speeds.
+How long it is, and why, says `model.session_lease`.
 """
 
 from __future__ import annotations
@@ -56,6 +54,7 @@ from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionC
 from ottla.coordination.zookeeper.errors import OperationRefused, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.request_queue import Call, RequestQueue
 from ottla.coordination.zookeeper.requests import CREATOR_ONLY, OPEN, Failure, MultiRead, MultiWrite, full_path
+from ottla.model.session_lease import lease_ms
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 
@@ -331,7 +330,7 @@ class ZooKeeperSession(SingleWrites):
             self._credentials = self._client.credentials or self._credentials
             self._suspended_ms = self._reported = None
             self._client.is_ahead = False
-            self._requests.open(self.timeout_ms * 2 // 3)
+            self._requests.open(lease_ms(self.timeout_ms))
             self._change(SessionState.CONNECTED)
             self._renew_regularly()
         elif state == KazooState.SUSPENDED:

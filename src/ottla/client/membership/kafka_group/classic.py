@@ -29,6 +29,7 @@ from ottla.groups.subscription import subscribed_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
+from ottla.model.session_lease import lease_ms
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -107,7 +108,7 @@ class ClassicGroupProtocol:
 
     @property
     def lease_until_ms(self) -> int:
-        return 0 if self._answered_ms is None else self._answered_ms + self._options.session_timeout_ms
+        return 0 if self._answered_ms is None else self._answered_ms + lease_ms(self._options.session_timeout_ms)
 
     @property
     def reader(self) -> tuple[str | None, int]:

@@ -18,6 +18,7 @@ from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.consumers.rebalance_pace import NEVER_MS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.session_lease import lease_ms
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -115,12 +116,12 @@ class ConsumerGroupProtocol:
 
     @property
     def lease_until_ms(self) -> int:
-        """The session, and no longer than the coordinator waits for what is to be given back."""
+        """Two thirds of the session, and of the time that the coordinator waits for what is to be given back."""
         if self._answered_ms is None:
             return 0
-        until_ms = self._answered_ms + self._session_timeout_ms
+        until_ms = self._answered_ms + lease_ms(self._session_timeout_ms)
         if self._revoking_since_ms is not None:
-            until_ms = min(until_ms, self._revoking_since_ms + self._options.rebalance_timeout_ms)
+            until_ms = min(until_ms, self._revoking_since_ms + lease_ms(self._options.rebalance_timeout_ms))
         return until_ms
 
     @property
@@ -240,7 +241,9 @@ class ConsumerGroupProtocol:
         self._answered_ms = sent_ms
         has_changed = answer.member_epoch != self.epoch or answer.assignment is not None
         self._pace_ms = _SOON_MS if has_changed else 2 * self._pace_ms
-        self._heartbeat_due_ms = sent_ms + max(1, min(self._pace_ms, answer.heartbeat_interval_ms))
+        # A broker may be set to an interval that is longer than the lease.
+        pace_max_ms = min(answer.heartbeat_interval_ms, lease_ms(self._session_timeout_ms) // 2)
+        self._heartbeat_due_ms = sent_ms + max(1, min(self._pace_ms, pace_max_ms))
         self.epoch = answer.member_epoch
         self._confirmed_names, self._confirmed_owned = self._sent_names, self._sent_owned
         if answer.assignment is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.model.errors import ConfigError
+from ottla.model.session_lease import lease_ms
 
 AUTO: Final = "auto"
 CLASSIC: Final = "classic"
@@ -47,9 +48,9 @@ class KafkaGroupOptions:
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if self.heartbeat_interval_ms >= lease_ms(self.session_timeout_ms):
             raise ConfigError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than"
-                f" session_timeout_ms ({self.session_timeout_ms})",
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than two thirds of"
+                f" session_timeout_ms ({self.session_timeout_ms}): so long a member may act without an answer",
                 hint="a third of it, or less",
             )

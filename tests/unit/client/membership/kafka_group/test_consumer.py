@@ -8,6 +8,7 @@ from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.consumers.effects import Lost, Revoke, Start
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.session_lease import lease_ms
 from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.schemas.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
@@ -152,7 +153,7 @@ def test_heartbeat_after_a_lost_answer_says_everything() -> None:
     assert (request.member_epoch, owned(request), request.subscribed_topic_names) == (1, [0], ["t"])
 
 
-def test_lease_ends_a_session_after_the_sending_of_the_last_heartbeat_that_was_answered() -> None:
+def test_lease_ends_two_thirds_of_a_session_after_the_sending_of_the_last_heartbeat_that_was_answered() -> None:
     driver = Driver()
     driver.own(0)
     driver.pass_time(INTERVAL_MS)
@@ -160,11 +161,11 @@ def test_lease_ends_a_session_after_the_sending_of_the_last_heartbeat_that_was_a
     sent_ms = driver.now_ms
     driver.pass_time(700)
     driver.answer(heartbeat_answer(1))
-    assert driver.member.hand_out_until_ms == sent_ms + SESSION_MS
+    assert driver.member.hand_out_until_ms == sent_ms + lease_ms(SESSION_MS)
     driver.pass_time(INTERVAL_MS)
     driver.asked(ConsumerGroupHeartbeatRequest)
     driver.answer(heartbeat_answer(1, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-    assert driver.member.hand_out_until_ms == sent_ms + SESSION_MS, "it did not say that we are a member"
+    assert driver.member.hand_out_until_ms == sent_ms + lease_ms(SESSION_MS), "it did not say that we are a member"
 
 
 def test_lease_is_no_longer_than_the_group_waits_for_what_is_to_be_given_back() -> None:
@@ -176,10 +177,10 @@ def test_lease_is_no_longer_than_the_group_waits_for_what_is_to_be_given_back() 
     for _ in range(3):
         driver.pass_time(1_000)
         driver.settle()
-    assert driver.member.hand_out_until_ms == asked_ms + 8_000
+    assert driver.member.hand_out_until_ms == asked_ms + lease_ms(8_000)
     driver.stop(1, 5)
     driver.settle()
-    assert driver.member.hand_out_until_ms == driver.now_ms + SESSION_MS
+    assert driver.member.hand_out_until_ms == driver.now_ms + lease_ms(SESSION_MS)
 
 
 def test_lease_follows_the_session_timeout_of_the_group_when_it_is_changed() -> None:
@@ -192,7 +193,7 @@ def test_lease_follows_the_session_timeout_of_the_group_when_it_is_changed() -> 
             driver.asked(DescribeConfigsRequest)
             driver.answer(settings_answer(9_000))
         driver.settle()
-    assert driver.member.hand_out_until_ms == driver.now_ms + 9_000
+    assert driver.member.hand_out_until_ms == driver.now_ms + lease_ms(9_000)
 
 
 def test_assignment_of_an_unknown_topic_is_started_when_it_is_known() -> None:

@@ -97,7 +97,7 @@ def test_streams_get_runs_where_nothing_is_present() -> None:
     [
         ({"protocol": "newest"}, "newest"),
         ({"session_timeout_ms": 0}, "session_timeout_ms"),
-        ({"session_timeout_ms": 3_000, "heartbeat_interval_ms": 3_000}, "heartbeat_interval_ms"),
+        ({"session_timeout_ms": 3_000, "heartbeat_interval_ms": 2_000}, "heartbeat_interval_ms"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_by_name(settings: dict[str, object], named: str) -> None:
