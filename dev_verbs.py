@@ -62,7 +62,9 @@ usage: ./dev VERB [arguments]
            disks and network (tests/cluster/README.md);
            chaos connectors: groups of ottla.ConsumerConnectors through joins, leaves, kills and more
            (tests/connectors/README.md), and how long a change takes them;
-           chaos loads: loads of lake tables, killed at four points and at random times
+           chaos loads: loads of lake tables, killed at four points and at random times;
+           chaos mirror: a mirror through stalls of its source, its target and itself, and kills
+           (tests/mirror/README.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions by themselves
 """
@@ -321,6 +323,8 @@ def main(arguments: list[str]) -> int:
                 return run(PYTHON, "-m", "tests.connectors.chaos", *rest[1:])
             if rest[:1] == ["loads"]:
                 return run(PYTHON, "-m", "tests.loads.chaos", *rest[1:])
+            if rest[:1] == ["mirror"]:
+                return run(PYTHON, "-m", "tests.mirror.chaos", *rest[1:])
             return run(PYTHON, "-m", "tests.history.chaos", *rest)
         case _:
             become_ottla(verb, *rest)

@@ -70,10 +70,13 @@ def write(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int
 class Writer:
     """Writes numbered records to every partition until it is closed, with all codecs; what it could not write fails."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions_count: int, *, pause_s: float = 0.002) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions_count: int, *, pause_s: float = 0.002, records_max: int = 7
+    ) -> None:
         self._bootstrap = bootstrap
         self._partitions = [TopicPartition(topic, number) for number in range(partitions_count)]
         self._pause_s = pause_s
+        self._records_max = records_max
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
@@ -98,7 +101,7 @@ class Writer:
                 round_number = 0
                 while not self._ends.wait(self._pause_s):
                     round_number += 1
-                    count = 1 + round_number % 7
+                    count = 1 + round_number % self._records_max
                     values = [b"%d-%d" % (round_number, number) for number in range(count)]
                     for partition in self._partitions:
                         producer.send(partition, batch_of(values, CODECS[round_number % len(CODECS)]))
@@ -117,8 +120,8 @@ class Writer:
 class MirrorProcess:
     """`ottla mirror run` as a process of its own; `kill` is kill -9."""
 
-    def __init__(self, source: str, target: str, *flags: str) -> None:
-        command = [sys.executable, "-m", "ottla", "mirror", "run", "--source", source, "--target", target, *flags]
+    def __init__(self, source: str, target: str, *flags: str, module: str = "ottla") -> None:
+        command = [sys.executable, "-m", module, "mirror", "run", "--source", source, "--target", target, *flags]
         self._process = subprocess.Popen(
             [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
