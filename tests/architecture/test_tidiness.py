@@ -145,6 +145,7 @@ SLEEPS: Final = {
     "tests/integration/test_full_disk.py": "the pace of a producer",
     "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
     "tests/kill/workload.py": "the moment of a kill",
+    "tests/mirror/stalls.py": "how long a process stalls is the fault, and pauses between faults",
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",
     "tests/loads/kills.py": "the moment of a kill",
     "tests/peers/answering.py": "a poll with a deadline that ends with the process",

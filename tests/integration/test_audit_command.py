@@ -18,7 +18,9 @@ from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
 from ottla.audit.topic import publish
 from ottla.audit.waiting import NotComplete, wait_until_complete
 from ottla.cli.audit import command
+from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.client.errors import UnknownTopic
 from ottla.client.options import ClientOptions
 from ottla.ledger import LEDGER_TOPIC, UNKNOWN_END, LostRange
 from ottla.ledger.topic import write_losses
@@ -96,10 +98,23 @@ def test_wait_says_what_is_missing_when_the_time_is_over(bootstrap: str) -> None
     tell(bootstrap, *counts("producer", "short", {0: 10}), ended("short"), *counts("lake", "short", {0: 9}))
     with Cluster(bootstrap) as cluster, pytest.raises(NotComplete, match="lake has 9 of 10 records of short in 2012"):
         wait_until_complete(cluster, "short", NOON_MS + HOUR_MS, timeout_ms=1)
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic("nothing", 1, 1)
     with Cluster(bootstrap) as cluster, pytest.raises(NotComplete, match="no counter of nothing before tier lake"):
         wait_until_complete(cluster, "nothing", NOON_MS, CompletenessRules(), timeout_ms=1)
     outcome = ottla_audit("wait", "short", "--until", "2012-03-01T13:00", "-b", bootstrap, "--timeout", "1ms")
     assert isinstance(outcome.exception, NotComplete)
+
+
+def test_wait_for_a_topic_that_does_not_exist_names_the_nearest(bootstrap: str) -> None:
+    tell(bootstrap, *counts("producer", "page-views", {0: 10}))
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic("adverts", 1, 1)
+    for misspelt, nearest in (("page-veiws", "page-views"), ("advert", "adverts")):
+        outcome = ottla_audit("wait", misspelt, "--until", "2012-03-01T13:00", "-b", bootstrap)
+        assert isinstance(outcome.exception, UnknownTopic)
+        assert f"topic {misspelt} does not exist" in str(outcome.exception)
+        assert outcome.exception.hint == f"did you mean {nearest}?"
 
 
 def test_hour_behind_one_that_lost_records_can_be_waited_for(bootstrap: str) -> None:

@@ -19,11 +19,13 @@ from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.partitioner import partition_of_key
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import BufferFull, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import Record, decode_batch
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
+from tests.peers.free_ports import find_free_ports
 
 # Far beyond what a busy machine needs.
 WAIT_MS: Final = 120_000
@@ -354,3 +356,17 @@ def test_confluent_kafka_reads_what_was_sent(
     assert {message.key() for message in found} == {b"k"}
     assert found[7].headers() == [("h", None)]
     assert found[7].timestamp()[1] == 5000
+
+
+def test_producer_with_a_wrong_address_warns_within_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    (port,) = find_free_ports(1)
+    with ottla.Producer(f"127.0.0.1:{port}", max_block_ms=WAIT_MS) as producer:
+        sending = ThreadPoolExecutor(1).submit(producer.send, "t", b"x")
+        eventually(lambda: caplog.messages)
+        assert not sending.done(), "it waits on"
+        producer.close(timeout_ms=0)
+        with pytest.raises(OttlaError):
+            sending.result()
+    (warning,) = caplog.messages
+    assert warning.startswith(f"producer of 127.0.0.1:{port}: waiting: ")
+    assert "Connection refused" in warning

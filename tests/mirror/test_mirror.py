@@ -12,12 +12,14 @@ from operator import eq, lt
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
 from ottla.audit import AuditTopic
+from ottla.cli.mirror import command
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.errors import UnknownTopic
+from ottla.client.errors import BrokerUnreachable, CallTimedOut, UnknownTopic
 from ottla.client.fetcher import Fetcher
 from ottla.client.group_types import CommittedOffset
 from ottla.client.groups import GroupAdmin
@@ -51,6 +53,7 @@ from tests.mirror.mirrored import (
     offsets_of,
     write,
 )
+from tests.peers.free_ports import find_free_ports
 from tests.registry_process import ask, serving
 
 MakeMirror = Callable[..., Mirror]
@@ -718,3 +721,26 @@ def test_schemas_keep_their_ids_and_a_registry_goes_on_with_the_copy() -> None:
                 assert (status, ask("GET", f"{registry.url}/schemas/ids/{answer['id']}")) == (200, (200, schema))
             status, answer = ask("POST", f"{registry.url}/subjects/other/versions", {"schema": json.dumps("bytes")})
             assert (status, answer["id"]) == (200, len(ids) + 1)
+
+
+def test_verbs_with_a_wrong_address_fail_at_once_and_name_the_flag(live: ControlledBroker) -> None:
+    (port,) = find_free_ports(1)
+    wrong = f"127.0.0.1:{port}"
+    for verb in ("plan", "run", "status"):
+        for flags, flag in (((live.bootstrap, wrong), "--target"), ((wrong, live.bootstrap), "--source")):
+            result = CliRunner().invoke(command, [verb, "--source", flags[0], "--target", flags[1]])
+            assert isinstance(result.exception, BrokerUnreachable)
+            assert str(result.exception).startswith(f"{flag} {wrong}: ")
+            assert result.exception.hint == f"is the broker running, and is {flag} right?"
+
+
+def test_mirror_notes_within_seconds_that_a_cluster_cannot_be_reached(live: ControlledBroker) -> None:
+    (port,) = find_free_ports(1)
+    notes: list[str] = []
+    impatient = ClientOptions(call_timeout_ms=3_000)
+    mirror = Mirror(live.bootstrap, f"127.0.0.1:{port}", target_client=impatient, note=notes.append)
+    with pytest.raises(CallTimedOut):
+        mirror.run(once=True)
+    (note,) = notes
+    assert note.startswith("target: waiting: ")
+    assert f"127.0.0.1:{port}" in note

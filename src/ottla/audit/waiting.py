@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection
 from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
 from ottla.audit.topic import AuditReader
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnknownTopic
 from ottla.ledger import read_ledger
 from ottla.model.errors import OttlaError
+from ottla.model.nearest import nearest_name
 from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import time_text
 
@@ -48,7 +49,8 @@ def wait_until_complete(
 
     `on_status` is called with what is known at each look, every `poll_ms`.  A look that fails because brokers are away
     is told to `on_trouble`, and tried again.  Raises NotComplete after `timeout_ms`, or what the last look failed by
-    where there was no other; None waits for ever.
+    where there was no other; None waits for ever.  Raises UnknownTopic at the first look where the cluster has no such
+    topic and no counter has counted it.
     """
     rules = rules or CompletenessRules()
     deadline = None if timeout_ms is None else cluster.retrying.deadline(timeout_ms)
@@ -57,6 +59,8 @@ def wait_until_complete(
     while True:
         try:
             book = reader.update()
+            if status is None and topic not in book.topics:
+                _check_exists(cluster, topic, book.topics)
         except ClientError as error:
             if not error.is_retriable or (status is None and deadline is not None and deadline.has_passed):
                 raise
@@ -75,6 +79,15 @@ def wait_until_complete(
             raise NotComplete(f"not complete until {time_text(until_ms)}: {why}", status)
         pause_ms = poll_ms if deadline is None else min(poll_ms, max(1.0, deadline.remaining_ms))
         cluster.retrying.sleep_ms(pause_ms)
+
+
+def _check_exists(cluster: Cluster, topic: str, counted: Collection[str]) -> None:
+    """Raises UnknownTopic with the name that was probably meant, ClientError."""
+    names = {each.name for each in cluster.refresh(None) if not each.is_internal}
+    if topic not in names:
+        nearest = nearest_name(topic, sorted({*names, *counted}))
+        problem = f"topic {topic} does not exist, and no counter has counted it"
+        raise UnknownTopic(problem, hint=None if nearest is None else f"did you mean {nearest}?")
 
 
 def lost_texts(cluster: Cluster, topics: Collection[str]) -> dict[str, str]:

@@ -69,6 +69,19 @@ def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None)
     return cluster
 
 
+def check_reachable(bootstrap: str, client_id: str, flag: str) -> None:
+    """A wrong address fails at once, and the error names its flag."""
+    from ottla.client.errors import BrokerUnreachable, ClientError
+
+    try:
+        open_cluster(bootstrap, client_id).close()
+    except ClientError as error:
+        if not error.is_retriable:
+            raise
+        hint = f"is the broker running, and is {flag} right?"
+        raise BrokerUnreachable(f"{flag} {bootstrap}: {error}", hint=hint) from error
+
+
 def one_topic(argument: str | None, option: str | None) -> str:
     """The topic, given as an argument or, as in Kafka's tools, with --topic."""
     if argument is not None and option is not None and argument != option:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from ottla.cli.client_flags import check_reachable
 from ottla.cli.exit_status import FAILED
 from ottla.cli.job_progress import JobProgress
 from ottla.cli.job_settings import config_flag, json_flag
@@ -173,6 +174,7 @@ def status(source: str, target: str, as_json: bool) -> None:
     """Show how far each partition is copied, by what the mirror stored last."""
     from ottla.mirror import Mirror
 
+    _check_reachable(source, target)
     rows = Mirror(source, target).status()
     if as_json:
         for each in rows:
@@ -196,6 +198,11 @@ def status(source: str, target: str, as_json: bool) -> None:
     say(*table(head, shown))
 
 
+def _check_reachable(source: str, target: str) -> None:
+    check_reachable(source, "ottla-mirror", "--source")
+    check_reachable(target, "ottla-mirror", "--target")
+
+
 def _mirror(source: str, target: str, what: dict[str, object], note: Callable[[str], None], **how: object) -> Mirror:
     from ottla.mirror import Mirror, MirrorOptions, Names
     from ottla.mirror.options import UNCOPIED_CONFIGS, UNCOPIED_GROUPS
@@ -214,6 +221,7 @@ def _mirror(source: str, target: str, what: dict[str, object], note: Callable[[s
         foreign_records=str(what["foreign_records"]),
         **how,  # type: ignore[arg-type]  # the flags have the options' names and types
     )
+    _check_reachable(source, target)
     return Mirror(source, target, options, note=note)
 
 

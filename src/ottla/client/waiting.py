@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -24,23 +25,29 @@ _NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UN
 
 
 class Waiting:
-    """`on_wait` and `dial` of a `Cluster`; `tell` gets the lines."""
+    """`on_wait` and `dial` of a `Cluster`; `tell` gets the lines.
 
-    def __init__(self, tell: Callable[[str], None], clock: Clock | None = None) -> None:
+    `again_after_ms`: a reason that lasts has another line after this time, for a log that nobody reads from its start.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], None], clock: Clock | None = None, *, again_after_ms: float = math.inf
+    ) -> None:
         self._tell = tell
+        self._again_after_ms = again_after_ms
         self._clock = clock or SystemClock()
         self._began_ms = 0
         self._latest_ms = -OVER_AFTER_MS
-        self._told: set[object] = set()
+        # Each reason, and when it was told last.
+        self._told: dict[object, int] = {}
 
     def on_wait(self, reason: OttlaError) -> None:
         self._note()
         # Many partitions wait for the same.
         kind = reason.code if isinstance(reason, BrokerRefused) else str(reason)
-        if self._waited_ms >= PATIENCE_MS and kind not in self._told and kind not in _NOT_TOLD:
-            self._told.add(kind)
+        if self._waited_ms >= PATIENCE_MS and kind not in _NOT_TOLD:
             hint = f": {reason.hint}" if reason.hint else ""
-            self._tell(safe_line(f"waiting: {reason}{hint}"))
+            self._tell_once(kind, f"{reason}{hint}")
 
     def dial(self, address: Address, deadline: Deadline) -> TcpTransport:
         """Plain TCP, and a line when the peer keeps somebody waiting."""
@@ -48,16 +55,19 @@ class Waiting:
 
     def _on_slow(self, reason: str) -> None:
         self._note()
-        if reason not in self._told:
-            self._told.add(reason)
-            self._tell(safe_line(f"waiting: {reason}"))
+        self._tell_once(reason, reason)
 
     def on_silence(self) -> None:
         """Nobody has answered anything since the last look, and nothing has failed."""
         self._note()
         if self._waited_ms >= SLOW_AFTER_MS and not self._told:
-            self._told.add(None)
-            self._tell("waiting: the broker has not acknowledged anything yet")
+            self._tell_once(None, "the broker has not acknowledged anything yet")
+
+    def _tell_once(self, kind: object, text: str) -> None:
+        told_ms = self._told.get(kind)
+        if told_ms is None or self._latest_ms - told_ms >= self._again_after_ms:
+            self._told[kind] = self._latest_ms
+            self._tell(safe_line(f"waiting: {text}"))
 
     def _note(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -10,6 +10,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.offsets import IsolationLevel
 from ottla.client.options import ClientOptions
+from ottla.client.waiting import Waiting
 from ottla.mirror.cluster_side import ClusterSide
 from ottla.mirror.fence import Fence, Term
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
@@ -28,6 +29,8 @@ _STANDBY_S: Final = 0.5
 _JOIN_MS: Final = 30_000
 # Where the audit must be told before a partition goes on, it is tried so often.
 _FULL_AUDIT_MS: Final = 500
+# A cluster that stays away is noted again after this.
+_NOTE_AGAIN_MS: Final = 60_000
 _TERM_OVER: Final = (
     "the lease has lapsed, or another mirror of this source has taken over;"
     " copying starts again from the stored progress when the lease is renewed"
@@ -256,10 +259,15 @@ class Mirror:
     @contextmanager
     def _sides(self) -> Iterator[tuple[ClusterSide, ClusterSide]]:
         with (
-            Cluster(self._bootstraps[0], self._clients[0]) as source,
-            Cluster(self._bootstraps[1], self._clients[1]) as target,
+            self._side("source", self._bootstraps[0], self._clients[0]) as source,
+            self._side("target", self._bootstraps[1], self._clients[1]) as target,
         ):
             sides = ClusterSide(source), ClusterSide(target)
             if sides[0].cluster_id() == sides[1].cluster_id():
                 raise SameCluster(f"source and target are the same cluster, {sides[0].cluster_id()}")
             yield sides
+
+    def _side(self, name: str, bootstrap: str | Sequence[str], client: ClientOptions) -> Cluster:
+        """`note` gets a line when a call to it has to wait."""
+        waiting = Waiting(lambda line: self._note(f"{name}: {line}"), again_after_ms=_NOTE_AGAIN_MS)
+        return Cluster(bootstrap, client, dial=waiting.dial, on_wait=waiting.on_wait)

@@ -34,6 +34,15 @@ def test_reason_is_told_once_and_another_when_it_changes(told: list[str]) -> Non
     assert told == [f"waiting: {FULL}: {FULL.hint}", "waiting: a:1: \\x1b[2J: look"]
 
 
+def test_reason_that_lasts_is_told_again_where_that_is_wanted(told: list[str]) -> None:
+    clock = FakeClock()
+    waiting = Waiting(told.append, clock, again_after_ms=60_000)
+    for _ in range(150):
+        waiting.on_wait(FULL)
+        clock.advance(1_000)
+    assert told == [f"waiting: {FULL}: {FULL.hint}"] * 3
+
+
 def test_what_passes_soon_is_not_told(told: list[str]) -> None:
     clock = FakeClock()
     waiting = Waiting(told.append, clock)

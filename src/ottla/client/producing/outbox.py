@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.client.cluster import Cluster
@@ -21,7 +23,9 @@ from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.settings import ProducerSettings
 from ottla.client.producing.settlement import Acknowledged, Settlement
 from ottla.client.producing.woken import WokenWaits
+from ottla.client.waiting import Waiting
 from ottla.client.wake_up import WakeUp
+from ottla.observe.text import safe_line
 from ottla.runtime.clock import SystemClock
 
 # After an abandoned close the thread may still be in a call to a broker; it ends by itself.
@@ -29,6 +33,16 @@ _ABANDONED_JOIN_S: Final = 1.0
 # So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
 _READY_MAX: Final = 1
 _YIELD_S: Final = 0.01
+# A producer whose brokers stay away says so again after this.
+_WARN_AGAIN_MS: Final = 60_000
+
+log = logging.getLogger(__name__)
+
+
+def _warn(bootstrap: str | Sequence[str], line: str) -> None:
+    """As text, not as an event: programs without a logging configuration show the message alone."""
+    addresses = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+    log.warning("producer of %s: %s", safe_line(addresses), line)
 
 
 class Outbox:
@@ -43,7 +57,16 @@ class Outbox:
         waits = WokenWaits(self._wake_up)
         clock = SystemClock()
         try:
-            cluster = Cluster(bootstrap, settings.client_options(), clock=clock, wait=waits.wait, sleep=waits.sleep)
+            waiting = Waiting(partial(_warn, bootstrap), clock, again_after_ms=_WARN_AGAIN_MS)
+            cluster = Cluster(
+                bootstrap,
+                settings.client_options(),
+                dial=waiting.dial,
+                clock=clock,
+                wait=waits.wait,
+                sleep=waits.sleep,
+                on_wait=waiting.on_wait,
+            )
         except BaseException:  # an address that is none
             self._wake_up.close()
             raise

@@ -318,6 +318,8 @@ class SendEngine:
                 problem = UnknownTopic(f"topic {look_up.topic} does not exist")
             elif code:
                 problem = BrokerRefused(code, f"topic {look_up.topic}")
+        if problem is not None and problem.is_retriable:
+            self._cluster.retrying.on_wait(problem)
         with self._gate.lock:
             if problem is None:
                 self._learn(found[0])
