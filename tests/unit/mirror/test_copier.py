@@ -17,7 +17,7 @@ from ottla.mirror.offset_map import OffsetMap
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.plan import NO_ID
-from ottla.mirror.progress_topic import PROGRESS_PARTITION, JournalWriter
+from ottla.mirror.progress_topic import PROGRESS_PARTITION, JournalNotWritten, JournalWriter
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
@@ -192,3 +192,21 @@ def test_lapse_of_the_lease_stops_the_partition_and_says_why() -> None:
         assert problems == {"the mirror's lease has lapsed: nothing is sent"}
         assert not any(copy.in_flight_count for copy in copier.copies.values())
         assert not any(clusters.values(clusters.target, each) for each in clusters.partitions)
+
+
+def test_progress_whose_write_failed_is_stored_with_the_next_one() -> None:
+    clusters = TwoClusters(2)
+    with clusters.copier() as copier:
+        turn_until_finished(copier)
+        clusters.target.brokers[1].error_of = lambda api, partition: (
+            ErrorCode.MESSAGE_TOO_LARGE if api is ApiKey.PRODUCE and partition == PROGRESS_PARTITION else None
+        )
+        for copy in copier.copies.values():
+            copy.is_dirty = True
+        with pytest.raises(JournalNotWritten):
+            copier.finish_progress()
+        clusters.target.brokers[1].error_of = lambda api, partition: None
+        before = clusters.target.partitions[PROGRESS_PARTITION].end
+        copier.finish_progress()
+        assert clusters.target.partitions[PROGRESS_PARTITION].end > before
+        assert not any(copy.is_dirty for copy in copier.copies.values())
