@@ -1,28 +1,22 @@
 """Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own,
 compressed records that are to be checked.
 
-All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  The work is
-done on the event loop: it costs what decompressing, walking and compressing the batch costs.
+All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  A batch is
+opened on the event loop when it is small, else in a thread (`batch_opener`): nothing here touches more than the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.limits import (
-    OPENED_BATCH_BYTES_MAX,
-    OPENED_BATCH_RECORDS_MAX,
-    OPENED_REQUEST_BYTES_MAX,
-    OPENED_REQUEST_RECORDS_MAX,
-)
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
+from ottla.model.limits import INT64_MAX
 from ottla.protocol.produce import RecordErrors
 from ottla.records.checksum import crc32c
-from ottla.records.compression import Codec, compress, decompress
-from ottla.records.errors import DecompressedTooLarge
+from ottla.records.compression import Codec, compress, decompress_into, decompress_one_frame_into
+from ottla.records.errors import CompressedTooLarge
 from ottla.records.header import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD_BYTES,
@@ -33,13 +27,11 @@ from ottla.records.header import (
     LOG_OVERHEAD_BYTES,
 )
 from ottla.records.record_bounds import COMPILED, IN_PYTHON, SOUND, RecordCheck, fault_text
-from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records
+from ottla.records.record_walk import FaultKind, RecordFault, Walked, WalkRules, walk_records
 from ottla.storage.log_config import FOREVER, LogConfig
 
 _LOG_APPEND_TIME: Final = "LogAppendTime"
 _AS_IT_CAME: Final = "producer"
-# Records that an answer names at most, when every record of a batch is wrong: enough to find the mistake.
-FAULTS_NAMED_MAX: Final = 1_000
 _FAULTS_IN_MESSAGE: Final = 3
 # The library's greatest level does what Kafka's levels up to 17 do.
 _LZ4_LEVEL_MAX: Final = 12
@@ -72,36 +64,26 @@ class BatchOpening(NamedTuple):
     def walks_always(self) -> bool:
         return self.requires_keys or self.before_max_ms is not None
 
+    @property
+    def opens_uncompressed(self) -> bool:
+        return self.walks_always or self.codec not in (None, Codec.NONE)
 
-class OpenedSum:
-    """Total size opened for one request: a hundred batches of megabytes would block the event loop."""
+    def target(self, codec: Codec) -> Codec:
+        """The codec with which a batch of `codec` is stored."""
+        return codec if self.codec is None else self.codec
 
-    __slots__ = ("opened_bytes", "records_count")
 
-    def __init__(self) -> None:
-        self.opened_bytes = 0
-        self.records_count = 0
+class OpeningTerms(NamedTuple):
+    """What a batch is opened by.  `place` names the partition in messages."""
 
-    def clear(self) -> None:
-        self.opened_bytes = self.records_count = 0
+    opening: BatchOpening
+    size_bytes_max: int
+    now_ms: int
+    place: object
 
-    def begin(self, records_count: int) -> None:
-        """A batch is to be opened; it counts as the largest until `end` has its size.  Raises `BatchRefused`.
 
-        The error is the one that all clients know as "not appended, try again".  MESSAGE_TOO_LARGE would be final to
-        most of them, and a single record cannot be split.
-        """
-        together_count = self.records_count + records_count
-        if self.opened_bytes >= OPENED_REQUEST_BYTES_MAX or (
-            self.records_count and together_count > OPENED_REQUEST_RECORDS_MAX
-        ):
-            problem = "the batches before it in this request took the time that there is to open batches: send it again"
-            raise BatchRefused(ErrorCode.NOT_ENOUGH_REPLICAS, RecordErrors(problem))
-        self.records_count = together_count
-        self.opened_bytes += OPENED_BATCH_BYTES_MAX
-
-    def end(self, opened_bytes: int) -> None:
-        self.opened_bytes += opened_bytes - OPENED_BATCH_BYTES_MAX
+class NoRoom(Exception):
+    """The records of a batch do not fit the room that there is for them."""
 
 
 def opening_of(config: LogConfig) -> BatchOpening | None:
@@ -133,7 +115,7 @@ def record_check_of(config: LogConfig) -> RecordCheck | None:
 def malformed(number: int, records_count: int) -> RecordErrors:
     """The errors of a batch of which `FirstFault` gave this number."""
     text = fault_text(number, records_count)
-    return RecordErrors(f"no client could read the batch: {text}", [(min(number, records_count - 1), text)])
+    return RecordErrors(f"no client could read the batch: {text}", [(max(0, min(number, records_count - 1)), text)])
 
 
 def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
@@ -151,43 +133,48 @@ def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
     return codec, levels.get(codec)
 
 
-def open_batch(
-    batch: memoryview, header: tuple[int, ...], opening: BatchOpening, now_ms: int, place: object, opened: OpenedSum
-) -> memoryview:  # fmt: skip
-    """The batch to append: the same, or one with the topic's codec.  Raises `BatchRefused`.
+def open_batch(batch: memoryview, header: tuple[int, ...], terms: OpeningTerms, room: memoryview) -> memoryview | None:
+    """The batch to append with the topic's codec, None where it is appended as it came.
 
-    `header` is the batch's, checked by `batch_rules`; `place` names the partition in messages; `opened` is the
-    request's. The new batch has the records of the old one, byte for byte before compression.
+    `header` is the batch's, checked by `batch_rules`.  Its records are decompressed to `room`, whatever size it claims.
+    The new batch has the records of the old one, byte for byte before compression.
+    Raises `BatchRefused`, or `NoRoom` when the records take more than `room`.
     """
+    opening = terms.opening
     codec = Codec(header[5] & CODEC_MASK)
-    target = codec if opening.codec is None else opening.codec
-    needs_walk = target is not codec or opening.walks_always
-    if not needs_walk and (codec is Codec.NONE or not opening.checks_compressed):
-        return batch
-    if header[12] > OPENED_BATCH_RECORDS_MAX:
-        problem = f"the batch has {header[12]} records, {OPENED_BATCH_RECORDS_MAX} are allowed in this topic"
-        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(problem))
-    opened.begin(header[12])
+    target = opening.target(codec)
+    walks = target is not codec or opening.walks_always
+    checks = codec is not Codec.NONE and opening.check_records is not None
+    if not walks and not (checks and opening.checks_compressed):
+        return None
     try:
-        body = decompress(codec, batch[BATCH_OVERHEAD_BYTES:], OPENED_BATCH_BYTES_MAX)
-        opened.end(len(body))
-        if codec is not Codec.NONE and opening.check_records is not None:
+        body = batch[BATCH_OVERHEAD_BYTES:]
+        if codec is not Codec.NONE:
+            # What is compressed again need not be such as any client can decompress.
+            decompress = decompress_one_frame_into if checks and target is codec else decompress_into
+            size_bytes = decompress(codec, body, room)
+            if size_bytes is None:
+                raise NoRoom
+            body = room[:size_bytes]
+        if checks and opening.check_records is not None:
             faulty = opening.check_records.first_fault(body, 0, header[12], header[7])
             if faulty != SOUND:
                 raise BatchRefused(ErrorCode.INVALID_RECORD, malformed(faulty, header[12]))
-        if not needs_walk:
-            return batch
-        walked = walk_records(body, header[12], header[7], _walk_rules(opening, now_ms))
-    except DecompressedTooLarge as error:
-        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(str(error))) from error
+        if not walks:
+            return None
+        walked = walk_records(body, header[12], header[7], _walk_rules(opening, terms.now_ms))
+        if walked.faults_count:
+            raise _refusal(walked, terms)
+        if target is codec:
+            return None
+        made = compress(target, body, opening.level, terms.size_bytes_max - BATCH_OVERHEAD_BYTES)
+    except CompressedTooLarge as error:
+        problem = f"the batch has more than {terms.size_bytes_max} bytes with the topic's own compression"
+        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(problem)) from error
     except WireError as error:
         problem = f"the records of the batch cannot be read: {error}"
         raise BatchRefused(ErrorCode.INVALID_RECORD, RecordErrors(problem)) from error
-    if walked.faults:
-        raise _refusal(walked.faults, opening, now_ms, place)
-    if target is codec:
-        return batch
-    return _rebuilt(batch, header, target, compress(target, body, opening.level), walked.max_timestamp_ms)
+    return _rebuilt(batch, header, target, made, walked.max_timestamp_ms)
 
 
 def _walk_rules(opening: BatchOpening, now_ms: int) -> WalkRules:
@@ -195,7 +182,7 @@ def _walk_rules(opening: BatchOpening, now_ms: int) -> WalkRules:
     if opening.before_max_ms is not None:
         rules = rules._replace(timestamp_ms_min=now_ms - opening.before_max_ms)
     if opening.after_max_ms is not None:
-        rules = rules._replace(timestamp_ms_max=now_ms + opening.after_max_ms)
+        rules = rules._replace(timestamp_ms_max=min(now_ms + opening.after_max_ms, INT64_MAX))
     return rules
 
 
@@ -214,10 +201,10 @@ def _rebuilt(
     return view
 
 
-def _refusal(faults: Sequence[RecordFault], opening: BatchOpening, now_ms: int, place: object) -> BatchRefused:
-    rows = [(fault.number, _text(fault, opening, now_ms, place)) for fault in faults[:FAULTS_NAMED_MAX]]
-    refused = f"{counted(len(faults), 'record is', 'records are')} refused"
-    if any(fault.kind is FaultKind.TIMESTAMP for fault in faults):
+def _refusal(walked: Walked, terms: OpeningTerms) -> BatchRefused:
+    rows = [(fault.number, _text(fault, terms)) for fault in walked.faults]
+    refused = f"{counted(walked.faults_count, 'record is', 'records are')} refused"
+    if walked.timestamp_faults_count:
         message = f"{refused}, some for their timestamp"
         return BatchRefused(ErrorCode.INVALID_TIMESTAMP, RecordErrors(message, rows))
     first = "; ".join(f"record {number}: {text}" for number, text in rows[:_FAULTS_IN_MESSAGE])
@@ -225,9 +212,10 @@ def _refusal(faults: Sequence[RecordFault], opening: BatchOpening, now_ms: int, 
     return BatchRefused(ErrorCode.INVALID_RECORD, RecordErrors(message, rows))
 
 
-def _text(fault: RecordFault, opening: BatchOpening, now_ms: int, place: object) -> str:
+def _text(fault: RecordFault, terms: OpeningTerms) -> str:
     if fault.kind is FaultKind.NO_KEY:
-        return f"{place} is compacted, so its records need keys"
+        return f"{terms.place} is compacted, so its records need keys"
+    opening, now_ms = terms.opening, terms.now_ms
     oldest = "any time" if opening.before_max_ms is None else str(now_ms - opening.before_max_ms)
     latest = "any time" if opening.after_max_ms is None else str(now_ms + opening.after_max_ms)
     return f"timestamp {fault.timestamp_ms} is not within {oldest} to {latest}"

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.broker.advertising import Advertising, registered_listeners
 from ottla.broker.answer_room import AnswerRoom
+from ottla.broker.batch_opener import BatchOpener
 from ottla.broker.cold_calls import ColdCalls
 from ottla.broker.compaction import Compaction
 from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
@@ -209,7 +210,9 @@ class Broker:
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at)
         slow = SlowRequests(self.settings[setting.REQUEST_SLOW_MS])
-        produce = ProduceHandler(self.partitions, ready, self.clock, leader_hints, lease, slow)
+        opener = BatchOpener(self.clock)
+        self._closing.callback(opener.close)
+        produce = ProduceHandler(self.partitions, ready, self.clock, leader_hints, lease, slow, opener)
         self._directory.on_log_start_moved = self._on_log_start_moved
         selector = None
         if self.settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:

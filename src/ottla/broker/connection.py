@@ -202,10 +202,14 @@ class Connection:
         self._pause_reading()
         return self.park(exclusive=True)
 
-    def let_go(self) -> None:
-        """The bytes of the request are not needed any more: go on with what follows them."""
+    def let_go(self, *, exclusive: bool = True) -> None:
+        """The bytes of the request are not needed any more: continue with what follows them.
+
+        Not `exclusive`: later produces of this connection may start before the request is answered.
+        """
         if self._is_held:
             self._is_held = False
+            self._exclusive = exclusive
             if not self.is_closed and not self.is_draining and not self._processing:
                 self._process()
 

@@ -88,15 +88,26 @@ PARKED_PARTITIONS_MAX: Final = 1_000_000
 # Partitions of DeleteRecords requests that wait for followers (some kilobytes each); beyond it they time out at once.
 PARKED_DELETIONS_MAX: Final = 10_000
 
-# What a batch may hold when a topic's settings demand that it is opened: a megabyte of zstd can hold gigabytes.
+# What a batch may hold, decompressed, where a topic's settings demand that it is opened: a megabyte of zstd can hold
+# gigabytes.  One such batch is opened at a time, so this is the memory of all of them.
 OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
-# And how many records, each of which takes one to two microseconds of the event loop.  A megabyte of the smallest ones.
-OPENED_BATCH_RECORDS_MAX: Final = 100_000
-
-# What the batches of one produce request may hold together, of those that are opened: one turn of the loop opens them.
-# The first one is always opened; partitions after these sums get an error that clients retry.
-OPENED_REQUEST_BYTES_MAX: Final = 16 * MIB
-OPENED_REQUEST_RECORDS_MAX: Final = 100_000
+# One that holds up to this does not wait for larger ones; it is opened in a thread of its own, also one at a time.
+OPENED_QUICKLY_BYTES_MAX: Final = 2 * MIB
+# A compressed batch of so many bytes that holds so many is opened on the event loop: 0.02 to 0.2 ms, where a thread
+# takes 0.1 ms.
+OPENED_ON_LOOP_BYTES_MAX: Final = 16 * KIB
+OPENED_ON_LOOP_PLAIN_BYTES_MAX: Final = 64 * KIB
+# The same where it is compressed again.
+COMPRESSED_ON_LOOP_BYTES_MAX: Final = 8 * KIB
+# An uncompressed batch whose records are walked, at five nanoseconds each.
+WALKED_ON_LOOP_BYTES_MAX: Final = MIB
+# Records of a batch that is opened, where Python walks them, at one to two microseconds each: at all, and on the loop.
+WALKED_IN_PYTHON_RECORDS_MAX: Final = 100_000
+WALKED_IN_PYTHON_ON_LOOP_RECORDS_MAX: Final = 256
+# Batches that wait for a thread hold their connections' buffers: at most so many bytes of each thread's, for at most so
+# long.  Beyond it they get an error that clients retry.
+WAITING_BATCHES_BYTES_MAX: Final = 64 * MIB
+WAITING_BATCH_MS_MAX: Final = 30_000
 
 # Partitions of all fetch sessions (some 500 bytes each); a session beyond it is not opened, or ended.
 SESSION_PARTITIONS_MAX: Final = 500_000

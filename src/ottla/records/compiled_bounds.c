@@ -14,6 +14,9 @@ enum { VARINT_BYTES_MAX = 5, VARLONG_BYTES_MAX = 10 };
 /* More than the bytes that `short_record` reads before it knows that they are there. */
 enum { SHORT_HEAD_BYTES = 128 };
 
+/* An area above this is walked without the interpreter's lock: at five nanoseconds a record others would wait for it. */
+enum { UNLOCKED_BYTES_MIN = 1 << 16 };
+
 /* A base timestamp to which every delta of three bytes can be added. */
 #define SHORT_DELTAS_FIT(base) ((base) > -((int64_t)1 << 62) && (base) < (int64_t)1 << 62)
 
@@ -201,6 +204,9 @@ static inline int is_alike(const struct head *head, const uint8_t *at, int64_t l
 
 static int64_t fault(const uint8_t *at, const uint8_t *area_end, int64_t count, int64_t base_timestamp)
 {
+    /* -1 is SOUND, so it is no answer for bytes after the last of -1 records. */
+    if (count < 0)
+        return 0;
     /* Offset deltas beyond two bytes are left to `record_end`. */
     int64_t short_end = SHORT_DELTAS_FIT(base_timestamp) ? (count < 1 << 13 ? count : 1 << 13) : 0;
     struct head head = {.size = 0};
@@ -246,9 +252,130 @@ static PyObject *first_fault(PyObject *module, PyObject *const *arguments, Py_ss
         return NULL;
     }
     const uint8_t *first = data.buf;
+    PyThreadState *state = data.len - position > UNLOCKED_BYTES_MIN ? PyEval_SaveThread() : NULL;
     int64_t number = fault(first + position, first + data.len, count, base_timestamp);
+    if (state != NULL)
+        PyEval_RestoreThread(state);
     PyBuffer_Release(&data);
     return PyLong_FromLongLong(number);
+}
+
+enum { RECORD_BYTES_MIN = 7, NO_KEY = 1, TIMESTAMP = 2, NO_TIMESTAMP = -1 };
+
+/* What a topic requires of its records, see record_walk.py. */
+struct rules {
+    int requires_keys;
+    int64_t timestamp_min, timestamp_max;
+};
+
+/* A record that breaks a rule. */
+struct broken {
+    int64_t number, timestamp;
+    int kind;
+};
+
+struct walked {
+    struct broken *broken; /* room for `named_max` */
+    int64_t named_max, broken_count, bad_timestamps_count, latest;
+};
+
+/* Whether the area is exactly so many records, as `record_walk.walk_records` has it; fills `walked`. */
+static int walk(const uint8_t *at, const uint8_t *area_end, int64_t count, int64_t base_timestamp,
+                const struct rules *rules, struct walked *walked)
+{
+    uint64_t raw;
+    walked->broken_count = walked->bad_timestamps_count = 0;
+    walked->latest = NO_TIMESTAMP;
+    for (int64_t number = 0; number < count; number++) {
+        at = varint(at, area_end, VARINT_BYTES_MAX, &raw);
+        if (at == NULL || raw & 1 || (int64_t)(raw >> 1) < RECORD_BYTES_MIN - 1 || (int64_t)(raw >> 1) > area_end - at)
+            return 0;
+        const uint8_t *end = at + (raw >> 1);
+        int64_t timestamp;
+        at = varint(at + 1, end, VARLONG_BYTES_MAX, &raw); /* after the attributes */
+        if (at == NULL || __builtin_add_overflow(base_timestamp, from_zigzag(raw), &timestamp))
+            return 0;
+        at = varint(at, end, VARINT_BYTES_MAX, &raw);
+        if (at == NULL || raw != (uint64_t)number << 1)
+            return 0;
+        at = varint(at, end, VARINT_BYTES_MAX, &raw);
+        if (at == NULL)
+            return 0;
+        int64_t key_bytes = from_zigzag(raw);
+        if (key_bytes > end - at)
+            return 0;
+        if (timestamp > walked->latest)
+            walked->latest = timestamp;
+        int kind = 0;
+        if (rules->requires_keys && key_bytes < 0)
+            kind = NO_KEY;
+        else if (timestamp != NO_TIMESTAMP && (timestamp < rules->timestamp_min || timestamp > rules->timestamp_max))
+            kind = TIMESTAMP;
+        if (kind) {
+            if (walked->broken_count < walked->named_max)
+                walked->broken[walked->broken_count] = (struct broken){number, timestamp, kind};
+            walked->broken_count++;
+            walked->bad_timestamps_count += kind == TIMESTAMP;
+        }
+        at = end;
+    }
+    return at == area_end;
+}
+
+static PyObject *broken_rows(const struct walked *walked)
+{
+    int64_t named = walked->broken_count < walked->named_max ? walked->broken_count : walked->named_max;
+    PyObject *rows = PyList_New((Py_ssize_t)named);
+    for (int64_t index = 0; rows != NULL && index < named; index++) {
+        const struct broken *each = &walked->broken[index];
+        PyObject *row = Py_BuildValue("(LiL)", (long long)each->number, each->kind, (long long)each->timestamp);
+        if (row == NULL || PyList_SetItem(rows, (Py_ssize_t)index, row) < 0) {
+            Py_DECREF(rows);
+            return NULL;
+        }
+    }
+    return rows;
+}
+
+/* None where the data is not so many records, else (the latest timestamp, how many break a rule, how many by their
+   timestamp, the first of them as (number, kind, timestamp)). */
+static PyObject *walk_records(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data;
+    long long count, base_timestamp, timestamp_min, timestamp_max, named_max;
+    struct rules rules;
+    if (!PyArg_ParseTuple(arguments, "y*LLpLLL", &data, &count, &base_timestamp, &rules.requires_keys, &timestamp_min,
+                          &timestamp_max, &named_max))
+        return NULL;
+    rules.timestamp_min = timestamp_min;
+    rules.timestamp_max = timestamp_max;
+    struct walked walked = {.named_max = named_max < 0 ? 0 : named_max};
+    /* No more can be broken than there are, and each takes its bytes. */
+    if (walked.named_max > data.len / RECORD_BYTES_MIN)
+        walked.named_max = data.len / RECORD_BYTES_MIN;
+    walked.broken = PyMem_Malloc((size_t)(walked.named_max + 1) * sizeof *walked.broken);
+    if (walked.broken == NULL) {
+        PyBuffer_Release(&data);
+        return PyErr_NoMemory();
+    }
+    const uint8_t *first = data.buf;
+    PyThreadState *state = data.len > UNLOCKED_BYTES_MIN ? PyEval_SaveThread() : NULL;
+    int is_whole = count >= 0 && walk(first, first + data.len, count, base_timestamp, &rules, &walked);
+    if (state != NULL)
+        PyEval_RestoreThread(state);
+    PyBuffer_Release(&data);
+    PyObject *result = NULL;
+    if (is_whole) {
+        PyObject *rows = broken_rows(&walked);
+        if (rows != NULL)
+            result = Py_BuildValue("(LLLN)", (long long)walked.latest, (long long)walked.broken_count,
+                                   (long long)walked.bad_timestamps_count, rows);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+    PyMem_Free(walked.broken);
+    return result;
 }
 
 static int64_t big_endian(const uint8_t *at, int bytes)
@@ -286,6 +413,7 @@ static PyObject *batch_fault(PyObject *module, PyObject *batch)
 static PyMethodDef methods[] = {
     {"first_fault", (PyCFunction)(void (*)(void))first_fault, METH_FASTCALL, "See record_bounds.first_fault."},
     {"batch_fault", batch_fault, METH_O, "See record_bounds.batch_fault."},
+    {"walk_records", walk_records, METH_VARARGS, "See record_walk.walk_records."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,6 +12,7 @@ zstd    one or more frames
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
@@ -21,12 +22,24 @@ import cramjam
 from typing_extensions import Buffer
 
 from ottla.model.errors import ConfigError
-from ottla.records.errors import CorruptCompression, DecompressedTooLarge
+from ottla.records.errors import CompressedTooLarge, CorruptCompression, DecompressedTooLarge
 
 _GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, plus 16 for the gzip header
 _GZIP_LEVEL_DEFAULT: Final = 6
 _LZ4_LEVEL_FAST: Final = 1
 _ZSTD_LEVEL_DEFAULT: Final = 3
+# How cramjam says that the output does not fit.
+_NO_ROOM: Final = "failed to write whole buffer"
+# The most that zlib gets or gives in one call: it copies its output under the interpreter's lock.
+_GZIP_PIECE_BYTES: Final = 1 << 18
+_GZIP_INPUT_BYTES: Final = 1 << 15
+# Above this level zstd takes memory of many times the data: 0.7 GB for 60 MB at level 22, 0.1 GB at level 19.
+_ZSTD_LARGE_BYTES: Final = 8 << 20
+_ZSTD_LEVEL_OF_LARGE_MAX: Final = 19
+# Of a frame of nothing, and more.
+_ZSTD_EXTRA_BYTES: Final = 1 << 10
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _FIRST_GUESS_BYTES_MIN: Final = 1 << 14
 _GROWTH: Final = 4
 # What the last batch of a codec needed is expected of the next one, within these bounds.
@@ -79,23 +92,34 @@ _STREAMED: Final[Mapping[Codec, Callable[[memoryview, memoryview], int]]] = {
 _LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 12), Codec.ZSTD: (-7, 22)}
 
 
-def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compress the records of a batch."""
+def compress(codec: Codec, data: Buffer, level: int | None = None, size_bytes_max: int | None = None) -> bytes:
+    """Compress the records of a batch.
+
+    Raises CompressedTooLarge, as soon as it is known, when the output would exceed `size_bytes_max`.
+    """
     check_level(codec, level)
+    view = memoryview(data).cast("B")
+    room_bytes = sys.maxsize if size_bytes_max is None else size_bytes_max
+    if codec is Codec.ZSTD:
+        return _compress_zstd(view, _ZSTD_LEVEL_DEFAULT if level is None else level, room_bytes)
     if codec is Codec.NONE:
-        return bytes(data)
-    if codec is Codec.GZIP:
-        packer = zlib.compressobj(_GZIP_LEVEL_DEFAULT if level is None else level, wbits=_GZIP_WINDOW_BITS)
-        return packer.compress(data) + packer.flush()
-    if codec is Codec.SNAPPY:
-        return _compress_xerial(data)
-    if codec is Codec.LZ4:
-        if level is None or level == _LZ4_LEVEL_FAST:
-            return _compress_lz4_fast(memoryview(data).cast("B"))
-        lz4 = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        lz4.compress(bytes(data))
-        return bytes(lz4.finish())
-    return bytes(cramjam.zstd.compress(memoryview(data), level=_ZSTD_LEVEL_DEFAULT if level is None else level))
+        pieces: Iterator[Buffer] = iter((view,))
+    elif codec is Codec.GZIP:
+        pieces = _gzip_pieces(view, _GZIP_LEVEL_DEFAULT if level is None else level)
+    elif codec is Codec.SNAPPY:
+        pieces = _xerial_pieces(view)
+    elif level is None or level == _LZ4_LEVEL_FAST:
+        pieces = _lz4_fast_pieces(view)
+    else:
+        pieces = _lz4_pieces(view, level)
+    kept: list[Buffer] = []
+    size_bytes = 0
+    for piece in pieces:
+        size_bytes += len(memoryview(piece))
+        if size_bytes > room_bytes:
+            raise CompressedTooLarge(codec.name.lower(), room_bytes)
+        kept.append(piece)
+    return b"".join(kept)
 
 
 def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
@@ -125,9 +149,26 @@ def decompress_into(codec: Codec, data: memoryview, target: memoryview) -> int |
     try:
         return int(into(data, target))
     except cramjam.DecompressionError as error:
-        if str(error) == "failed to write whole buffer":
+        if str(error) == _NO_ROOM:
             return None
         raise CorruptCompression(f"{codec.name.lower()}: {error}") from None
+
+
+def decompress_one_frame_into(codec: Codec, data: memoryview, target: memoryview) -> int | None:
+    """As `decompress_into`, of data that every client reads: one frame, and nothing after it.
+
+    Some clients read the first frame only, and Java's reads no LZ4 blocks that depend on each other.
+    """
+    if codec is Codec.GZIP:
+        return _gunzip_into(data, target)
+    size = decompress_into(codec, data, target)
+    if size is None:
+        return None
+    if codec is Codec.SNAPPY:
+        _check_xerial_version(data)
+    elif (end := _lz4_frame_end(data) if codec is Codec.LZ4 else _zstd_frame_end(data)) != len(data):
+        raise CorruptCompression(f"{codec.name.lower()}: {len(data) - end} bytes follow the frame")
+    return size
 
 
 def check_level(codec: Codec, level: int | None) -> None:
@@ -157,35 +198,59 @@ def _decompress_streamed(codec: Codec, data: memoryview, size_bytes_max: int) ->
         capacity = min(size_bytes_max, capacity * _GROWTH)
 
 
-def _compress_lz4_fast(data: memoryview) -> bytes:
+def _gzip_pieces(data: memoryview, level: int) -> Iterator[bytes]:
+    packer = zlib.compressobj(level, wbits=_GZIP_WINDOW_BITS)
+    for start in range(0, len(data), _GZIP_PIECE_BYTES):
+        yield packer.compress(data[start : start + _GZIP_PIECE_BYTES])
+    yield packer.flush()
+
+
+def _compress_zstd(data: memoryview, level: int, room_bytes: int) -> bytes:
+    if len(data) > _ZSTD_LARGE_BYTES:
+        level = min(level, _ZSTD_LEVEL_OF_LARGE_MAX)
+    bound_bytes = len(data) + (len(data) >> 7) + _ZSTD_EXTRA_BYTES
+    target = bytearray(min(room_bytes, bound_bytes))
+    try:
+        size = int(cramjam.zstd.compress_into(data, target, level=level))
+    except cramjam.CompressionError as error:
+        if str(error) == _NO_ROOM:
+            raise CompressedTooLarge("zstd", room_bytes) from None
+        raise
+    return bytes(memoryview(target)[:size])
+
+
+def _lz4_fast_pieces(data: memoryview) -> Iterator[Buffer]:
     """A frame, block by block: cramjam's own frames have blocks of 64 KiB, each with a checksum."""
-    blocks_count = -(-len(data) // _LZ4_BLOCK_BYTES)
-    frame = bytearray(len(_LZ4_HEAD) + len(data) + len(data) // 255 + _LZ4_BLOCK_EXTRA_BYTES * (blocks_count + 1))
-    target = memoryview(frame)
-    frame[: len(_LZ4_HEAD)] = _LZ4_SMALL_HEAD if len(data) <= _LZ4_SMALL_BLOCK_BYTES else _LZ4_HEAD
-    at = len(_LZ4_HEAD)
+    yield _LZ4_SMALL_HEAD if len(data) <= _LZ4_SMALL_BLOCK_BYTES else _LZ4_HEAD
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         block = data[start : start + _LZ4_BLOCK_BYTES]
-        content = at + _LZ4_LENGTH.size
-        length = size = int(cramjam.lz4.compress_block_into(block, target[content:], store_size=False))
+        made = bytearray(_LZ4_LENGTH.size + len(block) + len(block) // 255 + _LZ4_BLOCK_EXTRA_BYTES)
+        target = memoryview(made)[_LZ4_LENGTH.size :]
+        length = size = int(cramjam.lz4.compress_block_into(block, target, store_size=False))
         if size >= len(block):  # then it is stored as it is
             size = len(block)
-            target[content : content + size] = block
+            target[:size] = block
             length = size | _LZ4_RAW
-        _LZ4_LENGTH.pack_into(frame, at, length)
-        at = content + size
-    _LZ4_LENGTH.pack_into(frame, at, 0)
-    return bytes(target[: at + _LZ4_LENGTH.size])
+        _LZ4_LENGTH.pack_into(made, 0, length)
+        yield memoryview(made)[: _LZ4_LENGTH.size + size]
+    yield _LZ4_LENGTH.pack(0)
 
 
-def _compress_xerial(data: Buffer) -> bytes:
-    view = memoryview(data).cast("B")
-    out = bytearray(_XERIAL_HEAD)
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK_BYTES])))
-        out += _BLOCK_LENGTH.pack(len(block))
-        out += block
-    return bytes(out)
+def _lz4_pieces(data: memoryview, level: int) -> Iterator[Buffer]:
+    """A frame of the library's stronger compressor.  It keeps the interpreter's lock, so it gets a block at a time."""
+    packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    for start in range(0, len(data), _LZ4_SMALL_BLOCK_BYTES):
+        packer.compress(bytes(data[start : start + _LZ4_SMALL_BLOCK_BYTES]))
+        yield bytes(packer.flush())
+    yield bytes(packer.finish())
+
+
+def _xerial_pieces(data: memoryview) -> Iterator[bytes]:
+    yield _XERIAL_HEAD
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(bytes(data[start : start + _XERIAL_BLOCK_BYTES])))
+        yield _BLOCK_LENGTH.pack(len(block))
+        yield block
 
 
 def _decompress_snappy(data: memoryview, size_bytes_max: int) -> bytes:
@@ -240,3 +305,82 @@ def _snappy_size(block: memoryview) -> int:
         return int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise CorruptCompression(f"{error}") from None
+
+
+def _check_xerial_version(data: memoryview) -> None:
+    if data[:_XERIAL_MAGIC_BYTES] == _XERIAL_HEAD[:_XERIAL_MAGIC_BYTES]:
+        (version,) = _BLOCK_LENGTH.unpack_from(data, _XERIAL_MAGIC_BYTES)
+        if version < 1:
+            raise CorruptCompression(f"snappy: version {version} of the framing is read by no client")
+
+
+def _gunzip_into(data: memoryview, target: memoryview) -> int | None:
+    written = 0
+    try:
+        for out in _gunzip_pieces(data):
+            end = written + len(out)
+            if end > len(target):
+                return None
+            target[written:end] = out
+            written = end
+    except zlib.error as error:
+        raise CorruptCompression(f"gzip: {error}") from None
+    return written
+
+
+def _gunzip_pieces(data: memoryview) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    for position in range(0, len(data), _GZIP_INPUT_BYTES):
+        piece: Buffer = data[position : position + _GZIP_INPUT_BYTES]
+        while piece:
+            if unpacker.eof:
+                raise CorruptCompression("gzip: bytes follow the stream")
+            yield unpacker.decompress(piece, _GZIP_PIECE_BYTES)
+            piece = unpacker.unused_data or unpacker.unconsumed_tail
+    # What zlib took in and has not returned: each call is bounded.
+    while not unpacker.eof and (out := unpacker.decompress(b"", _GZIP_PIECE_BYTES)):
+        yield out
+    if not unpacker.eof:
+        raise CorruptCompression("gzip: the stream is cut off")
+
+
+def _lz4_frame_end(data: memoryview) -> int:
+    """The position after the frame that `data` starts with; the library has decompressed it."""
+    if bytes(data[:4]) != _LZ4_MAGIC:
+        raise CorruptCompression("lz4: the data does not begin with a frame")
+    flags = data[4]
+    if not flags & 0x20 or flags & 0x01:
+        raise CorruptCompression(
+            "lz4: blocks that depend on each other, or on a dictionary, are not read by all clients"
+        )
+    at = 7 + (8 if flags & 0x08 else 0)
+    try:
+        while True:
+            (length,) = _LZ4_LENGTH.unpack_from(data, at)
+            at += _LZ4_LENGTH.size
+            if not length:
+                return at + (4 if flags & 0x04 else 0)
+            at += (length & ~_LZ4_RAW) + (4 if flags & 0x10 else 0)
+    except struct.error:
+        raise CorruptCompression("lz4: the frame is cut off") from None
+
+
+def _zstd_frame_end(data: memoryview) -> int:
+    """The position after the frame that `data` starts with; the library has decompressed it."""
+    if bytes(data[:4]) != _ZSTD_MAGIC:
+        raise CorruptCompression("zstd: the data does not begin with a frame")
+    descriptor = data[4]
+    is_single_segment = bool(descriptor & 0x20)
+    if descriptor & 0x03:
+        raise CorruptCompression("zstd: the frame needs a dictionary, which clients do not have")
+    size_bytes = (int(is_single_segment), 2, 4, 8)[descriptor >> 6]
+    at = 5 + (0 if is_single_segment else 1) + size_bytes
+    try:
+        while True:
+            header = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+            # The content of a run-length block is one byte.
+            at += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+            if header & 1:
+                return at + (4 if descriptor & 0x04 else 0)
+    except IndexError:
+        raise CorruptCompression("zstd: the frame is cut off") from None

@@ -4,6 +4,7 @@ WireError
   CorruptBatch           the batch breaks format v2: cut off, impossible counts or lengths, wrong checksum
     CorruptCompression   its records cannot be decompressed
   DecompressedTooLarge   its records would take more memory than the reader allows
+  CompressedTooLarge     its records, compressed, would be larger than the batch may be
 """
 
 from __future__ import annotations
@@ -31,3 +32,12 @@ class DecompressedTooLarge(WireError):
 
     def __init__(self, codec: str, size_bytes_max: int) -> None:
         super().__init__(f"{codec} data decompresses to more than {size_bytes_max} bytes")
+
+
+class CompressedTooLarge(WireError):
+    """Compression was stopped at the caller's limit."""
+
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+
+    def __init__(self, codec: str, size_bytes_max: int) -> None:
+        super().__init__(f"{codec} data is larger than {size_bytes_max} bytes")

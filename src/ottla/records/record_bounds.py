@@ -15,7 +15,8 @@ from ottla.records.record import INT64_LIMIT, INT64_MIN
 from ottla.records.varint import read_varint, read_varlong
 
 # (data, position, records_count, base_timestamp_ms) -> the number of the first record that cannot be read, counted from
-# 0; `records_count` where bytes follow the last one; -1 where all is well.
+# 0; `records_count` where bytes follow the last one; -1 where all is well.  A negative count is a fault of record 0.
+# The compiled form walks a large area without the interpreter's lock.
 FirstFault: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int, int], int]
 # The same of a whole batch, which has its head; compressed records are not looked at: -1.
 BatchFault: TypeAlias = Callable[[memoryview], int]
@@ -27,6 +28,9 @@ def first_fault_in_python(
     data: bytes | bytearray | memoryview, position: int, records_count: int, base_timestamp_ms: int
 ) -> int:
     """See `FirstFault`.  One to two microseconds a record."""
+    if records_count < 0:
+        # -1 is SOUND, so it is no answer for bytes after the last of -1 records.
+        return 0
     area = bytes(memoryview(data)[position:])
     at = number = 0
     try:

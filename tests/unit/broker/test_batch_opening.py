@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
-from ottla.broker import batch_opening
-from ottla.broker.batch_opening import FAULTS_NAMED_MAX, BatchRefused, OpenedSum, open_batch, opening_of
+from ottla.broker.batch_opening import BatchRefused, NoRoom, OpeningTerms, malformed, open_batch, opening_of
 from ottla.broker.batch_rules import batch_error
-from ottla.broker.limits import OPENED_BATCH_BYTES_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import build_batch, stamp_producer
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, read_header
 from ottla.records.record import Record, decode_batch
+from ottla.records.record_walk import FAULTS_NAMED_MAX
 from ottla.storage.log_config import LogConfig
 
 NOW_MS = 1_000_000
@@ -34,13 +34,18 @@ RECORDS = [
 ]
 
 
-def opened(config: LogConfig, batch: bytearray) -> memoryview:
+def opened(
+    config: LogConfig, batch: bytearray, *, room_bytes: int = 1 << 20, size_bytes_max: int = 1 << 20
+) -> memoryview:
+    """The batch that would be appended."""
     opening = opening_of(config)
     assert opening is not None
     view = memoryview(batch)
     header = HEADER.unpack_from(batch)
     assert batch_error(view, header, 9) == 0
-    return open_batch(view, header, opening, NOW_MS, "orders-0", OpenedSum())
+    terms = OpeningTerms(opening, size_bytes_max, NOW_MS, "orders-0")
+    made = open_batch(view, header, terms, memoryview(bytearray(room_bytes)))
+    return view if made is None else made
 
 
 def refusal(config: LogConfig, batch: bytearray) -> BatchRefused:
@@ -141,36 +146,25 @@ def test_records_that_cannot_be_read_are_an_invalid_record(codec: Codec) -> None
     assert refusal(replace(PLAIN, compression_type="uncompressed"), batch).error_code is ErrorCode.INVALID_RECORD
 
 
-def test_batch_that_holds_too_much_is_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_opening, "OPENED_BATCH_BYTES_MAX", 10_000)
-    batch = build_batch([Record(0, NOW_MS, b"k", bytes(1 << 20))], Codec.ZSTD)
-    assert len(batch) < 10_000
-    assert refusal(replace(PLAIN, compression_type="lz4"), batch).error_code is ErrorCode.MESSAGE_TOO_LARGE
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_batch_that_holds_more_than_the_room_is_decompressed_no_further(codec: Codec) -> None:
+    batch = build_batch([Record(0, NOW_MS, b"k", bytes(1 << 20))], codec)
+    for config in (replace(PLAIN, compression_type="uncompressed"), replace(PLAIN, record_validation="all")):
+        with pytest.raises(NoRoom):
+            opened(config, batch, room_bytes=100_000)
 
 
-def test_batch_of_too_many_records_is_refused_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(PLAIN, cleanup_policy="compact")
-    batch = build_batch([Record(0, NOW_MS, b"k", b"")] * 11, Codec.ZSTD)
-    assert opened(config, batch) == batch
-    monkeypatch.setattr(batch_opening, "OPENED_BATCH_RECORDS_MAX", 10)
-    monkeypatch.setattr(batch_opening, "decompress", None)
-    refused = refusal(config, batch)
-    assert refused.error_code is ErrorCode.MESSAGE_TOO_LARGE
-    assert "11 records, 10 are allowed" in refused.errors.message
+@pytest.mark.parametrize("target", list(CODEC_NAMES))
+def test_batch_that_would_be_stored_larger_than_allowed_is_refused(target: str) -> None:
+    source = Codec.LZ4 if target == "zstd" else Codec.ZSTD
+    value = random.Random(1).randbytes(100_000)
+    batch = build_batch([Record(0, NOW_MS, b"k", value * 4)], source)
+    config = replace(PLAIN, compression_type=target)
+    with pytest.raises(BatchRefused, match="with the topic's own compression") as refused:
+        opened(config, batch, size_bytes_max=90_000)
+    assert refused.value.error_code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_batch_that_cannot_be_read_counts_as_the_largest_that_may_be_opened() -> None:
-    opening = opening_of(replace(PLAIN, cleanup_policy="compact"))
-    assert opening is not None
-    # Its head says gzip, its records are not.
-    batch = build_batch(RECORDS)
-    batch[ATTRIBUTES_AT + 1] |= Codec.GZIP
-    spent = OpenedSum()
-    with pytest.raises(BatchRefused) as refused:
-        open_batch(memoryview(batch), HEADER.unpack_from(batch), opening, NOW_MS, "orders-0", spent)
-    assert refused.value.error_code is ErrorCode.INVALID_RECORD
-    assert spent.opened_bytes == OPENED_BATCH_BYTES_MAX
-    good = build_batch(RECORDS)
-    with pytest.raises(BatchRefused, match="send it again") as refused:
-        open_batch(memoryview(good), HEADER.unpack_from(good), opening, NOW_MS, "orders-0", spent)
-    assert refused.value.error_code is ErrorCode.NOT_ENOUGH_REPLICAS
+@pytest.mark.parametrize("count", [-1, 0])
+def test_batch_without_records_has_no_faulty_record_to_name(count: int) -> None:
+    assert [number for number, _ in malformed(0, count).rows] == [0]

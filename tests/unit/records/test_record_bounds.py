@@ -12,7 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import process_time
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -23,14 +23,21 @@ from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.records.record import Headers, Record, decode_batch
 from ottla.records.record_bounds import IN_PYTHON, SOUND, FirstFault, RecordCheck
+from ottla.records.record_walk import CompiledWalk, Walked, WalkRules, walk_records_in_python
 from ottla.records.varint import append_varint
 
 BASE_MS: Final = 1_767_225_600_000
 SOURCE: Final = Path(record_bounds.__file__).with_name("compiled_bounds.c")
+SANITIZED: Final = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
+
+
+class Compiled(NamedTuple):
+    check: RecordCheck
+    walk_records: CompiledWalk
 
 
 @cache
-def compiled() -> RecordCheck:
+def compiled_module() -> Compiled:
     """The compiled form, whether or not the package was built with it."""
     compiler, include = shutil.which("cc"), sysconfig.get_path("include")
     if compiler is None or not Path(include, "Python.h").exists():
@@ -38,13 +45,20 @@ def compiled() -> RecordCheck:
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory, "compiled_bounds.abi3.so")
         flags = ["-O1", "-std=c11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-I", include]
-        subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
+        command = [compiler, *flags, "-o", str(library), str(SOURCE)]
+        # Overflows and the like end the process, where the compiler has its library.
+        if subprocess.run([*command, *SANITIZED], capture_output=True, check=False).returncode != 0:
+            subprocess.run(command, check=True)
         loader = ExtensionFileLoader("compiled_bounds", str(library))
         spec = spec_from_file_location("compiled_bounds", library, loader=loader)
         assert spec is not None
         module = module_from_spec(spec)
         loader.exec_module(module)
-    return RecordCheck(module.first_fault, module.batch_fault)
+    return Compiled(RecordCheck(module.first_fault, module.batch_fault), module.walk_records)
+
+
+def compiled() -> RecordCheck:
+    return compiled_module().check
 
 
 @pytest.fixture(params=["python", "compiled"])
@@ -152,6 +166,24 @@ def test_fault_is_found_far_from_the_end_of_the_batch(
     assert first_fault(b"".join(parts) + rest, 0, count + 5, BASE_MS) != SOUND
 
 
+@pytest.mark.parametrize("count", [-1, -2, -(1 << 31), -(1 << 62)])
+@pytest.mark.parametrize("area", [b"", b"\x00", record(), bytes(300)], ids=["empty", "a byte", "a record", "zeros"])
+def test_negative_count_of_records_is_a_fault(first_fault: FirstFault, area: bytes, count: int) -> None:
+    assert first_fault(area, 0, count, BASE_MS) == 0
+
+
+def test_batch_that_says_minus_one_record_is_a_fault(check: RecordCheck) -> None:
+    batch = bytearray(build_batch([Record(0, BASE_MS, b"k", b"v")]))
+    for count in (-1, -(1 << 31)):
+        HEADER.pack_into(batch, 0, *HEADER.unpack_from(batch)[:12], count)
+        assert check.batch_fault(memoryview(batch)) == 0
+
+
+def test_no_records_are_sound_only_in_no_bytes(first_fault: FirstFault) -> None:
+    assert first_fault(b"", 0, 0, BASE_MS) == SOUND
+    assert first_fault(b"\x00", 0, 0, BASE_MS) == 0
+
+
 @pytest.mark.parametrize("records_count", [1, 63, 64, 65, 8_191, 8_192, 8_193, 20_000])
 def test_batches_of_any_length_are_taken(first_fault: FirstFault, records_count: int) -> None:
     batch = build_batch([Record(number, BASE_MS, None, b"v") for number in range(records_count)])
@@ -227,6 +259,10 @@ def test_what_is_taken_is_what_a_client_can_read(seed: int) -> None:
             at = source.randrange(BATCH_OVERHEAD_BYTES, len(batch))
             batch[at] = source.choice([0, 1, 2, 127, 128, 255, batch[at] ^ 1, batch[at] ^ 2])
         header = HEADER.unpack_from(batch)
+        for count in (-1, 0, header[12] - 1, header[12] + 1, (1 << 31) - 1):
+            found = {form.first_fault(batch, BATCH_OVERHEAD_BYTES, count, header[7]) for form in forms}
+            assert len(found) == 1, (count, batch.hex())
+            assert found != {SOUND}, (count, batch.hex())
         verdicts = [form.batch_fault(memoryview(batch)) for form in forms]
         parts = [form.first_fault(batch, BATCH_OVERHEAD_BYTES, header[12], header[7]) for form in forms]
         assert {*verdicts, *parts} == {verdicts[0]}, batch.hex()
@@ -249,3 +285,45 @@ def test_compiled_check_refuses_a_place_outside_of_its_data() -> None:
     for position in (-1, 5):
         with pytest.raises(ValueError, match="not in the data"):
             compiled().first_fault(b"data", position, 1, 0)
+
+
+def walked_in_python(data: bytes, count: int, rules: WalkRules, base_ms: int) -> Walked | None:
+    try:
+        return walk_records_in_python(data, count, base_ms, rules)
+    except CorruptBatch:
+        return None
+
+
+def walked_compiled(data: bytes, count: int, rules: WalkRules, base_ms: int) -> Walked | None:
+    found = compiled_module().walk_records(data, count, base_ms, *rules, 1_000)
+    return None if found is None else Walked(*found)  # type: ignore[arg-type]  # rows are equal to the named ones
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_both_forms_of_the_walk_agree_on_damaged_batches(seed: int) -> None:
+    source = random.Random(seed)
+    refused_count = 0
+    for _ in range(300):
+        batch = some_batch(source)
+        for _ in range(source.choice([0, 1, 1, 2])):
+            at = source.randrange(BATCH_OVERHEAD_BYTES, len(batch))
+            batch[at] = source.choice([0, 1, 2, 127, 128, 255, batch[at] ^ 1, batch[at] ^ 2])
+        header = HEADER.unpack_from(batch)
+        count = header[12] + source.choice([0, 0, 0, 0, 1, -1, -header[12] - 1])
+        base_ms = source.choice([header[7], header[7], (1 << 63) - 1, -(1 << 63)])
+        rules = WalkRules(source.random() < 0.5, BASE_MS + source.choice([-5, 5]), BASE_MS + 60_000)
+        data = bytes(batch[BATCH_OVERHEAD_BYTES:])
+        found = walked_compiled(data, count, rules, base_ms)
+        assert found == walked_in_python(data, count, rules, base_ms), (batch.hex(), count, base_ms, rules)
+        refused_count += found is None
+    assert 0 < refused_count < 300
+
+
+def test_compiled_walk_names_no_more_faults_than_it_is_to_name() -> None:
+    data = records(20)
+    for named_max in (-1, 0, 3, 20, 1 << 62):
+        found = compiled_module().walk_records(data, 20, BASE_MS, False, BASE_MS + 1, BASE_MS + 2, named_max)
+        assert found is not None
+        latest_ms, faults_count, timestamp_faults_count, rows = found
+        assert (latest_ms, faults_count, timestamp_faults_count) == (BASE_MS, 20, 20)
+        assert rows == [(number, 2, BASE_MS) for number in range(min(20, max(0, named_max)))]

@@ -12,7 +12,7 @@ from ottla.records.builder import build_batch
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.record import Record
-from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records
+from ottla.records.record_walk import FaultKind, RecordFault, WalkRules, walk_records, walk_records_in_python
 
 RECORD = st.builds(
     Record,
@@ -39,10 +39,13 @@ def test_walk_finds_what_breaks_the_rules(records: list[Record], lowest_ms: int,
             expected.append(RecordFault(number, FaultKind.TIMESTAMP, record.timestamp_ms))
     walked = walk_records(body_of(records), len(records), records[0].timestamp_ms, rules)
     assert walked.faults == expected
+    assert walked.faults_count == len(expected)
+    assert walked.timestamp_faults_count == sum(fault.kind is FaultKind.TIMESTAMP for fault in expected)
+    assert walked == walk_records_in_python(body_of(records), len(records), records[0].timestamp_ms, rules)
     assert walked.max_timestamp_ms == max(record.timestamp_ms for record in records)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 2**31 - 1])
+@pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
 def test_walk_refuses_another_count_of_records_than_there_are(count: int) -> None:
     body = body_of([Record(0, 5, b"k", b"v"), Record(0, 5, b"k", b"v")])
     with pytest.raises(CorruptBatch):

@@ -3,8 +3,9 @@
 Each partition's batch is checked by its head, its CRC (broker/batch_rules.py) and the bounds of its records
 (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
 broker to open it (broker/batch_opening.py): then single records may be refused, and are
-named from v8 on (KIP-467).  Batches that would be opened after many others of the same request are refused with
-NOT_ENOUGH_REPLICAS, which clients retry.
+named from v8 on (KIP-467).  Large batches are opened in a thread (broker/batch_opener.py): the connection starts no
+other request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS,
+which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
 NOT_LEADER_OR_FOLLOWER where another broker leads or may lead, with that one and its address from v10 on (KIP-951),
@@ -23,7 +24,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from time import perf_counter
 from typing import Final
 
-from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpenedSum, malformed, open_batch
+from ottla.broker.batch_opener import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.batch_rules import batch_error
 from ottla.broker.connection import Answer, Connection
 from ottla.broker.large_requests import LargeRequests
@@ -66,6 +68,7 @@ from ottla.records.header import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
     CRC,
     CRC_AT,
     HEADER,
@@ -74,6 +77,7 @@ from ottla.records.header import (
     TIMESTAMP_TYPE_BIT,
 )
 from ottla.records.record_bounds import SOUND
+from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload, paced
 from ottla.runtime.steps import parts_of
@@ -85,6 +89,7 @@ TopicResult = tuple[bytes, list[ProducePartitionResult]]
 
 _NO_OFFSET: Final = -1
 _NO_TIME: Final = -1
+_LEADER: Final = Role.LEADER
 _ACKS_LEGAL: Final = frozenset({ACKS_ALL, 0, ACKS_LEADER})
 # Written by the broker alone.
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
@@ -258,7 +263,7 @@ class ProduceHandler:
         "_leader_hints",
         "_lease",
         "_now_ms",
-        "_opened",
+        "_opener",
         "_partitions",
         "_ready",
         "_slow",
@@ -274,9 +279,11 @@ class ProduceHandler:
         leader_hints: LeaderHints | None = None,
         lease: Lease | None = None,
         slow: SlowRequests | None = None,
+        opener: BatchOpener | None = None,
     ) -> None:
         """`lease`: until when this broker may lead; None is forever.
 
+        `opener` has the threads that open batches; the caller closes it.
         `slow` reports the requests that wait long for their acknowledgement.
         """
         self._partitions = partitions
@@ -286,8 +293,7 @@ class ProduceHandler:
         self._leader_hints = leader_hints
         self._clock = clock
         self._now_ms = clock.now_ms
-        # The sizes that the current request opened: zero, for most.
-        self._opened = OpenedSum()
+        self._opener = opener or BatchOpener(clock)
         self._gap_reports = GapReports()
         self._tasks = StartedTasks()
         self._turns = LargeRequests()
@@ -322,9 +328,7 @@ class ProduceHandler:
         topics: list[TopicResult] = []
         waiting: WaitingProduce | None = None
         failure = _NONE
-        opened = self._opened
-        if opened.records_count:
-            opened.clear()
+        opened: Opened | None = None
         if part is not None:
             topics, waiting, failure, opened = part.topics, part.waiting, part.error_code, part.opened
         partitions, lease = self._partitions.by_name, self._lease
@@ -350,10 +354,28 @@ class ProduceHandler:
                     failure = _INVALID_TOPIC if is_internal else absence
                     errors = _INTERNAL if is_internal else None
                     results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
+                    opened = None  # it was this partition's
                     continue
-                result, required_end = _append(
-                    partition, view, start, stop, version, acks, now_ms, opened, self._gap_reports
-                )
+                try:
+                    result, required_end = _append(
+                        partition, view, start, stop, version, acks, now_ms, self._opener, opened, self._gap_reports
+                    )
+                except OpensOffLoop as job:
+                    # The rest of the request waits for it.
+                    if part is None:
+                        part = _Part(request)
+                        part.topics, part.waiting, part.error_code = topics, waiting, failure
+                        rest = _rest(request, len(topics) - 1, len(results))
+                        part.job = job.with_traceback(None)  # it would keep the buffer
+                        serving = self._append_parts(
+                            connection, connection.hold(), view, version, correlation_id, part, rest
+                        )
+                        self._tasks.start(connection, serving)
+                    else:
+                        part.waiting, part.error_code = waiting, failure
+                        part.job = job.with_traceback(None)  # it would keep the buffer
+                    return
+                opened = None
                 results.append(result)
                 if result[1]:
                     failure = result[1]
@@ -434,34 +456,65 @@ class ProduceHandler:
         correlation_id: int,
     ) -> None:
         request = await paced(read_produce_steps(view, position, end, version))
+        parts = _parts(request)
+        await self._append_parts(connection, answer, view, version, correlation_id, _Part(request), parts)
+
+    async def _append_parts(
+        self,
+        connection: Connection,
+        answer: Answer,
+        view: memoryview,
+        version: int,
+        correlation_id: int,
+        part: _Part,
+        parts: Iterator[tuple[bool, bytes, Sequence[ProducePartition]]],
+    ) -> None:
+        """Append the rest of a request, and answer it.  It begins with `part.job`, if there is one."""
         turn = LoopOffload()
-        part = _Part(request)
-        for part.begins_topic, name_bytes, some in _parts(request):
-            part.request = request._replace(topics=[(name_bytes, some)])  # type: ignore[list-item]
-            self.handle(connection, view, 0, 0, version, correlation_id, part)
+        request = part.request
+        acks, timeout_ms = request.acks, request.timeout_ms
+        for part.begins_topic, name_bytes, some in parts:
+            rest = some
+            job = part.take_job()
+            while True:
+                if job is not None:
+                    part.opened = await self._opener.open(job, connection, timeout_ms)
+                    if connection.is_closed:
+                        return
+                    part.begins_topic = False
+                part.request = request._replace(topics=[(name_bytes, rest)])  # type: ignore[list-item]
+                before_count = 0 if part.begins_topic else len(part.topics[-1][1])
+                self.handle(connection, view, 0, 0, version, correlation_id, part)
+                part.opened = None
+                job = part.take_job()
+                if job is None:
+                    break
+                rest = rest[len(part.topics[-1][1]) - before_count :]
             await turn.pause()
             if connection.is_closed:
                 return
-        connection.let_go()
-        waiting = part.waiting
-        if not request.acks and part.error_code:
+        waiting, topics = part.waiting, part.topics
+        if not acks and part.error_code:
             self._close_failed(connection, part.error_code)
-        elif waiting is not None and waiting.waits:
+            return
+        if waiting is not None and waiting.waits:
             waiting.park(answer, part.error_code)
         else:
             pieces: Sequence[Piece] = ()
-            if request.acks:
-                leaders = _leaders(self._leader_hints, version, part.topics, connection)
-                pieces = (await paced(write_produce_response_steps(correlation_id, version, part.topics, leaders)),)
-            if not connection.is_closed:
-                answer.complete(pieces)
-                self._ready.add(connection)
+            if acks:
+                leaders = _leaders(self._leader_hints, version, topics, connection)
+                pieces = (await paced(write_produce_response_steps(correlation_id, version, topics, leaders)),)
+            if connection.is_closed:
+                return
+            answer.complete(pieces)
+            self._ready.add(connection)
+        connection.let_go(exclusive=_is_large(topics))
 
 
 class _Part:
     """Some partitions of one topic of a long request, and what became of those before them."""
 
-    __slots__ = ("begins_topic", "error_code", "opened", "request", "topics", "waiting")
+    __slots__ = ("begins_topic", "error_code", "job", "opened", "request", "topics", "waiting")
 
     def __init__(self, request: ProduceRequest) -> None:
         self.request = request
@@ -469,7 +522,13 @@ class _Part:
         self.topics: list[TopicResult] = []
         self.waiting: WaitingProduce | None = None
         self.error_code = _NONE
-        self.opened = OpenedSum()
+        # The next batch, which is to be opened in a thread; afterwards, what became of it.
+        self.job: OpensOffLoop | None = None
+        self.opened: Opened | None = None
+
+    def take_job(self) -> OpensOffLoop | None:
+        job, self.job = self.job, None
+        return job
 
 
 def _parts(request: ProduceRequest) -> Iterator[tuple[bool, bytes, Sequence[ProducePartition]]]:
@@ -482,6 +541,15 @@ def _parts(request: ProduceRequest) -> Iterator[tuple[bool, bytes, Sequence[Prod
                     yield False, name_bytes, (each,)
             else:
                 yield False, name_bytes, some
+
+
+def _rest(
+    request: ProduceRequest, topic_place: int, partition_place: int
+) -> Iterator[tuple[bool, bytes, Sequence[ProducePartition]]]:
+    """The same of a request of which a part is appended: what follows it, from these places on."""
+    name_bytes, wanted = request.topics[topic_place]
+    yield False, name_bytes, wanted[partition_place:]
+    yield from _parts(request._replace(topics=request.topics[topic_place + 1 :]))
 
 
 def _takes_long(request: ProduceRequest, size_bytes: int) -> bool:
@@ -505,10 +573,14 @@ def _append(
     version: int,
     acks: int,
     now_ms: int,
-    opened: OpenedSum,
+    opener: BatchOpener,
+    opened: Opened | None,
     gap_reports: GapReports,
 ) -> tuple[ProducePartitionResult, int]:
-    """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`)."""
+    """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`).
+
+    `opened`: what became of the batch in a thread, if it was there.  Raises `OpensOffLoop` where it should go there.
+    """
     if acks not in _ACKS_LEGAL:
         return _refused(partition, _INVALID_ACKS)
     if stop - start < BATCH_OVERHEAD_BYTES:
@@ -524,8 +596,10 @@ def _append(
     if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
         return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
     try:
-        if partition.opening is not None:
-            batch, header = _opened(partition, partition.opening, batch, header, now_ms, opened)
+        opening = partition.opening
+        # Another broker's partition takes nothing.
+        if opening is not None and partition.role is _LEADER and (header[5] & CODEC_MASK or opening.opens_uncompressed):
+            batch, header = _opened(partition, opening, batch, header, now_ms, opener, opened)
         append_time_ms = _NO_TIME
         if partition.stamps_append_time:
             append_time_ms = now_ms
@@ -535,7 +609,7 @@ def _append(
         base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
     except BatchRefused as refusal:
         if refusal.error_code == _NOT_ENOUGH_REPLICAS:
-            # No want of replicas: too much of the request was opened before it, and it is sent again.
+            # No want of replicas: there was no time to open it, and it is sent again.
             partition.on_refused(now_ms)
         return _refused(partition, refusal.error_code, refusal.errors)
     except (OutOfOrderSequence, RestOfPipeline) as gap:
@@ -559,16 +633,19 @@ def _opened(
     batch: memoryview,
     header: tuple[int, ...],
     now_ms: int,
-    opened_before: OpenedSum,
+    opener: BatchOpener,
+    opened: Opened | None,
 ) -> tuple[memoryview, tuple[int, ...]]:
-    """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`."""
-    opened = open_batch(batch, header, opening, now_ms, partition.topic_partition, opened_before)
-    if opened is batch:
-        return batch, header
-    if len(opened) > partition.max_message_bytes:
-        text = f"the batch has {len(opened)} bytes with the topic's own compression"
-        raise BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, RecordErrors(text))
-    return opened, HEADER.unpack_from(opened)
+    """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`, `OpensOffLoop`."""
+    if opened is None or opened.terms.opening != opening or opened.terms.size_bytes_max != partition.max_message_bytes:
+        # The settings may have changed meanwhile.
+        terms = OpeningTerms(opening, partition.max_message_bytes, now_ms, partition.topic_partition)
+        made = opener.open_now(batch, header, terms)
+    elif opened.refusal is not None:
+        raise BatchRefused(*opened.refusal)
+    else:
+        made = opened.batch
+    return (batch, header) if made is None else (made, HEADER.unpack_from(made))
 
 
 def _stamp_time(batch: memoryview, now_ms: int) -> tuple[int, ...]:

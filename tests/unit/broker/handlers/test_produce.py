@@ -6,19 +6,26 @@ import asyncio
 import errno
 import inspect
 import logging
+import random
 import struct
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
-from ottla.broker import batch_opening
+from ottla.broker import batch_opener
 from ottla.broker.batch_opening import record_check_of
 from ottla.broker.connection import Connection
 from ottla.broker.context import BrokerAddress
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import LARGE_REQUEST_BYTES, LARGE_REQUESTS_AT_ONCE, PIPELINED_PARTITIONS_MAX
+from ottla.broker.limits import (
+    LARGE_REQUEST_BYTES,
+    LARGE_REQUESTS_AT_ONCE,
+    OPENED_ON_LOOP_BYTES_MAX,
+    PIPELINED_PARTITIONS_MAX,
+)
 from ottla.broker.partition_table import PartitionTable, Refusal
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
@@ -39,9 +46,10 @@ from ottla.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.records.builder import BatchBuilder, build_batch
+from ottla.records.builder import BatchBuilder, build_batch, stamp_producer
+from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
-from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
+from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, read_header
 from ottla.records.record import Record
 from ottla.records.record_bounds import COMPILED
 from ottla.storage.errors import DirectoryOffline
@@ -111,8 +119,12 @@ class Served:
         self.table.add(log.partition)
         return log
 
-    def send(self, *wanted: tuple[str, int, bytes], acks: int = -1, timeout_ms: int = 1_000) -> None:
+    def send(
+        self, *wanted: tuple[str, int, bytes], acks: int = -1, timeout_ms: int = 1_000, in_one_topic: bool = False
+    ) -> None:
         topics = [TopicProduceData(name, [PartitionProduceData(index, records)]) for name, index, records in wanted]
+        if in_one_topic:
+            topics = [TopicProduceData(topics[0].name, [each for topic in topics for each in topic.partition_data])]
         request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
         body = encode_request(ApiKey.PRODUCE, self.version, request)
         self.client.send(request_frame(ApiKey.PRODUCE, self.version, 9, "test", body))
@@ -458,52 +470,6 @@ def test_topics_of_the_broker_itself_are_not_produced_to(served: Served, cleanup
     assert log.batches == []
 
 
-def test_request_opens_a_bounded_number_of_records_and_the_others_are_sent_again(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_RECORDS_MAX", 25)
-    served.version = 8
-    for index in range(4):
-        served.add("opened", index, LogConfig(message_timestamp_before_max_ms=1_000))
-    served.add("closed", 0)
-    wanted = [*(("opened", index, batch(10)) for index in range(4)), ("closed", 0, batch(10))]
-    served.send(*wanted)
-    for log in served.logs.values():
-        log.become_stable()
-    (answer,) = served.answers()
-    results = [partition for topic in answer.responses for partition in topic.partition_responses]
-    again = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert [result.error_code for result in results] == [0, 0, again, again, 0]
-    assert "send it again" in (results[2].error_message or "")
-    # The next request has the whole sum for itself.
-    served.send(*wanted[2:4])
-    for index in (2, 3):
-        served.logs["opened", index].become_stable()
-    assert served.codes() == [(ErrorCode.NONE, 0)] * 2
-
-
-def test_request_opens_a_bounded_number_of_bytes_though_its_batches_are_refused(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = batch(1, NOW_MS - 2_000)
-    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_BYTES_MAX", 2 * (len(old) - BATCH_OVERHEAD_BYTES))
-    for index in range(4):
-        served.add("opened", index, LogConfig(message_timestamp_before_max_ms=1_000))
-    served.send(*(("opened", index, old) for index in range(4)))
-    codes = [code for code, _ in served.codes()]
-    assert codes == [ErrorCode.INVALID_TIMESTAMP] * 2 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
-
-
-def test_single_batch_is_opened_whatever_the_sums_of_a_request_are(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_opening, "OPENED_REQUEST_RECORDS_MAX", 1)
-    log = served.add("opened", 0, LogConfig(message_timestamp_before_max_ms=1_000))
-    served.send(("opened", 0, batch(10)))
-    log.become_stable()
-    assert served.codes() == [(ErrorCode.NONE, 0)]
-
-
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_partition_that_is_led_elsewhere_takes_no_batch(served: Served, acks: int) -> None:
     log = ServedLog("t", 0, leader_epoch=None)
@@ -629,3 +595,136 @@ async def test_produce_that_may_not_even_wait_leaves_no_work_behind(
         with pytest.raises(WireError, match="too many large requests"):
             await served.handler._in_turn(served.connection, size_bytes, serving)
     assert inspect.getcoroutinestate(serving) == inspect.CORO_CLOSED
+
+
+OPENED = LogConfig(record_validation="all")
+# More than is opened on the event loop.
+LARGE_VALUE = random.Random(1).randbytes(OPENED_ON_LOOP_BYTES_MAX) * 4
+
+
+def large_batch(value: bytes = LARGE_VALUE, *, base_sequence: int | None = None) -> bytes:
+    made = build_batch([Record(0, NOW_MS, b"k", value)], Codec.ZSTD)
+    if base_sequence is not None:
+        stamp_producer(made, 7, 0, base_sequence)
+    return bytes(made)
+
+
+async def opened(served: Served) -> None:
+    """Until no batch is in a thread, or waits for one."""
+    while tasks := list(served.handler._tasks._tasks):
+        await asyncio.wait(tasks)
+
+
+async def test_large_batch_is_opened_in_a_thread_and_answered(served: Served) -> None:
+    log = served.add("t", 0, OPENED)
+    served.send(("t", 0, large_batch()))
+    assert log.batches == []
+    await opened(served)
+    assert len(log.batches) == 1
+    assert served.codes() == []
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+
+
+async def test_produces_of_a_connection_are_appended_in_their_order_wherever_they_are_opened(served: Served) -> None:
+    log = served.add("t", 0, OPENED)
+    served.send(("t", 0, large_batch(base_sequence=0)))
+    served.send(("t", 0, batch(producer_id=7, producer_epoch=0, base_sequence=1)))
+    served.send(("t", 0, large_batch(base_sequence=2)))
+    await opened(served)
+    served.loop.turn()
+    await opened(served)
+    # The second and the third did not wait for the flush of the first.
+    assert len(log.batches) == 3
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]
+
+
+@pytest.mark.parametrize("in_one_topic", [False, True])
+async def test_request_continues_after_a_batch_that_was_opened_in_a_thread(served: Served, in_one_topic: bool) -> None:
+    """Each batch reaches its own partition, and each answer is in its place."""
+    served.version = 8
+    for index in range(5):
+        served.add("t", index, OPENED)
+    served.add("u", 0)
+    garbage = bytearray(large_batch())
+    garbage[BATCH_OVERHEAD_BYTES + 20 :] = bytes(len(garbage) - BATCH_OVERHEAD_BYTES - 20)
+    CRC.pack_into(garbage, CRC_AT, crc32c(memoryview(garbage)[ATTRIBUTES_AT:]))
+    wanted = [batch(1), large_batch(), bytes(garbage), large_batch(LARGE_VALUE[1:]), batch(3)]
+    others = [] if in_one_topic else [("missing", 0, batch()), ("u", 0, batch())]
+    served.send(*(("t", index, each) for index, each in enumerate(wanted)), *others, in_one_topic=in_one_topic)
+    await opened(served)
+    for log in served.logs.values():
+        log.become_stable()
+    refused, missing = ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [code for code, _ in served.codes()] == [0, 0, refused, 0, 0, *([] if in_one_topic else [missing, 0])]
+    stored = [[bytes(each[BATCH_OVERHEAD_BYTES:]) for each in log.batches] for log in served.logs.values()]
+    expected = [[each[BATCH_OVERHEAD_BYTES:]] for each in wanted]
+    expected[2] = []
+    assert stored == [*expected, [] if in_one_topic else [batch()[BATCH_OVERHEAD_BYTES:]]]
+
+
+async def test_batch_of_a_partition_that_was_deleted_meanwhile_is_not_appended_to_the_next(served: Served) -> None:
+    for index in range(2):
+        served.add("t", index, LogConfig(compression_type="snappy"))
+    served.send(("t", 0, large_batch()), ("t", 1, batch(2)), in_one_topic=True)
+    served.table.remove(served.logs["t", 0].partition.topic_partition)
+    await opened(served)
+    served.logs["t", 1].become_stable()
+    assert [code for code, _ in served.codes()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    (stored,) = served.logs["t", 1].batches
+    assert read_header(memoryview(stored)).records_count == 2
+
+
+async def test_settings_that_changed_while_a_batch_was_opened_are_in_force(served: Served) -> None:
+    log = served.add("t", 0, OPENED)
+    served.send(("t", 0, large_batch()))
+    log.partition.update_config(LogConfig(compression_type="uncompressed"), NOW_MS)
+    await opened(served)
+    log.become_stable()
+    assert served.codes() == [(ErrorCode.NONE, 0)]
+    (stored,) = log.batches
+    assert read_header(memoryview(stored)).codec == Codec.NONE
+
+
+async def test_batch_of_a_connection_that_closed_is_not_appended(served: Served) -> None:
+    log = served.add("t", 0, OPENED)
+    served.send(("t", 0, large_batch()))
+    served.connection.close("the test closes it")
+    await opened(served)
+    assert log.batches == []
+
+
+async def test_broker_that_lost_its_lease_meanwhile_appends_nothing(served: Served) -> None:
+    log = served.add("t", 0, OPENED)
+    served.send(("t", 0, large_batch()))
+    served.clock.suspended_ms = 1
+    await opened(served)
+    assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert log.batches == []
+
+
+async def test_refused_batch_of_a_produce_without_answers_closes_the_connection(served: Served) -> None:
+    served.add("t", 0, replace(OPENED, compression_type="snappy", max_message_bytes=30_000))
+    served.send(("t", 0, large_batch()), acks=0)
+    await opened(served)
+    assert served.connection.is_closed
+
+
+async def test_batch_that_no_thread_has_time_for_is_sent_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_opener, "WAITING_BATCHES_BYTES_MAX", 0)
+    served.version = 8
+    log = served.add("t", 0, OPENED)
+    lane = served.handler._opener._quick
+    await lane.take(1, served.connection)
+    served.send(("t", 0, large_batch()))
+    await opened(served)
+    [answer] = served.answers()
+    [partition] = answer.responses[0].partition_responses
+    assert partition.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "send it again" in (partition.error_message or "")
+    assert log.batches == []
+    lane.give()
+    served.send(("t", 0, large_batch()))
+    await opened(served)
+    assert len(log.batches) == 1
