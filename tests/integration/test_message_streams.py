@@ -257,6 +257,29 @@ def test_damaged_batch_that_points_out_of_the_log_is_neither_followed_nor_steppe
             assert [message.offset for message in take(stream, 2)] == [2, 3]
 
 
+@pytest.mark.parametrize(("at", "damage"), [(16, b"\x07"), (8, b"\xff" * 4)], ids=["format", "length"])
+def test_batches_before_a_damaged_head_are_read_and_the_error_names_the_damage(
+    tmp_path: Path, group: str, at: int, damage: bytes
+) -> None:
+    with RunningBroker(tmp_path) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("orders", 1)
+            fill(cluster, "orders", 0, numbers(6), batch_count=2)
+        with (tmp_path / "orders-0" / f"{0:020}.log").open("r+b") as log:
+            first, second, _ = split_batches(memoryview(log.read()))
+            log.seek(len(first) + at)
+            log.write(damage)
+        assert read_header(second).base_offset == 2
+        with ConsumerConnector(broker.bootstrap, group=group, auto_offset_reset="earliest") as connector:
+            [stream] = connector.create_message_streams({"orders": 1})["orders"]
+            assert [message.offset for message in take(stream, 2)] == [0, 1]
+            with pytest.raises(PoisonMessage, match="orders-0, offset 2: what the broker has there is damaged"):
+                next(stream)
+            assert stream.position(0) == 2
+            stream.seek(0, 0)
+            assert [message.offset for message in take(stream, 2)] == [0, 1]
+
+
 def test_group_without_an_offset_raises_when_it_is_told_to(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:

@@ -23,25 +23,27 @@ class BatchRun(NamedTuple):
 
 
 def survey(data: memoryview, *, check_crc: bool = False) -> BatchRun:
-    """Walk the headers.  Raises CorruptBatch for invalid lengths, formats and offset sequences."""
+    """Walk the headers.  A damaged batch ends the run; a run that starts with one raises CorruptBatch.
+
+    So the batches before the damage are read, and the reader who continues there is the one that meets it.
+    """
     size_bytes = len(data)
     position = batches_count = 0
     next_offset = -1
     while size_bytes - position >= BATCH_OVERHEAD_BYTES:
-        base_offset, length, _, magic, _, _, last_offset_delta, *_ = HEADER.unpack_from(data, position)
-        if length < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
-            raise CorruptBatch(f"a batch length of {length} bytes is less than a batch's head")
-        if magic != MAGIC:
-            raise CorruptBatch(f"a batch of format {magic}; only format {MAGIC} is read")
+        header = HEADER.unpack_from(data, position)
+        base_offset, length, last_offset_delta = header[0], header[1], header[6]
         end = position + LOG_OVERHEAD_BYTES + length
-        if end > size_bytes:
-            return BatchRun(position, next_offset, batches_count, LOG_OVERHEAD_BYTES + length)
-        if base_offset < next_offset or base_offset < 0 or last_offset_delta < 0:
-            raise CorruptBatch(
-                f"a batch at offset {base_offset} + {last_offset_delta} follows offset {next_offset - 1}"
-            )
-        if check_crc and not has_valid_crc(data[position:end]):
-            raise CorruptBatch(f"the checksum of the batch at offset {base_offset} is wrong")
+        damage = _damage(header, next_offset)
+        if damage is None:
+            if end > size_bytes:
+                return BatchRun(position, next_offset, batches_count, LOG_OVERHEAD_BYTES + length)
+            if check_crc and not has_valid_crc(data[position:end]):
+                damage = f"the checksum of the batch at offset {base_offset} is wrong"
+        if damage is not None:
+            if not batches_count:
+                raise CorruptBatch(damage)
+            return BatchRun(position, next_offset, batches_count, 0)
         next_offset = base_offset + last_offset_delta + 1
         position = end
         batches_count += 1
@@ -50,3 +52,15 @@ def survey(data: memoryview, *, check_crc: bool = False) -> BatchRun:
         length = int.from_bytes(data[position + LENGTH_AT : position + LOG_OVERHEAD_BYTES], "big", signed=True)
         cut_batch_bytes = LOG_OVERHEAD_BYTES + max(0, length)
     return BatchRun(position, next_offset, batches_count, cut_batch_bytes)
+
+
+def _damage(header: tuple[int, ...], next_offset: int) -> str | None:
+    """What is wrong with the head of a batch that follows those below `next_offset`."""
+    base_offset, length, _, magic, _, _, last_offset_delta, *_ = header
+    if length < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
+        return f"a batch length of {length} bytes is less than a batch's head"
+    if magic != MAGIC:
+        return f"a batch of format {magic}; only format {MAGIC} is read"
+    if base_offset < next_offset or base_offset < 0 or last_offset_delta < 0:
+        return f"a batch at offset {base_offset} + {last_offset_delta} follows offset {next_offset - 1}"
+    return None

@@ -134,14 +134,17 @@ def test_fetcher_reads_again_after_a_seek_where_it_could_not_go_on() -> None:
         assert offsets_in(fetched) == [2, 3, 4, 5]
 
 
+def damaged(at: int, content: bytes) -> bytes:
+    """The batch at offset 2 with a damaged head."""
+    batch = build_batch([Record(0, 1, None, b"x")], base_offset=2)
+    batch[at : at + len(content)] = content
+    return bytes(batch)
+
+
 @pytest.mark.parametrize(
     "records",
-    [
-        b"x" * 200,
-        bytes(100),
-        build_batch([Record(0, 1, None, b"x")], base_offset=-5),
-        build_batch([Record(0, 1, None, b"x")]) * 2,
-    ],
+    [b"x" * 200, damaged(16, b"\x07"), damaged(8, bytes(4)), damaged(8, b"\xff" * 4)],
+    ids=["garbage", "format", "no length", "negative length"],
 )
 def test_fetcher_refuses_bytes_that_are_no_batches_and_goes_on_with_other_partitions(records: bytes) -> None:
     fake = FakeCluster()
@@ -149,10 +152,14 @@ def test_fetcher_refuses_bytes_that_are_no_batches_and_goes_on_with_other_partit
     fill(fake, good, 2)
     fill(fake, bad, 1)
     hostile = fake.partitions[bad]
-    hostile.batches = [bytes(build_batch([Record(0, 1, None, b"y")], base_offset=1)) + records]
+    hostile.batches = [bytes(build_batch([Record(0, 1, None, b"y")], base_offset=1)), records]
     with fake.client() as cluster, Fetcher(cluster, {bad: 0, good: 0}, {good: 6}) as fetcher:
-        with pytest.raises(WireError):
-            poll_often(fetcher)
+        landed = [each for _ in range(10) for each in fetcher.poll_each(1_000)]
+        (failure,) = (each for each in landed if isinstance(each, FetchFailure))
+        assert (failure.partition, failure.offset) == (bad, 2)
+        assert isinstance(failure.error, WireError)
+        read = [each for each in landed if isinstance(each, FetchedPartition) and each.partition == bad]
+        assert [offset for each in read for offset in offsets_in(each)] == [1]
         assert bad not in fetcher.positions
         assert good not in fetcher.positions
 

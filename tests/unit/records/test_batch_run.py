@@ -32,18 +32,30 @@ def test_survey_finds_the_last_whole_batch_wherever_the_run_is_cut() -> None:
             assert run == BatchRun(len(data), 3, 2, 0)
 
 
-def test_survey_refuses_offsets_that_go_back() -> None:
-    batch = build_batch([ONE, ONE], base_offset=5)
-    with pytest.raises(CorruptBatch, match="follows offset 6"):
-        survey(memoryview(bytes(batch + batch)))
+@pytest.mark.parametrize(
+    ("at", "damage"),
+    [(0, b"\xff" * 8), (0, bytes(8)), (8, bytes(4)), (8, b"\xff" * 4), (16, b"\x01"), (23, b"\xff" * 4)],
+    ids=["negative offset", "offset goes back", "no length", "negative length", "old format", "negative delta"],
+)
+def test_damaged_head_ends_the_run_and_is_an_error_where_a_run_starts_with_it(at: int, damage: bytes) -> None:
+    whole = build_batch([ONE, ONE], base_offset=5)
+    damaged = build_batch([ONE], base_offset=7)
+    damaged[at : at + len(damage)] = damage
+    later = build_batch([ONE], base_offset=8)
+    data = memoryview(bytes(whole + damaged + later))
+    assert survey(data) == BatchRun(len(whole), 7, 1, 0)
+    if damage != bytes(8):
+        with pytest.raises(CorruptBatch):
+            survey(data[len(whole) :])
 
 
-def test_survey_looks_at_checksums_only_when_told_to() -> None:
-    batch = build_batch([ONE])
+def test_survey_looks_at_checksums_only_when_it_should() -> None:
+    whole, batch = build_batch([ONE]), build_batch([ONE], base_offset=1)
     batch[-1] ^= 1
     assert survey(memoryview(batch)).batches_count == 1
     with pytest.raises(CorruptBatch, match="checksum"):
         survey(memoryview(batch), check_crc=True)
+    assert survey(memoryview(bytes(whole + batch)), check_crc=True) == BatchRun(len(whole), 1, 1, 0)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=40), st.integers(0, 60))

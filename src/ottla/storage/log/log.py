@@ -710,7 +710,13 @@ class Log:
         elif limit_offset == self.stable_end:
             limit_segment, limit_position = places.stable_segment, places.stable_position
         else:
-            limit_segment, limit_position = self._place_to_read(limit_offset)
+            try:
+                limit_segment, limit_position = self._place_to_read(limit_offset)
+            except CorruptLog as damage:
+                # What is whole before the damage is read; the reader who continues there gets the error.
+                return log_reader.run_before(
+                    self._segments, segment, position, damage, start_offset, size_bytes_max, whole_first_batch
+                )
         run = log_reader.run_between(
             self._segments,
             segment,

@@ -49,6 +49,24 @@ def run_between(
     return FileRun(file, position, length_bytes)
 
 
+def run_before(
+    segments: SegmentList,
+    segment: Segment,
+    position: int,
+    damage: CorruptLog,
+    start_offset: int,
+    size_bytes_max: int,
+    whole_first_batch: bool,
+) -> FileRun | None:
+    """`run_between` up to a damaged place.  Raises `damage` where nothing is before it."""
+    damaged = next((each for each in segments if each.log_path == damage.path), None)
+    if damaged is None or (damaged.base_offset, damage.position) <= (segment.base_offset, position):
+        raise damage
+    return run_between(
+        segments, segment, position, damaged, damage.position, start_offset, size_bytes_max, whole_first_batch
+    )
+
+
 def place_of(segments: SegmentList, offset: int, log_end_offset: int, may_have_gaps: bool) -> tuple[Segment, int]:
     """The segment and position of the batch that holds `offset`, or of the next one after a gap.
 

@@ -9,6 +9,7 @@ from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, CRC, CRC_AT
 from ottla.runtime.posix_disk import PosixFile
+from ottla.storage.errors import CorruptLog
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -154,3 +155,33 @@ def test_a_place_that_was_read_to_is_forgotten_when_the_log_is_cut_below_it(log:
     log.check_invariants()
     found = records_in(log.read(6, log.log_end_offset, 1 << 20, whole_first_batch=True))
     assert [record.offset for record in found] == [6, 7]
+
+
+@pytest.mark.parametrize("segment_bytes", [100_000, 2_000], ids=["one segment", "many segments"])
+def test_read_up_to_a_limit_ends_before_a_damaged_head(tmp_path: Path, segment_bytes: int) -> None:
+    """The head of the batch at offset 16 is damaged, and no entry of the index is between it and the limit."""
+    place = Place(tmp_path / "few", config=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=1_000_000))
+    log = place.log()
+    fill(log)
+    place.flush()
+    damaged = next(each for each in reversed(log.segments) if each.base_offset <= 16)
+    found = damaged.find(16)
+    assert found is not None
+    with Path(damaged.log_path).open("r+b") as file:
+        file.seek(found[0] + 16)
+        file.write(b"\x07")
+
+    def offsets_from(start_offset: int) -> list[int]:
+        read: list[int] = []
+        while start_offset < 16:
+            run = log.read(start_offset, 18, 1 << 20, whole_first_batch=True)
+            read += [record.offset for record in records_in(run)]
+            start_offset = read[-1] + 1
+        return read
+
+    assert offsets_from(0) == list(range(16))
+    assert offsets_from(14) == [14, 15]
+    for start_offset in (16, 17):
+        with pytest.raises(CorruptLog, match=r"format|magic|batch"):
+            log.read(start_offset, 18, 1 << 20, whole_first_batch=True)
+    log.check_invariants()
