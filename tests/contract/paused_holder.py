@@ -1,20 +1,24 @@
 """Holds a session and watches its own lease, for a test that pauses this process; says what it sees, a line each.
 
 `ready ID` once it has an ephemeral node; then, when two turns of its loop were far apart, `paused` with the lease and
-the state as they were at the first moment after the pause, before any event was handled.
+the state as they were at the first moment after the pause, before any event was handled.  At SIGUSR1 its loop hangs,
+with all other threads running.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import time
 
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 
 PAUSE_MS_MIN = 1_500
+HANG_S = 20.0
 
 
 def say(line: str) -> None:
@@ -38,6 +42,7 @@ async def main(connect: str, session_timeout_ms: int) -> None:
         last_ms = now_ms
         loop.call_later(0.01, look)
 
+    loop.add_signal_handler(signal.SIGUSR1, time.sleep, HANG_S)
     look()
     say(f"ready {session.session_id}")
     await over.wait()

@@ -164,6 +164,23 @@ async def test_process_that_wakes_after_its_session_finds_its_lease_expired_firs
             await process.wait()
 
 
+async def test_session_of_a_process_whose_loop_hangs_ends_although_its_other_threads_run(connect: str) -> None:
+    async with connected(connect, 20_000) as observer:
+        process, said = await paused_holder(connect)
+        try:
+            os.kill(process.pid, signal.SIGUSR1)
+            hung_ms = SystemClock().boottime_ms()
+            await until_gone(observer, "/held")
+            # Far below the time for which it hangs.
+            assert SystemClock().boottime_ms() - hung_ms < 4 * SESSION_TIMEOUT_MS
+            async with asyncio.timeout(60):
+                assert await said.readline() == b"paused expired connected\n"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it ends by itself after its last line
+                process.kill()
+            await process.wait()
+
+
 async def test_expired_session_is_lost_for_good(server: RunningZooKeeper) -> None:
     async with connected(server.connect) as session, connected(server.connect, 20_000) as other:
         heard, watched = states_of(session), asyncio.Event()

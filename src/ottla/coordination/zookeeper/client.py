@@ -9,10 +9,11 @@ thread of its own.  Changed here, because a `Tree` promises more than kazoo does
 * An expired session stays so: kazoo would begin another under the same object.
 * The negotiated session timeout is known (kazoo keeps it to itself), and a connection can be dropped: kazoo notices a
   server that is silent only while nothing is being sent.
+* The session lives on the event loop's progress: while the loop hangs, no ping is sent and no connection is made.
 
 It relies on these inner names of kazoo (the tests of this folder run against the installed version):
 `KazooClient._call`, `_session_callback`, `_connection`, `_conn_retry`, `_state`, `_stopped`, and
-`ConnectionHandler._invoke`, `_connect`, `_socket`.
+`ConnectionHandler._invoke`, `_connect`, `_send_ping`, `_socket`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.loop_pulse import LoopPulse
 
 RECONNECT_DELAY_S_MIN: Final = 0.05
 RECONNECT_DELAY_S_MAX: Final = 1.0
@@ -117,6 +119,9 @@ class LoopHandler:
 # A session is asked for again after this part of its time-out without an answer.
 HANDSHAKES_PER_SESSION: Final = 4
 HANDSHAKE_S_MIN: Final = 1.0
+# The loop beats six times per session timeout, and sends a write each time, which keeps the session as a ping does.  A
+# loop that is so late sends nothing, and kazoo must not keep the session in its place.
+BEAT_LATE_AFTER_TIMEOUTS: Final = 1 / 4
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
@@ -151,7 +156,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self.client.note_timeout(answer[0].time_out)
         return answer
 
+    def _send_ping(self, connect_timeout: float) -> None:
+        if not self.client.is_loop_stopped:
+            super()._send_ping(connect_timeout)
+
     def _connect(self, host: str, *address: Any) -> Any:
+        if self.client.is_loop_stopped:
+            # A server takes a connection for a sign of life.
+            raise ConnectionDropped("the event loop makes no progress")
         try:
             return super()._connect(host, *address)
         except Exception as error:
@@ -170,10 +182,12 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         servers: Sequence[str],
         timeout_ms: int,
         on_state: Callable[[KazooState], None],
+        pulse: LoopPulse,
         *,
         digest: DigestCredentials | None = None,
         session: SessionCredentials | None = None,
     ) -> None:
+        self._pulse = pulse
         self.negotiated_timeout_ms = timeout_ms
         self.problem = ""
         self.is_refused = False
@@ -199,6 +213,11 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         )
         self._connection = _Connection(self, self._conn_retry.copy(), logger=_LOG)
         self.add_listener(lambda state: handler.call_soon(on_state, state))
+
+    @property
+    def is_loop_stopped(self) -> bool:
+        """Whether the event loop hangs; read in kazoo's thread."""
+        return self._pulse.has_stopped(self.negotiated_timeout_ms * BEAT_LATE_AFTER_TIMEOUTS)
 
     @property
     def credentials(self) -> SessionCredentials | None:

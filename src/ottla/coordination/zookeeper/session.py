@@ -9,6 +9,10 @@ less: a server that was cut off from its leader goes on answering pings while th
 session sends an empty write (a check of the chroot) six times per session timeout.
 
 How long it is, and why, says `model.session_lease`.
+
+**The session** lives on the event loop's progress: the loop beats (`loop_pulse.py`), and kazoo's thread, which would
+keep the session of a loop that hangs, sends nothing without a recent beat.  So the session of a process whose loop
+hangs ends as that of a paused one does.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ from ottla.coordination.zookeeper.client import Request, SessionClient
 from ottla.coordination.zookeeper.connect_string import ConnectString
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import OperationRefused, ZooKeeperRefused, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.loop_pulse import LoopPulse
 from ottla.coordination.zookeeper.request_queue import Call, RequestQueue
 from ottla.coordination.zookeeper.requests import CREATOR_ONLY, OPEN, Failure, MultiRead, MultiWrite, full_path
 from ottla.model.session_lease import lease_ms
@@ -118,11 +123,15 @@ class ZooKeeperSession(SingleWrites):
         self._access = OPEN if digest is None else CREATOR_ONLY
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._client = SessionClient(connect.addresses, timeout_ms, self._on_state, digest=digest, session=former)
+        self._pulse = LoopPulse(self._clock)
+        self._client = SessionClient(
+            connect.addresses, timeout_ms, self._on_state, self._pulse, digest=digest, session=former
+        )
         self._requests = RequestQueue(self._client, self._clock, self.lease)
         self._credentials: SessionCredentials | None = None
         self._listeners: list[Callable[[SessionState], None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.TimerHandle | None = None
         self._renewal: asyncio.Future[Any] | None = None
         self._overdue: Call | None = None
         # Since when no server continues the session; None while one does.
@@ -138,6 +147,7 @@ class ZooKeeperSession(SingleWrites):
         Raises `ZooKeeperUnreachable`, `ZooKeeperRefused`.  Without success it must be closed.
         """
         async with self._within(within_ms):
+            self._beat()
             self._client.start_async()
             while not await self._try_to_begin():
                 continue  # the connection broke
@@ -148,6 +158,7 @@ class ZooKeeperSession(SingleWrites):
         Raises `ZooKeeperUnreachable`.
         """
         async with self._within(within_ms):
+            self._beat()
             self._client.start_async()
             await self._wait_for_state()
         return self.state is SessionState.CONNECTED
@@ -260,6 +271,13 @@ class ZooKeeperSession(SingleWrites):
         finally:
             dropping.cancel()
             self._end()
+            if self._beating is not None:
+                self._beating.cancel()
+
+    def _beat(self) -> None:
+        """Until the session is closed: a close needs kazoo's thread, too."""
+        self._pulse.beat()
+        self._beating = self._loop.call_later(self.timeout_ms / 1000 / RENEWALS_PER_TIMEOUT, self._beat)
 
     async def _make_chroot(self) -> None:
         names = self._chroot.split("/")[1:]
