@@ -124,10 +124,11 @@ class Flusher:
                 # A thread that died would leave every produce waiting.  What was synced is not known: a failed flush.
                 log.exception("flush.bug")
                 error = OSError(errno.EIO, f"the flush ended by {bug!r}")
-            self._loop.call_soon_threadsafe(self._complete, plan, error, perf_counter() - started_s)
+            plan.took_ms = (perf_counter() - started_s) * 1_000
+            self._loop.call_soon_threadsafe(self._complete, plan, error)
 
-    def _complete(self, plan: FlushPlan, error: OSError | None, took_s: float) -> None:
-        self.times.observe(took_s * 1_000)
+    def _complete(self, plan: FlushPlan, error: OSError | None) -> None:
+        self.times.observe(plan.took_ms)
         self._is_busy = False
         self._idle.set()
         if error is not None:

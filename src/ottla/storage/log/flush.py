@@ -7,11 +7,14 @@ files and directories only.  One plan is under way at a time: what became dirty 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.disk import Disk
+from ottla.runtime.disk import Disk, File
 from ottla.storage.log.log import Log, LogFlush
 from ottla.storage.log_config import FOREVER
 
@@ -19,6 +22,13 @@ from ottla.storage.log_config import FOREVER
 # 0.18 / 0.51 / 1.9.  They cross at 2-3 files, but syncfs also waits for the dirty pages of all other files on that file
 # system, so a few more files than that are still synced one by one.
 SYNCS_ONE_BY_ONE_MAX: Final = 4
+# From here on the disk is slow, and files are synced at the same time, each in a thread: four of 300 ms take 305 ms
+# instead of 1,203.  Below it the threads, 0.1 ms, buy nothing: four of 0.27 ms take 0.9 ms instead of 1.1.
+SLOW_SYNC_MS: Final = 10.0
+# A log that no flush could be planned for is planned again after this time.
+RETRY_MS: Final = 1_000
+
+_logger = logging.getLogger(__name__)
 
 
 class FlushPlan:
@@ -28,21 +38,43 @@ class FlushPlan:
     would each need a descriptor, to be kept open or opened at a moment when there may be none left.
     """
 
-    __slots__ = ("flushes", "number", "root_path", "syncs_file_system")
+    __slots__ = ("flushes", "number", "root_path", "syncs_at_once", "syncs_file_system", "took_ms")
 
-    def __init__(self, number: int, flushes: Sequence[LogFlush], root_path: str) -> None:
+    def __init__(
+        self, number: int, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False
+    ) -> None:  # fmt: skip
+        """`syncs_at_once`: whether each file is synced in a thread of its own."""
         self.number = number
         self.flushes = flushes
         self.root_path = root_path
         self.syncs_file_system = len(flushes) > SYNCS_ONE_BY_ONE_MAX or any(flush.has_other_files for flush in flushes)
+        self.syncs_at_once = syncs_at_once and len(flushes) > 1
+        # How long `execute` took, set by its caller.
+        self.took_ms = 0.0
+
+    @property
+    def sync_ms(self) -> float | None:
+        """How long the sync of a file took, None when only the file system was synced."""
+        if self.syncs_file_system:
+            return None
+        return self.took_ms if self.syncs_at_once else self.took_ms / len(self.flushes)
 
     def execute(self, disk: Disk) -> None:
         """Make everything in the plan durable.  Raises `OSError`, after which nothing unflushed can be trusted."""
         if self.syncs_file_system:
             disk.sync_file_system(self.root_path)
-            return
-        for flush in self.flushes:
-            flush.file.sync_data()
+        elif self.syncs_at_once:
+            _sync_at_once([flush.file for flush in self.flushes])
+        else:
+            for flush in self.flushes:
+                flush.file.sync_data()
+
+
+def _sync_at_once(files: Sequence[File]) -> None:
+    """Each in a thread of its own.  Raises one of their errors, when all have ended."""
+    with ThreadPoolExecutor(len(files), "flusher") as threads:
+        for done in [threads.submit(file.sync_data) for file in files]:
+            done.result()
 
 
 class FlushScheduler:
@@ -54,6 +86,7 @@ class FlushScheduler:
         "_due",
         "_entry_of",
         "_has_failed",
+        "_is_slow",
         "_on_failed",
         "_on_flushed",
         "_on_marked",
@@ -86,6 +119,8 @@ class FlushScheduler:
         self._plan: FlushPlan | None = None
         self.plans_count = 0
         self._has_failed = False
+        # Whether the last sync of a file was slow.
+        self._is_slow = False
 
     @property
     def in_flight(self) -> FlushPlan | None:
@@ -104,9 +139,7 @@ class FlushScheduler:
         if due_after_ms == 0:
             self.mark_due(log)
         elif due_after_ms < FOREVER:
-            self._sequence += 1
-            self._entry_of[log] = self._sequence
-            heapq.heappush(self._aging, (self._clock.monotonic_ms() + due_after_ms, self._sequence, log))
+            self._age(log, self._clock.monotonic_ms() + due_after_ms)
             self._on_marked()
 
     def mark_due(self, log: Log) -> None:
@@ -146,12 +179,26 @@ class FlushScheduler:
         if self._entry_of:
             for log in due:
                 self._entry_of.pop(log, None)
-        flushes = [log.begin_flush() for log in due if not log.is_deleted]
+        flushes = [flush for log in due if not log.is_deleted and (flush := self._begin_flush(log, now_ms)) is not None]
         if not flushes:
             return None
         self.plans_count += 1
-        self._plan = FlushPlan(self.plans_count, flushes, self._root_path)
+        self._plan = FlushPlan(self.plans_count, flushes, self._root_path, syncs_at_once=self._is_slow)
         return self._plan
+
+    def _begin_flush(self, log: Log, now_ms: int) -> LogFlush | None:
+        """None when the log fails: the others must not wait for it, and it is planned again later."""
+        try:
+            return log.begin_flush()
+        except Exception:
+            _logger.exception("flush.not_planned", extra=fields(partition=log.topic_partition))
+            self._age(log, now_ms + RETRY_MS)
+            return None
+
+    def _age(self, log: Log, due_ms: int) -> None:
+        self._sequence += 1
+        self._entry_of[log] = self._sequence
+        heapq.heappush(self._aging, (due_ms, self._sequence, log))
 
     def _mark_aged_due(self, now_ms: int) -> None:
         while self._aging and self._aging[0][0] <= now_ms:
@@ -169,9 +216,23 @@ class FlushScheduler:
             self._on_failed(error)
         if self._has_failed:
             return
-        for flush in plan.flushes:
-            flush.log.end_flush(flush)
+        sync_ms = plan.sync_ms
+        if sync_ms is not None:
+            self._is_slow = sync_ms >= SLOW_SYNC_MS
+        ended = [flush.log for flush in plan.flushes if self._is_ended(flush)]
         # Recorded after the sync and before any observer is called: at worst the record is older than the truth.
         self._on_flushed(plan)
-        for flush in plan.flushes:
-            flush.log.announce_stable()
+        for log in ended:
+            try:
+                log.announce_stable()
+            except Exception:
+                _logger.exception("flush.not_announced", extra=fields(partition=log.topic_partition))
+
+    def _is_ended(self, flush: LogFlush) -> bool:
+        """Move the log's ends.  A log that fails must not hold up the others of its plan."""
+        try:
+            flush.log.end_flush(flush)
+        except Exception:
+            _logger.exception("flush.not_ended", extra=fields(partition=flush.log.topic_partition))
+            return False
+        return True

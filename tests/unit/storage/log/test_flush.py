@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import errno
+import threading
 from pathlib import Path
+
+import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.offload import run_inline
-from ottla.storage.log.flush import SYNCS_ONE_BY_ONE_MAX
-from ottla.storage.log.log import Log
+from ottla.storage.log.flush import RETRY_MS, SLOW_SYNC_MS, SYNCS_ONE_BY_ONE_MAX
+from ottla.storage.log.log import Log, LogFlush
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.logs import Place, append, append_many, batch_of, topic_id
 from tests.unit.storage.quick_disk import QuickDisk, QuickFile
@@ -18,6 +22,11 @@ class WatchedFile(QuickFile):
     watched: WatchedDisk
 
     def sync_data(self) -> None:
+        if self.watched.meeting is not None:
+            # Passes when as many threads sync at the same time.
+            self.watched.meeting.wait()
+        if self.watched.failing_path is not None and self.path.startswith(self.watched.failing_path):
+            raise OSError(errno.EIO, "failed", self.path)
         self.watched.synced.append(Path(self.path).name)
 
 
@@ -27,6 +36,8 @@ class WatchedDisk(QuickDisk):
     def __init__(self) -> None:
         super().__init__()
         self.synced: list[str] = []
+        self.meeting: threading.Barrier | None = None
+        self.failing_path: str | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> WatchedFile:
         opened = super().open(path, create=create, read_only=read_only)
@@ -146,3 +157,98 @@ def test_next_due_is_the_earliest_age_that_is_waited_for(tmp_path: Path) -> None
     assert [flush.log for flush in plan.flushes] == [logs[0]]
     scheduler.complete(plan, None, 11_000)
     assert scheduler.next_due_ms(11_000) == 11_400
+
+
+def slow_flush(place: Place, log: Log, took_ms: float) -> None:
+    append(log, batch_of())
+    scheduler = place.open_directory.scheduler
+    plan = scheduler.plan(0)
+    assert plan is not None
+    plan.execute(place.disk)
+    plan.took_ms = took_ms
+    scheduler.complete(plan, None, 0)
+
+
+def test_files_are_synced_at_the_same_time_after_a_slow_sync(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    logs = logs_of(place, SYNCS_ONE_BY_ONE_MAX)
+    slow_flush(place, logs[0], SLOW_SYNC_MS)
+    disk.synced.clear()
+    for log in logs:
+        append(log, batch_of())
+    disk.meeting = threading.Barrier(SYNCS_ONE_BY_ONE_MAX, timeout=30)
+    assert place.flush() == 1
+    assert disk.synced == ["00000000000000000000.log"] * SYNCS_ONE_BY_ONE_MAX
+    assert all(log.stable_end == log.log_end_offset for log in logs)
+
+
+def test_files_are_synced_one_by_one_again_once_a_sync_was_fast(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    logs = logs_of(place, 2)
+    slow_flush(place, logs[0], SLOW_SYNC_MS)
+    slow_flush(place, logs[0], SLOW_SYNC_MS - 1)
+    for log in logs:
+        append(log, batch_of())
+    plan = place.open_directory.scheduler.plan(0)
+    assert plan is not None
+    assert not plan.syncs_at_once
+
+
+def test_plan_whose_files_are_synced_at_the_same_time_fails_when_one_sync_fails(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    logs = logs_of(place, 3)
+    slow_flush(place, logs[0], SLOW_SYNC_MS)
+    for log in logs:
+        append(log, batch_of())
+    disk.failing_path = logs[2].path
+    place.flush()
+    assert place.open_directory.offline is not None
+    assert [log.stable_end for log in logs] == [2, 1, 1]
+
+
+class FailingBegin:
+    """One log's `begin_flush` fails until it is healed."""
+
+    def __init__(self, failing: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_failing = True
+        begin_flush = Log.begin_flush
+
+        def begin(log: Log) -> LogFlush:
+            if log is failing and self.is_failing:
+                raise ValueError("a bug")
+            return begin_flush(log)
+
+        monkeypatch.setattr(Log, "begin_flush", begin)
+
+
+def test_log_that_cannot_be_planned_leaves_the_others_of_its_plan_to_be_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, _ = watched(tmp_path)
+    logs = logs_of(place, 3)
+    failing = FailingBegin(logs[0], monkeypatch)
+    for log in logs:
+        append(log, batch_of())
+    place.flush()
+    assert [log.stable_end for log in logs] == [1, 2, 2]
+    assert place.open_directory.scheduler.next_due_ms(0) == RETRY_MS
+    failing.is_failing = False
+    place.clock.ms = RETRY_MS
+    place.flush()
+    assert [log.stable_end for log in logs] == [2, 2, 2]
+
+
+def test_log_whose_observer_fails_leaves_the_others_of_its_plan_to_be_announced(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    logs = logs_of(place, 2)
+    announced: list[int] = []
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    logs[0].watch(on_stable=fail)
+    logs[1].watch(on_stable=lambda: announced.append(logs[1].stable_end))
+    for log in logs:
+        append(log, batch_of())
+    place.flush()
+    assert announced == [2]
