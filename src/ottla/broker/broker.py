@@ -68,6 +68,7 @@ from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.limits_of_process import open_files_about
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.volume import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
@@ -134,6 +135,8 @@ class Broker:
         self._listeners: list[Listener] = []
         # None for a broker by itself.
         self._cluster: ClusterPart | None = None
+        # Marks of damaged logs that are being written.
+        self._distrusting: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(
@@ -250,7 +253,7 @@ class Broker:
         self._housekeeping = housekeeping = Housekeeping(
             self._directory, self.partitions, self.clock, loop, watermarks_interval_ms
         )
-        self._closing.callback(housekeeping.stop)
+        self._closing.push_async_callback(housekeeping.stop)
         housekeeping.start()
         self._start_compaction()
         for listening in bound:
@@ -508,12 +511,12 @@ class Broker:
             await coordination.topics.change_states(changes)
         await coordination.topics.refresh()
 
-    def _keep_from(self, broker_epoch: int) -> None:
+    async def _keep_from(self, broker_epoch: int) -> None:
         """What is reported of the logs from now on is under this epoch, and kept."""
         if self.is_sole:
             return
         try:
-            self._directory.keep_from(broker_epoch)
+            await self._directory.keep_from_in_steps(broker_epoch, LoopOffload())
         except OSError as error:
             raise StorageError(f"the registration cannot be recorded in {self._directory.path}: {error}") from error
 
@@ -635,9 +638,11 @@ class Broker:
 
     def _on_log_damaged(self, damaged: Log) -> None:
         # Not within the read that met it.
-        asyncio.get_running_loop().call_soon(self._distrust, damaged)
+        distrusting = asyncio.get_running_loop().create_task(self._distrust(damaged))
+        self._distrusting.add(distrusting)
+        distrusting.add_done_callback(self._distrusting.discard)
 
-    def _distrust(self, damaged: Log) -> None:
+    async def _distrust(self, damaged: Log) -> None:
         """Another replica leads, and answers readers, as soon as this one has left the sets.
 
         A partition without other replicas serves on what can be read.
@@ -645,8 +650,10 @@ class Broker:
         node = self._served_topics.view.partition(damaged.topic_partition)
         if node is None or len(node.replicas) < 2 or damaged.is_deleted:
             return
+        # At once: nothing is fetched for it, and it is elected nowhere, while the mark is written.
+        damaged.distrust()
         try:
-            damaged.distrust()
+            await LoopOffload()(damaged.mark_distrusted)
         except OSError as error:
             log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
         if self._cluster is not None:

@@ -63,7 +63,7 @@ class Compaction:
     async def _run(self) -> None:
         while True:
             may_write = self._directory.offline is None and not self._is_full
-            job = self._compactor.next_job(self._clock.now_ms()) if may_write else None
+            job = await self._compactor.next_job_in_steps(self._clock.now_ms(), LoopOffload()) if may_write else None
             if job is None:
                 await self._rest()
                 continue

@@ -259,6 +259,11 @@ class Partition:
                 return _UNKNOWN_EPOCH if current_leader_epoch > leader_epoch else _FENCED_EPOCH
         return _NONE if self.role is _LEADER else _NOT_LEADER
 
+    async def update_config_in_steps(self, config: LogConfig, now_ms: int, offload: Offload) -> None:
+        """`update_config`, with its syncs elsewhere.  Raises `OSError`."""
+        await self._log.prepare_config(config, offload)
+        self.update_config(config, now_ms)
+
     def update_config(self, config: LogConfig, now_ms: int) -> None:
         """Apply new settings; they are in force for the next request."""
         self._log.update_config(config)

@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 ATTEMPT_INTERVAL_S: Final = 0.2
 
 
+async def _record_nowhere(_broker_epoch: int) -> None:
+    return None
+
+
 class Session(Protocol):
     """The part of a tree that this module needs: whether the registration is that of the present session."""
 
@@ -57,6 +61,11 @@ class Registrar:
         """The live brokers as of the last `refresh`."""
         return self._registry.view
 
+    def _require_session(self, session_id: int) -> None:
+        """Raises `SessionLost` if it ended while something was waited for; whoever listens has heard so."""
+        if self._session.session_id != session_id or self._session.state is SessionState.LOST:
+            raise SessionLost(broker_path(self.registration.node_id))
+
     async def refresh(self) -> BrokersView:
         """Read the live brokers; the same view while there is no change."""
         before = self._registry.view
@@ -69,13 +78,13 @@ class Registrar:
         """When this broker was registered, by the tree's own clock; None when its session has ended."""
         return await self._registry.registered_ms(self.registration.node_id)
 
-    async def register(self, patience_ms: int = 0, record: Callable[[int], None] = lambda _broker_epoch: None) -> int:
+    async def register(self, patience_ms: int = 0, record: Callable[[int], Awaitable[None]] = _record_nowhere) -> int:
         """Register in the present session, and read the live brokers; returns the new broker epoch.
 
         A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
         former process, and then ends with its session.  Raises `BrokerIdTaken` after that.
 
-        `record` is called with the epoch before `membership` has it, so before anything is done under it.  When it
+        `record` is awaited with the epoch before `membership` has it, so before anything is done under it.  When it
         raises, this broker is not registered for all that it knows, and has to register again.
         """
         give_up_ms = self._clock.monotonic_ms() + patience_ms
@@ -93,10 +102,9 @@ class Registrar:
                     log.warning("broker.id_in_use", extra=fields(node_id=node_id, waits_ms=patience_ms))
                     is_told = True
             await self._wait(ATTEMPT_INTERVAL_S)
-        if self._session.session_id != session_id or self._session.state is SessionState.LOST:
-            # It ended while the last answer was on its way, and whoever listens has heard so.
-            raise SessionLost(broker_path(self.registration.node_id))
-        record(broker_epoch)
+        self._require_session(session_id)
+        await record(broker_epoch)
+        self._require_session(session_id)
         self._membership.registered(broker_epoch)
         await self.refresh()
         return broker_epoch

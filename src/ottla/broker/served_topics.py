@@ -305,14 +305,14 @@ class ServedTopics:
         try:
             self._stop(changes)
             if changes.drop:
-                self._directory.delete(*changes.drop)
+                await self._directory.delete_in_steps(changes.drop, offload)
             for topic_partition in changes.set_aside:
                 assert topic is not None
                 epoch = self._membership.broker_epoch
                 registered = None if epoch == NOT_REGISTERED else epoch
-                self._directory.set_aside(topic_partition, topic.topic_id, registered)
+                await self._directory.set_aside_in_steps(topic_partition, topic.topic_id, registered, offload)
             for topic_partition in changes.stray:
-                self._directory.set_stray(topic_partition, self._membership.broker_epoch)
+                await self._directory.set_stray_in_steps(topic_partition, self._membership.broker_epoch, offload)
             self._report_kept(changes.keep)
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)
@@ -412,7 +412,7 @@ class ServedTopics:
         for node in changes.topic.partitions:
             partition = self._partitions.find(changes.name, node.partition_index)
             if partition is not None:
-                partition.update_config(config, self._clock.monotonic_ms())
+                await partition.update_config_in_steps(config, self._clock.monotonic_ms(), offload)
             await offload.pause()
 
     def _fail(self, changes: TopicChanges, error: OSError | OttlaError) -> None:

@@ -5,7 +5,9 @@ kazoo comes with this module: a broker by itself does not import it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 
 from ottla.broker.session_file import SessionFile
 from ottla.coordination.tree import SessionState, Tree
@@ -22,6 +24,8 @@ from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.mutex import Mutex
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,8 @@ class SharedHome:
     def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str) -> None:
         self._home = home
         self._file = SessionFile(disk, data_dir)
+        self._writing = Mutex()
+        self._remembering: asyncio.Task[None] | None = None
 
     async def connect(self) -> Tree:
         """End the session of the former process, if it has one, and begin sessions of this one."""
@@ -53,20 +59,24 @@ class SharedHome:
             log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
             await self._home.end_session(former)
         keeper = await SessionKeeper.open(self._home)
-        self._remember(keeper)
+        await self._remember(keeper)
 
         def remember_next(state: SessionState) -> None:
             if state is SessionState.CONNECTED:
-                self._remember(keeper)
+                self._remembering = asyncio.get_running_loop().create_task(self._remember(keeper))
 
         keeper.add_session_listener(remember_next)
         return keeper
 
     async def close(self) -> None:
         """The last session was closed with its tree: there is none to end.  What was not reached ends by itself."""
+        if self._remembering is not None:
+            await self._remembering
         self._file.remove()
 
-    def _remember(self, keeper: SessionKeeper) -> None:
-        credentials = keeper.credentials
-        if credentials is not None:
-            self._file.write(credentials)
+    async def _remember(self, keeper: SessionKeeper) -> None:
+        # One at a time, and the one that is present then.
+        async with self._writing:
+            credentials = keeper.credentials
+            if credentials is not None:
+                await LoopOffload()(partial(self._file.write, credentials))

@@ -93,10 +93,10 @@ async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_p
     recorded: list[int] = []
     known: list[int] = []
 
-    def full_disk(_: int) -> None:
+    async def full_disk(_: int) -> None:
         raise StorageError("no room")
 
-    def record(broker_epoch: int) -> None:
+    async def record(broker_epoch: int) -> None:
         recorded.append(broker_epoch)
         known.append(membership.broker_epoch)
 

@@ -12,22 +12,22 @@ from collections.abc import Iterable
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage.checkpoints import read_cleaned_ends, write_cleaned_ends
+from ottla.storage.offset_checkpoint import OffsetCheckpoint
 
 
 class CleanedEnds:
-    """Every change is on the device when its call returns.  Raises `OSError`."""
+    """The loop changes them in memory; `write` makes it durable, in any thread."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._ends = read_cleaned_ends(disk, directory)
+        found = read_cleaned_ends(disk, directory)
+        self._checkpoint = OffsetCheckpoint(found, lambda offsets: write_cleaned_ends(disk, directory, offsets))
 
     def end_of(self, topic_partition: TopicPartition) -> int:
-        return self._ends.get(topic_partition, 0)
+        return self._checkpoint.offsets.get(topic_partition, 0)
 
     def set(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        self._ends[topic_partition] = end_offset
-        self._write()
+        self._checkpoint.offsets[topic_partition] = end_offset
+        self._checkpoint.changed()
 
     def lower(self, topic_partition: TopicPartition, end_offset: int) -> None:
         """The log will be truncated to `end_offset`."""
@@ -35,11 +35,10 @@ class CleanedEnds:
             self.set(topic_partition, end_offset)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        known = [topic_partition for topic_partition in partitions if topic_partition in self._ends]
-        for topic_partition in known:
-            del self._ends[topic_partition]
-        if known:
-            self._write()
+        for topic_partition in partitions:
+            if self._checkpoint.offsets.pop(topic_partition, None) is not None:
+                self._checkpoint.changed()
 
-    def _write(self) -> None:
-        write_cleaned_ends(self._disk, self._directory, self._ends)
+    def write(self) -> None:
+        """Make all changes before this call durable.  Raises `OSError`: call it again."""
+        self._checkpoint.write()

@@ -36,13 +36,14 @@ def read_compacted_end(disk: Disk, directory: str) -> int | None:
 
 
 def allow_gaps(disk: Disk, directory: str) -> None:
-    """The log takes batches from a leader whose log was compacted; durable when this returns.
+    """The log takes batches from a leader whose log was compacted.
 
     The mark's offset stays as it is, 0 when there was none: nothing above the recorded flushed end is known to be
-    flushed.
+    flushed.  Durable with the next sync of the file system.  A power loss before that leaves no flushed gap, and the
+    empty mark cannot be torn.
     """
     if read_compacted_end(disk, directory) is None:
-        replace_file(disk, f"{directory}/{COMPACTED_FILE}", b"0\n")
+        disk.open(f"{directory}/{COMPACTED_FILE}", create=True).close()
 
 
 def lower_compacted_end(disk: Disk, directory: str, end_offset: int) -> None:

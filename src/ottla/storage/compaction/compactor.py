@@ -15,7 +15,7 @@ from ottla.model.limits import INT64_MAX
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
-from ottla.runtime.offload import INLINE, Offload
+from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.compaction.cleaned_ends import CleanedEnds
 from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
@@ -25,6 +25,7 @@ from ottla.storage.compaction.swap import Swap, Swapped
 from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.errors import StorageError, SwapRefused, lacks_room
 from ottla.storage.log.log import Log
+from ottla.storage.producers.producer_snapshot import sync_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
 
@@ -96,6 +97,10 @@ class Compactor:
 
     def next_job(self, now_ms: int) -> CleanJob | None:
         """The clean of the log with the greatest dirty part, None when none is due."""
+        return run_inline(self.next_job_in_steps(now_ms, INLINE))
+
+    async def next_job_in_steps(self, now_ms: int, offload: Offload) -> CleanJob | None:
+        """`next_job`, with its syncs elsewhere."""
         assert self._current is None, "one clean at a time"
         found: list[tuple[float, Log, Cleanable]] = []
         for log in self._logs.values():
@@ -105,20 +110,31 @@ class Compactor:
         if not found:
             return None
         _, log, part = max(found, key=lambda each: each[0])
+        before = (log.truncations_count, log.log_start_offset)
         try:
-            producers = self._keep_producers(log, part.limit_offset, now_ms)
+            producers = await self._keep_producers(log, part.limit_offset, now_ms, offload)
         except OSError as error:
-            _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=str(error)))
+            if not log.is_deleted:
+                _log.warning("log.clean_failed", extra=fields(partition=log.topic_partition, reason=str(error)))
+            return None
+        if log.is_deleted or log.failure is not None or (log.truncations_count, log.log_start_offset) != before:
+            # What was dirty may be gone.
             return None
         job = clean_job(log, part, self.map_bytes, now_ms, producers)
         self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
         self.has_failed_last = False
         return job
 
-    def _keep_producers(self, log: Log, limit_offset: int, now_ms: int) -> ProducerStates | None:
+    async def _keep_producers(
+        self, log: Log, limit_offset: int, now_ms: int, offload: Offload
+    ) -> ProducerStates | None:  # fmt: skip
         """Make the snapshot durable that replaces a producer's last batches: a clean may remove these."""
         expiration_ms = log.producers.expiration_ms
-        return ensure_snapshot(self._disk, log.path, log.segments, limit_offset, now_ms, expiration_ms)
+        disk, path = self._disk, log.path
+        states = ensure_snapshot(disk, path, log.segments, limit_offset, now_ms, expiration_ms, sync=False)
+        if states is not None:
+            await offload(lambda: sync_snapshot(disk, path, limit_offset))
+        return states
 
     def _due_part(self, log: Log, now_ms: int) -> Cleanable | None:
         if "compact" not in log.config.cleanup_policy or log.failure is not None:
@@ -166,6 +182,9 @@ class Compactor:
                     await offload(work)
                 return self._current is clean
             self._ends.set(log.topic_partition, result.cleaned_end)
+            await offload(self._ends.write)
+            if self._current is not clean:
+                return False
         except SwapRefused as error:
             if self._current is clean:
                 self.give_up(str(error))
@@ -253,6 +272,16 @@ class Compactor:
         except OSError:
             return 0
 
+    async def finish_swap_in_steps(self, offload: Offload) -> None:
+        """`finish_swap`, with the disk's part elsewhere; the clean goes on."""
+        while (swap := self._swap) is not None and not swap.is_over:
+            try:
+                while (work := swap.next_work()) is not None:
+                    await offload(work)
+            except (OSError, StorageError) as error:
+                # The next result of the clean finds the remaining segments.
+                _log.warning("log.clean_failed", extra=fields(partition=swap.log.topic_partition, reason=str(error)))
+
     def finish_swap(self) -> None:
         """Finish the swap in progress, if there is one, before this returns."""
         swap, self._swap = self._swap, None
@@ -287,13 +316,15 @@ class Compactor:
     def before_truncation(self, log: Log, end_offset: int) -> None:
         """The log will end at `end_offset`: later appends are dirty, and dense."""
         self._ends.lower(log.topic_partition, end_offset)
+        self._ends.write()
         lower_compacted_end(self._disk, log.path, end_offset)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Logs are deleted or created: forget what was recorded of a log of that name."""
+    async def forget(self, partitions: Iterable[TopicPartition], offload: Offload) -> None:
+        """Logs are deleted or created: forget what was recorded of a log of that name, durably.  Raises `OSError`."""
         forgotten = list(partitions)
         for topic_partition in forgotten:
             self.uncleanable.pop(topic_partition, None)
             self._given_up.pop(topic_partition, None)
             self._waits.pop(topic_partition, None)
         self._ends.forget(forgotten)
+        await offload(self._ends.write)

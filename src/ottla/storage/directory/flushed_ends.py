@@ -29,6 +29,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, File, read_file, write_fully
+from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.checkpoints import read_recovery_points
 from ottla.storage.log_files import FLUSHED_ENDS_FILE
 
@@ -200,6 +201,10 @@ class FlushedEnds:
 
     def forget(self, keys: Iterable[LogKey]) -> None:
         """Logs were deleted: remove their records, durably when this returns."""
+        run_inline(self.forget_in_steps(keys, INLINE))
+
+    async def forget_in_steps(self, keys: Iterable[LogKey], offload: Offload) -> None:
+        """`forget`, with the sync elsewhere."""
         known = [key for topic_id, partition in keys if (key := (topic_id.int, partition)) in self._slot_of]
         slots = [self._slot_of.pop(key)[0] for key in known]
         if not slots:
@@ -207,7 +212,7 @@ class FlushedEnds:
         for slot in slots:
             self._clear(slot)
         self._write(slots)
-        self._file.sync_data()
+        await offload(self._file.sync_data)
         self._free += sorted(slots, reverse=True)
 
     def _set(self, topic_id: UUID, partition: int, flushed_end: int) -> int:

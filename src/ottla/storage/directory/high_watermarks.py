@@ -11,42 +11,45 @@ from collections.abc import Iterable, Mapping
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage.checkpoints import read_high_watermarks, write_high_watermarks
+from ottla.storage.offset_checkpoint import OffsetCheckpoint
 
 
 class HighWatermarks:
-    """Every change is on the device when its call returns.  Raises `OSError`: what is recorded is not known then."""
+    """The loop changes them in memory; `write` makes it durable, in any thread."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._recorded = read_high_watermarks(disk, directory)
-        # Whether a write failed: the file may have what is not in memory any more.
-        self._is_stale = False
+        found = read_high_watermarks(disk, directory)
+        self._checkpoint = OffsetCheckpoint(found, lambda offsets: write_high_watermarks(disk, directory, offsets))
 
     def recorded(self) -> Mapping[TopicPartition, int]:
-        """What the file holds; its reader limits each to what the log has."""
-        return self._recorded
+        """What the file holds, or soon will; its reader limits each to what the log has."""
+        return self._checkpoint.offsets
 
-    def record(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """These are all that there are; nothing is written when none has changed."""
-        if self._is_stale or high_watermarks != self._recorded:
-            self._write(dict(high_watermarks))
+    @property
+    def is_stale(self) -> bool:
+        """Whether `write` has something to do."""
+        return self._checkpoint.is_stale
+
+    def set(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """These are all that there are."""
+        if high_watermarks != self._checkpoint.offsets:
+            self._checkpoint.offsets = dict(high_watermarks)
+            self._checkpoint.changed()
 
     def lower(self, topic_partition: TopicPartition, end_offset: int) -> None:
         """The log will be truncated to `end_offset`."""
-        if self._is_stale or self._recorded.get(topic_partition, 0) > end_offset:
-            lowered = min(end_offset, self._recorded.get(topic_partition, 0))
-            self._write({**self._recorded, topic_partition: lowered})
+        offsets = self._checkpoint.offsets
+        if offsets.get(topic_partition, 0) > end_offset:
+            offsets[topic_partition] = end_offset
+            self._checkpoint.changed()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Logs are deleted or made: one of the same name has another history."""
-        forgotten = set(partitions)
-        kept = {name: offset for name, offset in self._recorded.items() if name not in forgotten}
-        if self._is_stale or len(kept) != len(self._recorded):
-            self._write(kept)
+        offsets = self._checkpoint.offsets
+        for topic_partition in partitions:
+            if offsets.pop(topic_partition, None) is not None:
+                self._checkpoint.changed()
 
-    def _write(self, offsets: dict[TopicPartition, int]) -> None:
-        self._recorded = offsets
-        self._is_stale = True
-        write_high_watermarks(self._disk, self._directory, offsets)
-        self._is_stale = False
+    def write(self) -> None:
+        """Make all changes before this call durable.  Raises `OSError`: what is recorded is not known then."""
+        self._checkpoint.write()

@@ -18,6 +18,8 @@ from typing import Final
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
+from ottla.runtime.mutex import Mutex
+from ottla.runtime.offload import INLINE, Offload
 from ottla.storage import checkpoints
 from ottla.storage.errors import StorageError
 
@@ -28,7 +30,7 @@ _NEVER: Final = 2**63 - 1
 
 
 class KeptLogs:
-    """Every change is on the device when its call returns.  Raises `OSError`; call it again then."""
+    """Every change is on the device when its call returns; `offload` writes it.  Raises `OSError`: call it again."""
 
     def __init__(self, disk: Disk, directory: str, *, has_logs: bool) -> None:
         """`has_logs`: a directory of a version that did not record this has kept what it has."""
@@ -41,6 +43,8 @@ class KeptLogs:
             # The file is damaged, so it is not known which logs lost something.
             self.kept_from = None
         self._lost_until: dict[TopicPartition, int] = lost or {}
+        # Of one change at a time: the next one follows from what was written.
+        self._changing = Mutex()
 
     def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
         """Whether the log has all that was reported of it under that epoch."""
@@ -48,34 +52,41 @@ class KeptLogs:
             return False
         return broker_epoch >= max(self.kept_from, self._lost_until.get(topic_partition, 0))
 
-    def lost(self, partitions: Iterable[TopicPartition], broker_epoch: int | None = None) -> None:
+    async def lost(
+        self, partitions: Iterable[TopicPartition], broker_epoch: int | None = None, offload: Offload = INLINE
+    ) -> None:
         """These logs may lack what was reported before: under earlier epochs than `broker_epoch`, the present
         registration's, if nothing was reported of them under this one yet, else up to the next one.
         """
         until = _NEVER if broker_epoch is None else broker_epoch
-        found = {name: max(until, self._lost_until.get(name, 0)) for name in partitions}
-        if found:
-            self._write({**self._lost_until, **found})
+        async with self._changing:
+            found = {name: max(until, self._lost_until.get(name, 0)) for name in partitions}
+            if found:
+                await self._write({**self._lost_until, **found}, offload)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    async def forget(self, partitions: Iterable[TopicPartition], offload: Offload = INLINE) -> None:
         """Logs are deleted: what was reported of them is of no topic any more."""
-        forgotten = set(partitions) & self._lost_until.keys()
-        if forgotten:
-            self._write({name: epoch for name, epoch in self._lost_until.items() if name not in forgotten})
+        async with self._changing:
+            forgotten = set(partitions) & self._lost_until.keys()
+            if forgotten:
+                kept = {name: epoch for name, epoch in self._lost_until.items() if name not in forgotten}
+                await self._write(kept, offload)
 
-    def keep_from(self, broker_epoch: int) -> None:
+    async def keep_from(self, broker_epoch: int, offload: Offload = INLINE) -> None:
         """A registration: whatever is reported from now on is under this epoch, and kept."""
-        if self.kept_from is None:
-            # First: a damaged file means that nothing is kept, and is replaced only when that is recorded here.
-            set_kept_from(self._disk, self._directory, broker_epoch)
-        if self.kept_from is None or _NEVER in self._lost_until.values():
-            ends = self._lost_until.items()
-            self._write({name: broker_epoch if epoch == _NEVER else epoch for name, epoch in ends})
-        if self.kept_from is None:
-            self.kept_from = broker_epoch
+        async with self._changing:
+            if self.kept_from is None:
+                # First: a damaged file means that nothing is kept, and is replaced only when that is recorded here.
+                await offload(lambda: set_kept_from(self._disk, self._directory, broker_epoch))
+            if self.kept_from is None or _NEVER in self._lost_until.values():
+                ends = self._lost_until.items()
+                kept = {name: broker_epoch if epoch == _NEVER else epoch for name, epoch in ends}
+                await self._write(kept, offload)
+            if self.kept_from is None:
+                self.kept_from = broker_epoch
 
-    def _write(self, lost_until: dict[TopicPartition, int]) -> None:
-        checkpoints.write_kept_from(self._disk, self._directory, lost_until)
+    async def _write(self, lost_until: dict[TopicPartition, int], offload: Offload) -> None:
+        await offload(lambda: checkpoints.write_kept_from(self._disk, self._directory, lost_until))
         self._lost_until = lost_until
 
 

@@ -56,7 +56,7 @@ class LogCreation:
         for topic_partition, topic_id in wanted:
             self.remove_half_made(topic_partition)
             is_marked = is_unflushed(topic_partition)
-            self._make_files(f"{self._path}/{topic_partition}", topic_id, is_marked=is_marked, syncs=syncs_each)
+            self._make_files(f"{self._path}/{topic_partition}", topic_id, is_marked=is_marked)
             await offload.pause()
         for first in range(0, len(wanted), RECORDS_PER_SLICE):
             keys = [(topic_id, name.partition) for name, topic_id in wanted[first : first + RECORDS_PER_SLICE]]
@@ -66,6 +66,8 @@ class LogCreation:
 
         def sync() -> None:
             if syncs_each:
+                for topic_partition, _ in wanted:
+                    self._sync_files(f"{self._path}/{topic_partition}")
                 flushed_ends.sync()
                 self._disk.sync_directory(self._path)
             else:
@@ -96,7 +98,7 @@ class LogCreation:
             self._remove_directory(f"{self._path}/{topic_partition}")
             del self.half_made[topic_partition]
 
-    def _make_files(self, path: str, topic_id: UUID, *, is_marked: bool, syncs: bool) -> None:
+    def _make_files(self, path: str, topic_id: UUID, *, is_marked: bool) -> None:
         self._disk.make_directory(path)
         if is_marked:
             self._disk.open(f"{path}/{UNFLUSHED_FILE}", create=True).close()
@@ -104,12 +106,17 @@ class LogCreation:
         file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
         try:
             write_fully(file, 0, checkpoints.partition_metadata(topic_id))
-            if syncs:
-                file.sync_data()
         finally:
             file.close()
-        if syncs:
-            self._disk.sync_directory(path)
+
+    def _sync_files(self, path: str) -> None:
+        """Runs in any thread."""
+        file = self._disk.open(f"{path}/{checkpoints.PARTITION_METADATA_FILE}")
+        try:
+            file.sync_data()
+        finally:
+            file.close()
+        self._disk.sync_directory(path)
 
     def _remove_directory(self, path: str) -> None:
         if not self._disk.exists(path):

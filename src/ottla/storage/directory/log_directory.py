@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.runtime.mutex import Mutex
-from ottla.runtime.offload import INLINE, Offload
+from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
@@ -225,7 +225,7 @@ class LogDirectory:
         leads on with what it has, as that of a broker by itself.
         """
         alone = {each.topic_partition for each in present if is_only_replica(each.topic_partition)}
-        self._kept.lost(each.topic_partition for each in present if each.topic_partition not in alone)
+        run_inline(self._kept.lost(each.topic_partition for each in present if each.topic_partition not in alone))
         if alone:
             _log.warning(
                 "log.unflushed_lost", extra=fields(path=self.path, partitions_count=len(alone), hint=_UNFLUSHED_HINT)
@@ -430,8 +430,9 @@ class LogDirectory:
             self._require_place(topic_partition)
         created: list[Log] = []
         try:
-            self.compactor.forget(topic_partition for topic_partition, _ in wanted)
-            self._records.before_creation([topic_partition for topic_partition, _ in wanted])
+            names = [topic_partition for topic_partition, _ in wanted]
+            await self.compactor.forget(names, offload)
+            await self._records.before_creation(names, offload)
             await self._creation.make(wanted, self._is_os_policy, self._records.flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
@@ -469,27 +470,42 @@ class LogDirectory:
         return self._log(present, self._recovery(present, self._config_of(topic_partition)).run())
 
     def delete(self, *partitions: TopicPartition) -> None:
+        """`delete_in_steps`, at once."""
+        run_inline(self.delete_in_steps(partitions))
+
+    async def delete_in_steps(self, partitions: Sequence[TopicPartition], offload: Offload = INLINE) -> None:
         """Take logs out of service, durably; their files are removed after the delay of their readers.
 
-        Raises `OSError`: those that are in `logs` and `failed` still are there as they were.  Call it again with the
-        same partitions: the others are out of service, but may reappear after a crash.
+        One call at a time, and none beside `create`.  Raises `OSError`: those that are in `logs` and `failed` still are
+        there as they were.  Call it again with the same partitions: the others are out of service, but may reappear
+        after a crash.
         """
         now_ms = self._clock.now_ms()
-        self.finish_swap()
-        for topic_partition in partitions:
-            self._creation.remove_half_made(topic_partition)
-            if topic_partition in self.logs or topic_partition in self.failed:
-                self._rename_deleted(topic_partition, now_ms)
-        self._forget_renamed()
-        self._kept.forget(partitions)
+        with self._syncs_checked():
+            await self.compactor.finish_swap_in_steps(offload)
+            for topic_partition in partitions:
+                self._creation.remove_half_made(topic_partition)
+                if topic_partition in self.logs or topic_partition in self.failed:
+                    self._rename_deleted(topic_partition, now_ms)
+            await self._forget_renamed(offload)
+            await self._kept.forget(partitions, offload)
 
-    def _forget_renamed(self) -> None:
+    @contextlib.contextmanager
+    def _syncs_checked(self) -> Iterator[None]:
+        """After an error of work that other threads did: if it was a sync's, the directory is offline at once."""
+        try:
+            yield
+        except OSError:
+            self._failed_syncs.check()
+            raise
+
+    async def _forget_renamed(self, offload: Offload) -> None:
         if not self._renamed:
             return
-        self._disk.sync_directory(self.path)
+        await offload(lambda: self._disk.sync_directory(self.path))
         # Only now: a log that is still there after a crash needs both to be opened.
-        self._records.forget(self._renamed)
-        self.compactor.forget(self._renamed)
+        await self._records.forget(self._renamed, offload)
+        await self.compactor.forget(self._renamed, offload)
         self._renamed.clear()
 
     # --- replicas -------------------------------------------------------------------------------------------
@@ -499,9 +515,16 @@ class LogDirectory:
         return self._records.high_watermarks()
 
     def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """`record_high_watermarks_in_steps`, at once."""
+        run_inline(self.record_high_watermarks_in_steps(high_watermarks))
+
+    async def record_high_watermarks_in_steps(
+        self, high_watermarks: Mapping[TopicPartition, int], offload: Offload = INLINE
+    ) -> None:
         """Record those of all replicated logs, durably, if any has changed.  Raises `OSError`."""
         if self.offline is None:
-            self._records.record_high_watermarks(high_watermarks)
+            with self._syncs_checked():
+                await self._records.record_high_watermarks(high_watermarks, offload)
 
     def is_usable(self, topic_partition: TopicPartition) -> bool:
         """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole."""
@@ -524,29 +547,52 @@ class LogDirectory:
         return is_there and self._kept.is_kept(topic_partition, broker_epoch)
 
     def keep_from(self, broker_epoch: int) -> None:
+        """`keep_from_in_steps`, at once."""
+        run_inline(self.keep_from_in_steps(broker_epoch))
+
+    async def keep_from_in_steps(self, broker_epoch: int, offload: Offload = INLINE) -> None:
         """This broker was registered: call it before anything is fetched or led under this epoch.  Raises `OSError`."""
-        self._kept.keep_from(broker_epoch)
+        with self._syncs_checked():
+            await self._kept.keep_from(broker_epoch, offload)
 
     def set_aside(
         self, topic_partition: TopicPartition, topic_id: UUID, broker_epoch: int | None = None
     ) -> None:  # fmt: skip
+        """`set_aside_in_steps`, at once."""
+        run_inline(self.set_aside_in_steps(topic_partition, topic_id, broker_epoch))
+
+    async def set_aside_in_steps(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        broker_epoch: int | None = None,
+        offload: Offload = INLINE,
+    ) -> None:
         """Take a damaged or lost log out of service, durably, and keep its files under another name.
 
         For a partition with other replicas in sync: `create` then makes an empty log, which fetches all from its
         leader.  `topic_id` is the tree's, since the log's own may be unreadable.  `broker_epoch`: of the present
         registration, None when there is none.  Raises `OSError`: call it again.
         """
-        log = self.logs.get(topic_partition)
-        # One that was open may have reported something under this registration.
-        self._kept.lost([topic_partition], broker_epoch if log is None else None)
-        target = self._rename_aside(topic_partition, topic_id, DAMAGED_DIRECTORY_SUFFIX)
-        if target is not None:
-            reason = self.failed.get(topic_partition) or (None if log is None else log.failure)
-            facts = fields(partition=topic_partition, path=target, reason=str(reason), hint=_DAMAGED_HINT)
-            _log.error("log.set_aside", extra=facts)
-        self._take_out_aside(topic_partition, topic_id)
+        with self._syncs_checked():
+            log = self.logs.get(topic_partition)
+            # One that was open may have reported something under this registration.
+            await self._kept.lost([topic_partition], broker_epoch if log is None else None, offload)
+            await self.compactor.finish_swap_in_steps(offload)
+            target = self._rename_aside(topic_partition, topic_id, DAMAGED_DIRECTORY_SUFFIX)
+            if target is not None:
+                reason = self.failed.get(topic_partition) or (None if log is None else log.failure)
+                facts = fields(partition=topic_partition, path=target, reason=str(reason), hint=_DAMAGED_HINT)
+                _log.error("log.set_aside", extra=facts)
+            await self._take_out_aside(topic_partition, topic_id, offload)
 
     def set_stray(self, topic_partition: TopicPartition, broker_epoch: int) -> None:
+        """`set_stray_in_steps`, at once."""
+        run_inline(self.set_stray_in_steps(topic_partition, broker_epoch))
+
+    async def set_stray_in_steps(
+        self, topic_partition: TopicPartition, broker_epoch: int, offload: Offload = INLINE
+    ) -> None:
         """Take the log of a topic that the cluster does not know out of service, durably, and keep its files under
         another name.
 
@@ -556,15 +602,16 @@ class LogDirectory:
         """
         topic_id = self.topic_id_of(topic_partition)
         assert topic_id is not None, "nobody knows that an unreadable log is a stray one"
-        self._kept.lost([topic_partition], broker_epoch)
-        target = self._rename_aside(topic_partition, topic_id, STRAY_DIRECTORY_SUFFIX)
-        if target is not None:
-            _log.warning("log.stray", extra=fields(partition=topic_partition, path=target, hint=_STRAY_HINT))
-        self._take_out_aside(topic_partition, None)
+        with self._syncs_checked():
+            await self._kept.lost([topic_partition], broker_epoch, offload)
+            await self.compactor.finish_swap_in_steps(offload)
+            target = self._rename_aside(topic_partition, topic_id, STRAY_DIRECTORY_SUFFIX)
+            if target is not None:
+                _log.warning("log.stray", extra=fields(partition=topic_partition, path=target, hint=_STRAY_HINT))
+            await self._take_out_aside(topic_partition, None, offload)
 
     def _rename_aside(self, topic_partition: TopicPartition, topic_id: UUID, suffix: str) -> str | None:
         """Where the log's files are now, None when there are none."""
-        self.finish_swap()
         path = f"{self.path}/{topic_partition}"
         if not self._disk.exists(path):
             return None
@@ -573,12 +620,14 @@ class LogDirectory:
         self._disk.rename(path, target)
         return target
 
-    def _take_out_aside(self, topic_partition: TopicPartition, forgotten_id: UUID | None) -> None:
+    async def _take_out_aside(
+        self, topic_partition: TopicPartition, forgotten_id: UUID | None, offload: Offload
+    ) -> None:  # fmt: skip
         log = self.logs.get(topic_partition)
         self._take_out(topic_partition, forgotten_id)
         if log is not None:
             self._removals.add(self._clock.monotonic_ms() + log.config.file_delete_delay_ms, (), log.close)
-        self._forget_renamed()
+        await self._forget_renamed(offload)
 
     def _take_out(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         log = self.logs.pop(topic_partition, None)
@@ -644,6 +693,10 @@ class LogDirectory:
         self._retention.begin()
 
     def housekeep(self, now_ms: int) -> bool:
+        """`housekeep_in_steps`, at once."""
+        return run_inline(self.housekeep_in_steps(now_ms))
+
+    async def housekeep_in_steps(self, now_ms: int, offload: Offload = INLINE) -> bool:
         """One slice of retention as of `now_ms`, checkpoints and removals; True when the next slice is due at once.
 
         `OSError`s are reported and the work is retried in the next slice.
@@ -654,9 +707,10 @@ class LogDirectory:
         try:
             monotonic_ms = self._clock.monotonic_ms()
             goes_on = self._retention.run_slice(now_ms, monotonic_ms)
-            self.checkpoint()
+            await self.checkpoint_in_steps(offload)
             goes_on = self._removals.remove_due(monotonic_ms) or goes_on
         except (OSError, StorageError) as error:
+            self._failed_syncs.check()
             # The same failure every second is one line.
             if str(error) != self._housekeeping_failure:
                 _log.error("directory.housekeeping_failed", extra=fields(path=self.path, error=str(error)))

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
+from ottla.runtime.offload import Offload
 from ottla.storage.directory.flushed_ends import FlushedEnds, LogEnd, LogKey, restore_flushed_ends
 from ottla.storage.directory.high_watermarks import HighWatermarks
 from ottla.storage.directory.log_starts import LogStarts
@@ -19,7 +20,10 @@ from ottla.storage.recovery.recovery import Recorded
 
 
 class LogRecords:
-    """Every change is durable when its call returns, except where it says otherwise.  All calls raise `OSError`."""
+    """Every change is durable when its call returns, except where it says otherwise.  All calls raise `OSError`.
+
+    The loop changes what is in memory; `offload` syncs.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -82,22 +86,30 @@ class LogRecords:
 
     def _lower(self, log: Log, end_offset: int) -> None:
         self._high_watermarks.lower(log.topic_partition, end_offset)
+        self._high_watermarks.write()
         self.flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
 
-    def before_creation(self, partitions: Collection[TopicPartition]) -> None:
+    async def before_creation(self, partitions: Collection[TopicPartition], offload: Offload) -> None:
         """Logs of these names will be made: nothing counts for them that was recorded of others."""
         self.log_starts.made(partitions)
-        self._forget_names(partitions)
+        await self._forget_names(partitions, offload)
 
-    def forget(self, deleted: Mapping[TopicPartition, UUID | None]) -> None:
+    async def forget(self, deleted: Mapping[TopicPartition, UUID | None], offload: Offload) -> None:
         """Logs were deleted, durably, with their topics where these are known."""
-        self.flushed_ends.forget((topic_id, name.partition) for name, topic_id in deleted.items() if topic_id)
+        keys = [(topic_id, name.partition) for name, topic_id in deleted.items() if topic_id]
+        await self.flushed_ends.forget_in_steps(keys, offload)
         self.log_starts.forget(deleted)
-        self._forget_names(deleted)
+        await self._forget_names(deleted, offload)
 
-    def _forget_names(self, partitions: Collection[TopicPartition]) -> None:
-        self._write_stale_starts()
+    async def _forget_names(self, partitions: Collection[TopicPartition], offload: Offload) -> None:
         self._high_watermarks.forget(partitions)
+        if self.log_starts.is_stale or self._high_watermarks.is_stale:
+            await offload(self._write_stale)
+
+    def _write_stale(self) -> None:
+        """Runs in any thread."""
+        self._write_stale_starts()
+        self._high_watermarks.write()
 
     def _write_stale_starts(self) -> None:
         if self.log_starts.is_stale:
@@ -107,9 +119,11 @@ class LogRecords:
         """That of each replicated log: never above the true one, but perhaps far below."""
         return self._high_watermarks.recorded()
 
-    def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    async def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int], offload: Offload) -> None:
         """Those of all replicated logs, if any has changed."""
-        self._high_watermarks.record(high_watermarks)
+        self._high_watermarks.set(high_watermarks)
+        if self._high_watermarks.is_stale:
+            await offload(self._high_watermarks.write)
 
     def close(self) -> None:
         self.flushed_ends.close()

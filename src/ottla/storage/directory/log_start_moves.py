@@ -68,12 +68,12 @@ class LogStartMoves:
             return
         if snapshots:
             await offload(partial(self._sync, snapshots))
-        for log in starts:
+        for log, start in starts.items():
             if log in self._moved:  # else another call has settled it, or it was deleted
-                if log.log_start_offset != starts[log]:
-                    log.write_start_snapshots()
-                    starts[log] = log.log_start_offset
-                log_starts.set(log.topic_partition, log.log_start_offset)
+                # Where it moved up further it has snapshots for this start, or for the one that another call recorded;
+                # it may have been cut below both.
+                start = max(start, log_starts.start_of(log.topic_partition) or 0)
+                log_starts.set(log.topic_partition, min(start, log.log_start_offset))
             await offload.pause()
         await offload(log_starts.write)
         due_from_ms = self._clock.monotonic_ms()

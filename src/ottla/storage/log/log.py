@@ -163,6 +163,7 @@ class Log:
         "_epochs",
         "_flush_at_offset",
         "_has_other_unsynced",
+        "_has_unflushed_mark",
         "_host",
         "_is_damage_reported",
         "_is_dirty",
@@ -245,6 +246,8 @@ class Log:
         self._appended_count = AppendedCount(self.log_end_offset, self._active.size_bytes)
         self._places = ReadPlaces(self._active, self._active.size_bytes)
         self._flush_at_offset = FOREVER
+        # Whether its mark of policy `os` was written by this process.
+        self._has_unflushed_mark = False
         self._set_config(parts.config)
         self.story = Story(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
@@ -501,6 +504,8 @@ class Log:
             allow_gaps(self._disk, self.path)
         except OSError as error:
             raise self._write_failed(error) from error
+        # The flush that syncs the gap syncs the mark, too.
+        self._has_other_unsynced = True
         self.update_config(replace(self.config, was_compacted=True))
         self.note("gaps_allowed", log_end_offset=self.log_end_offset)
 
@@ -658,7 +663,7 @@ class Log:
         """
         if config.flush_policy == "os" and not self._is_os_policy:
             # Before anything is acknowledged under it.
-            replace_file(self._disk, f"{self.path}/{UNFLUSHED_FILE}", b"")
+            self._mark_unflushed()
         if self.config.was_compacted:
             config = replace(config, was_compacted=True)
         self._set_config(config)
@@ -671,6 +676,17 @@ class Log:
                 self._on_stable()
         if self.flushed_end < self.log_end_offset:
             self._scheduler.mark_due(self)
+
+    async def prepare_config(self, config: LogConfig, offload: Offload) -> None:
+        """Do before `update_config` what has to be durable for it.  Raises `OSError`."""
+        if config.flush_policy == "os" and not self._is_os_policy:
+            await offload(self._mark_unflushed)
+
+    def _mark_unflushed(self) -> None:
+        """Note, durably, that batches may be acknowledged before they are flushed."""
+        if not self._has_unflushed_mark:
+            replace_file(self._disk, f"{self.path}/{UNFLUSHED_FILE}", b"")
+            self._has_unflushed_mark = True
 
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
@@ -1085,9 +1101,12 @@ class Log:
     def distrust(self) -> None:
         """Damage was found, and other replicas are whole: the next opening reads all of this log, to its checksums.
 
-        Until then it goes on as before, but `is_distrusted`.  Durable when this returns; raises `OSError`.
+        Until then it goes on as before, but `is_distrusted`.  `mark_distrusted` makes it durable.
         """
         self.is_distrusted = True
+
+    def mark_distrusted(self) -> None:
+        """May be called in any thread.  Raises `OSError`."""
         replace_file(self._disk, f"{self.path}/{DISTRUSTED_FILE}", b"")
 
     def _undo_append(self, segment: Segment, error: OSError) -> StorageError:

@@ -366,6 +366,7 @@ def test_damage_that_a_read_meets_is_told_once(place: Place) -> None:
     assert told == [log]
     assert directory.is_usable(CLICKS)
     log.distrust()
+    log.mark_distrusted()
     assert not directory.is_usable(CLICKS)
 
 
@@ -376,6 +377,7 @@ def test_distrusted_log_is_read_whole_at_the_next_start_and_refused(place: Place
     place.flush()
     path = Path(log.segments[0].log_path)
     log.distrust()
+    log.mark_distrusted()
     if is_clean:
         place.close()
     else:
@@ -394,6 +396,7 @@ def test_distrusted_log_that_is_whole_is_trusted_from_then_on(place: Place) -> N
     append_many(log, 12)
     place.flush()
     log.distrust()
+    log.mark_distrusted()
     place.close()
     log = place.reopen_log()
     assert read_all(log) == list(range(12))
