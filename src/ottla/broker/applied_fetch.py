@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
 from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.follower_fetch import FollowerAction
+from ottla.replication.follower_fetch import FollowerAction, FollowerStep
 from ottla.replication.replica import Replica
+from ottla.runtime.offload import Offload
 from ottla.storage.errors import AppendRefused
 from ottla.storage.log.log import Log
 
@@ -69,3 +71,33 @@ def apply_fetched(
     if action is not FollowerAction.DROP and committed_start > log.log_start_offset:
         log.delete_records_before(committed_start)
     return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED
+
+
+async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offload) -> None:
+    """Truncate or reset the log of a follower, while it follows the leader that it follows now."""
+    is_wanted = _follows_on(replica)
+    if step.action is FollowerAction.TRUNCATED:
+        try:
+            await log.truncate_in_steps(step.offset, offload, is_wanted)
+        finally:
+            replica.on_cut()
+        return
+    _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
+    if await log.reset_in_steps(step.offset, offload, is_wanted):
+        replica.on_reset()
+
+
+async def begin_log(replica: Replica, log: Log, records: bytearray, now_ms: int, offload: Offload) -> None:
+    """Begin the empty log of a follower with records from below its end, while it follows the same leader."""
+    try:
+        if await log.begin_with_run(memoryview(records), now_ms, offload, _follows_on(replica)):
+            replica.on_reset()
+    except AppendRefused as error:
+        _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
+        raise
+
+
+def _follows_on(replica: Replica) -> Callable[[], bool]:
+    """Whether it still follows whom it follows now."""
+    followed = (replica.role, replica.leader, replica.leader_epoch)
+    return lambda: (replica.role, replica.leader, replica.leader_epoch) == followed

@@ -1,4 +1,4 @@
-"""Periodic work, with its syncs off the event loop: retention and checkpoints in slices, produces past their time-out."""
+"""Periodic work, its syncs off the event loop: retention and checkpoints in slices, produces past their time-out."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from ottla.broker.applied_fetch import AppliedFetch, apply_fetched
+from ottla.broker.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.batch_opening import opening_of, record_check_of
 from ottla.broker.membership import Membership
 from ottla.broker.parked_produces import ParkedProduces, WaitingProduce
@@ -26,7 +26,7 @@ from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET,
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import fields
 from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.follower_fetch import FollowerFetch
+from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.in_sync_change import InSyncChange
 from ottla.replication.replica import Replica, Role
@@ -765,7 +765,35 @@ class Partition:
 
         The same fetch is returned until its answer, or another state of the tree, moves the position.
         """
-        return self._replica.next_fetch()
+        return None if self._log.is_being_cut else self._replica.next_fetch()
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
+        return self._log.is_being_cut
+
+    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None:
+        """The cut that the leader's answer asks for, to be made by `cut` instead of `apply_fetched`; None: none."""
+        if not answer.error_code and answer.diverging is None and answer.log_start_offset != self._log.log_end_offset:
+            return None
+        return self._replica.planned_cut(request_id, answer)
+
+    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
+        """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
+        return self._replica.is_current_fetch(request_id) and self._log.begins_below(answer.records)
+
+    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
+        """Begin the log with these records; `offload` syncs.  As `cut`."""
+        await begin_log(self._replica, self._log, records, now_ms, offload)
+        self._follow_watermark()
+
+    async def cut(self, step: FollowerStep, offload: Offload) -> None:
+        """Make a planned cut; `offload` syncs.  Nothing happens if another state of the tree comes before it does.
+
+        Raises `StorageError` when this broker's own disk fails.
+        """
+        await cut_log(self._replica, self._log, step, offload)
+        self._follow_watermark()
 
     def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
         """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.

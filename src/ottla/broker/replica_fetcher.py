@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -30,8 +30,10 @@ from ottla.protocol.replica_fetch import (
     encode_replica_fetch,
     read_replica_fetch_response,
 )
-from ottla.replication.follower_fetch import FollowerFetch
+from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.offload import Offload
 from ottla.storage.errors import DiskFull, TooManyOpenFiles
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,18 @@ class FollowedPartition(Protocol):
     @property
     def stable_end(self) -> int: ...
 
+    @property
+    def is_being_cut(self) -> bool: ...
+
     def next_fetch(self) -> FollowerFetch | None: ...
+
+    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None: ...
+
+    async def cut(self, step: FollowerStep, offload: Offload) -> None: ...
+
+    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool: ...
+
+    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None: ...
 
     def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch: ...
 
@@ -139,6 +152,8 @@ class FetcherContext(NamedTuple):
     on_leader_refused: Callable[[NodeId], None]
     # The log of a partition takes nothing any more, so it is fetched no more.
     on_partition_failed: Callable[[FollowedPartition], None]
+    # The log of a partition takes records again: it is to be fetched from whatever leader it has by now.
+    on_cut: Callable[[FollowedPartition], None]
 
 
 class ReplicaFetcher:
@@ -170,6 +185,8 @@ class ReplicaFetcher:
         # Ends a wait for work, or for the next attempt.
         self._wake = asyncio.Event()
         self._flush_wait: asyncio.Future[OSError | None] | None = None
+        # Of logs that are being cut.
+        self._cuts: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -182,7 +199,10 @@ class ReplicaFetcher:
         """Fetch no more; the task that is returned has ended when nothing is under way."""
         assert self._task is not None
         self._task.cancel()
-        return self._task
+        return self._loop.create_task(self._ended(self._task)) if self._cuts else self._task
+
+    async def _ended(self, task: asyncio.Task[None]) -> None:
+        await asyncio.wait([task, *self._cuts])
 
     def add(self, partition: FollowedPartition) -> None:
         """Fetch this partition too, from its present position and epoch; also when either has changed."""
@@ -213,6 +233,11 @@ class ReplicaFetcher:
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
+        if partition.is_being_cut:
+            # It is added again when that is done.
+            self._session.forget(key)
+            self._request_ids.pop(key, None)
+            return
         fetch = partition.next_fetch()
         if fetch is None or fetch.leader != self.leader_id:
             self._session.forget(key)
@@ -410,6 +435,18 @@ class ReplicaFetcher:
         throttle = self._context.throttle
         if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
             throttle.take(len(part.records))
+        cut = partition.planned_cut(request_id, part)
+        if cut is not None:
+            self._begin_cut(key, partition, partition.cut(cut, LoopOffload()))
+            return None
+        if (
+            len(part.records)
+            and partition.log_start_offset == partition.log_end_offset
+            and partition.begins_below(request_id, part)
+        ):
+            # A copy: the records are views of the connection's buffer.
+            self._begin_cut(key, partition, partition.begin_with(bytearray(part.records), now_ms, LoopOffload()))
+            return None
         try:
             applied = partition.apply_fetched(request_id, part, now_ms)
         except (OttlaError, OSError) as error:
@@ -424,6 +461,31 @@ class ReplicaFetcher:
         self._delays_count.pop(key, None)
         self._ask(key, partition)
         return None
+
+    def _begin_cut(
+        self, key: PartitionKey, partition: FollowedPartition, cut: Coroutine[object, object, None]
+    ) -> None:  # fmt: skip
+        """In a task of its own: the disk may take long, and the other partitions are fetched meanwhile."""
+        self._session.forget(key)
+        self._request_ids.pop(key, None)
+        task = self._loop.create_task(self._cut(key, partition, cut))
+        self._cuts.add(task)
+        task.add_done_callback(self._cuts.discard)
+
+    async def _cut(
+        self, key: PartitionKey, partition: FollowedPartition, cut: Coroutine[object, object, None]
+    ) -> None:  # fmt: skip
+        try:
+            await cut
+        except (OttlaError, OSError) as error:
+            if self._partitions.get(key) is partition:
+                self._on_partition_failed(key, partition, error)
+                self._wake.set()
+                return
+        except Exception:
+            log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
+        # From whatever leader it follows by now.
+        self._context.on_cut(partition)
 
     def _on_partition_failed(
         self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError

@@ -94,6 +94,7 @@ class ReplicaFetchers:
             self.totals,
             lambda leader_id: self.on_leader_refused(leader_id),
             self._on_partition_failed,
+            self._on_cut,
         )
 
     def follow(self, partitions: Iterable[Partition]) -> None:
@@ -172,6 +173,10 @@ class ReplicaFetchers:
     def _on_partition_failed(self, partition: FollowedPartition) -> None:
         self._failed.add((partition.topic_id_bytes, partition.index))
         self.on_log_failed(partition.topic_partition)
+
+    def _on_cut(self, partition: FollowedPartition) -> None:
+        if isinstance(partition, Partition):
+            self.follow([partition])
 
     async def _connect(self, leader_id: NodeId) -> PeerConnection:
         address = self._address_of(leader_id)

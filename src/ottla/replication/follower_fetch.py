@@ -58,7 +58,7 @@ class FollowerAction(enum.Enum):
 
 
 class FollowerStep(NamedTuple):
-    """An action, and the offset that belongs to `RESET`."""
+    """An action, and the offset that belongs to `RESET`, and to a `TRUNCATED` that is planned."""
 
     action: FollowerAction
     offset: int = -1

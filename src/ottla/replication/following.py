@@ -106,8 +106,40 @@ class Following:
         log = self._log
         return log_start_offset == log.log_end_offset and log.log_start_offset < log_start_offset
 
+    def is_current(self, request_id: int) -> bool:
+        """Whether an answer to this fetch counts."""
+        fetch = self._fetch
+        return fetch is not None and request_id == fetch.request_id and fetch.fetch_offset == self._log.log_end_offset
+
+    def planned_cut(self, request_id: int, answer: LeaderAnswer) -> FollowerStep | None:
+        """Where the answer has the log cut (`TRUNCATED`) or begun elsewhere (`RESET`), None when it does not.
+
+        Changes nothing: a caller that must not wait for the disk in `on_response` makes the cut before it.
+        """
+        if not self.is_current(request_id):
+            return None
+        log_start_offset = answer.log_start_offset
+        if answer.error_code != _NONE:
+            if answer.error_code == _OUT_OF_RANGE and log_start_offset > self._log.log_end_offset:
+                return FollowerStep(FollowerAction.RESET, log_start_offset)
+            return None
+        if answer.diverging is not None:
+            step = self._cut(answer.diverging, log_start_offset)
+            return None if step is BACK_OFF else step
+        return FollowerStep(FollowerAction.RESET, log_start_offset) if self._is_unproven(log_start_offset) else None
+
     def _truncate(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
-        """Cut to the end of the last epoch that both logs have, as far as both have it (KIP-279)."""
+        step = self._cut(diverging, log_start_offset)
+        if step is BACK_OFF:
+            return step
+        self._fetch = None
+        if step.action is FollowerAction.TRUNCATED:
+            self._log.truncate_to(step.offset)
+            return TRUNCATED
+        return step
+
+    def _cut(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
+        """To the end of the last epoch that both logs have, as far as both have it (KIP-279)."""
         log = self._log
         epoch, leader_end = diverging
         own_end = log.epoch_end_offset(epoch)[1]
@@ -117,10 +149,8 @@ class Following:
             return BACK_OFF
         if end_offset < log.log_start_offset:
             # Nothing that this log still has is in the leader's history.
-            return self._reset_to(max(log_start_offset, end_offset))
-        self._fetch = None
-        log.truncate_to(end_offset)
-        return TRUNCATED
+            return FollowerStep(FollowerAction.RESET, max(log_start_offset, end_offset))
+        return FollowerStep(FollowerAction.TRUNCATED, end_offset)
 
     def _reset_to(self, offset: int) -> FollowerStep:
         self._fetch = None

@@ -319,6 +319,19 @@ class Replica:
             self._advance_as_follower()
         return step
 
+    def is_current_fetch(self, request_id: int) -> bool:
+        """Whether an answer to this fetch counts."""
+        return self._following.is_current(request_id)
+
+    def planned_cut(self, request_id: int, answer: LeaderAnswer) -> FollowerStep | None:
+        """What `on_response` would do to the log: see `Following.planned_cut`."""
+        return self._following.planned_cut(request_id, answer)
+
+    def on_cut(self) -> None:
+        """A planned truncation was made, or given up: the next fetch is from where the log ends now."""
+        self._following.forget_fetch()
+        self.on_truncated()
+
     def on_truncated(self) -> None:
         """The log's end was lowered, before this."""
         end_offset = self._log.log_end_offset

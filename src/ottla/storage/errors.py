@@ -86,6 +86,12 @@ class DiskFull(StorageError):
     hint = "free space on the file system, delete topics or shorten their retention; appends go on by themselves then"
 
 
+class LogBeingCut(StorageError):
+    """A follower's log is being cut, and takes nothing before that is durable."""
+
+    hint = "nothing: it takes records again as soon as the disk has the cut"
+
+
 class DirectoryOffline(StorageError):
     """The log directory failed as a whole; it stays out of use for the life of this process."""
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
-from ottla.storage.errors import DiskFull
+from ottla.storage.errors import DiskFull, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Room:
     def open(self) -> None:
         self.is_closed = False
 
-    def refusal(self, topic_partition: TopicPartition) -> DiskFull:
+    def refusal(self, topic_partition: TopicPartition) -> StorageError:
         """The error of an append while it is closed.  The first one is logged, the others are counted."""
         self.refused_count += 1
         if self.refused_count == 1:

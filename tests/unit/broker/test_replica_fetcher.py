@@ -172,6 +172,7 @@ class Setup:
             self.totals,
             self.refused.append,
             lambda partition: self.failed.append(partition.topic_partition),
+            lambda partition: self.fetcher.add(partition),
         )
         self.fetcher = ReplicaFetcher(ELSEWHERE, context, loop)
 

@@ -313,11 +313,14 @@ class Compactor:
 
     # --- changes of logs ----------------------------------------------------------------------------------
 
-    def before_truncation(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`: later appends are dirty, and dense."""
+    def begin_cut(self, log: Log, end_offset: int) -> None:
+        """The log will end at `end_offset`: later appends are dirty, and dense.  Durable after `write_cut`."""
         self._ends.lower(log.topic_partition, end_offset)
+
+    def write_cut(self, path: str, end_offset: int) -> None:
+        """For the log at this path.  Runs in any thread."""
         self._ends.write()
-        lower_compacted_end(self._disk, log.path, end_offset)
+        lower_compacted_end(self._disk, path, end_offset)
 
     async def forget(self, partitions: Iterable[TopicPartition], offload: Offload) -> None:
         """Logs are deleted or created: forget what was recorded of a log of that name, durably.  Raises `OSError`."""

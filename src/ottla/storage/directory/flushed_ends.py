@@ -187,7 +187,15 @@ class FlushedEnds:
                 _log.warning("flushed_ends.write_failed", extra=fields(path=self._file.path, error=str(error)))
 
     def lower(self, topic_id: UUID, partition: int, flushed_end: int) -> None:
-        """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably, when this returns."""
+        """`lower_unsynced`, durable when this returns."""
+        if self.lower_unsynced(topic_id, partition, flushed_end):
+            self.sync()
+
+    def lower_unsynced(self, topic_id: UUID, partition: int, flushed_end: int) -> bool:
+        """A log will be cut so that it ends at `flushed_end`: the record is no higher, durably after a sync.
+
+        Whether it was higher.  Raises `OSError`.
+        """
         recorded = self.end_of(topic_id, partition)
         if recorded is not None and recorded > flushed_end:
             slot = self._set(topic_id, partition, flushed_end)
@@ -197,7 +205,8 @@ class FlushedEnds:
                 # The next call must write it again.
                 self._set(topic_id, partition, recorded)
                 raise
-            self._file.sync_data()
+            return True
+        return False
 
     def forget(self, keys: Iterable[LogKey]) -> None:
         """Logs were deleted: remove their records, durably when this returns."""

@@ -366,13 +366,43 @@ class LogDirectory:
     def finish_swap(self) -> None:
         self.compactor.finish_swap()
 
-    def before_truncation(self, log: Log, end_offset: int) -> None:
-        self.compactor.before_truncation(log, end_offset)
-        self._records.before_truncation(log, end_offset)
+    async def finish_swap_in_steps(self, offload: Offload) -> None:
+        await self.compactor.finish_swap_in_steps(offload)
 
-    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
-        self.compactor.before_truncation(log, base_offset)
-        self._records.before_reset(log, base_offset, log_start_offset)
+    async def lower_records(self, log: Log, end_offset: int, offload: Offload) -> None:
+        self.compactor.begin_cut(log, end_offset)
+        self._records.begin_cut(log, end_offset)
+
+        def write() -> None:
+            self.compactor.write_cut(log.path, end_offset)
+            self._records.write_cut()
+
+        with self._syncs_checked():
+            await offload(write)
+
+    async def record_begin(self, log: Log, base_offset: int, log_start_offset: int, offload: Offload) -> None:
+        former_start = log.log_start_offset
+        self.compactor.begin_cut(log, base_offset)
+        self._records.begin_cut(log, base_offset)
+        self._records.begin_at(log, log_start_offset)
+
+        def write() -> None:
+            self.compactor.write_cut(log.path, base_offset)
+            self._records.write_cut()
+
+        try:
+            with self._syncs_checked():
+                await offload(write)
+        except OSError:
+            self._records.begin_at(log, former_start)
+            raise
+
+    def end_cut(self, log: Log) -> None:
+        self._records.end_cut(log)
+
+    async def sync_files(self, offload: Offload) -> None:
+        with self._syncs_checked():
+            await offload(lambda: self._disk.sync_file_system(self.path))
 
     def directory_failed(self, error: OSError) -> None:
         """A sync failed: the whole directory is offline for this process's life (a retry may wrongly succeed)."""

@@ -30,6 +30,8 @@ class LogRecords:
         self._path = path
         self.log_starts = LogStarts(disk, path)
         self._high_watermarks = HighWatermarks(disk, path)
+        # Of logs that are being cut: where they will end.  A flush that ends meanwhile must not raise what is lowered.
+        self._cut_ends: dict[TopicPartition, int] = {}
         # Last: it holds a descriptor.
         self.flushed_ends = FlushedEnds.open(disk, path)
 
@@ -63,31 +65,36 @@ class LogRecords:
 
     def flushed(self, logs: Iterable[Log]) -> None:
         """The logs' files were synced.  Not durable, and no error: at worst a record is older than the truth."""
+        if self._cut_ends:
+            logs = [log for log in logs if log.topic_partition not in self._cut_ends]
         self.flushed_ends.record(_end_of(log) for log in logs)
 
-    def before_truncation(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`."""
+    def begin_cut(self, log: Log, end_offset: int) -> None:
+        """The log will end at `end_offset`: what is recorded of it is no higher from now on, until `end_cut`.
+
+        Durable after `write_cut`.
+        """
+        self._cut_ends[log.topic_partition] = end_offset
         if end_offset < log.log_start_offset:
             # Else a restart would hide the batches that follow the cut below the recorded start.
             self.log_starts.set(log.topic_partition, end_offset)
-            self.log_starts.write()
-        self._lower(log, end_offset)
-
-    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
-        """The log, which is empty, will begin at `base_offset`, to be read from `log_start_offset` on."""
-        self._lower(log, base_offset)
-        former_start = log.log_start_offset
-        self.log_starts.set(log.topic_partition, log_start_offset)
-        try:
-            self.log_starts.write()
-        except OSError:
-            self.log_starts.set(log.topic_partition, former_start)
-            raise
-
-    def _lower(self, log: Log, end_offset: int) -> None:
+            self.log_starts.is_stale = True
         self._high_watermarks.lower(log.topic_partition, end_offset)
-        self._high_watermarks.write()
-        self.flushed_ends.lower(log.topic_id, log.topic_partition.partition, end_offset)
+        self.flushed_ends.lower_unsynced(log.topic_id, log.topic_partition.partition, end_offset)
+
+    def begin_at(self, log: Log, log_start_offset: int) -> None:
+        """The log, which is empty, will be read from `log_start_offset` on.  Durable after `write_cut`."""
+        self.log_starts.set(log.topic_partition, log_start_offset)
+        self.log_starts.is_stale = True
+
+    def write_cut(self) -> None:
+        """Runs in any thread."""
+        self._write_stale()
+        self.flushed_ends.sync()
+
+    def end_cut(self, log: Log) -> None:
+        """It is made, or was given up: what is recorded follows the log again."""
+        self._cut_ends.pop(log.topic_partition, None)
 
     async def before_creation(self, partitions: Collection[TopicPartition], offload: Offload) -> None:
         """Logs of these names will be made: nothing counts for them that was recorded of others."""
@@ -121,6 +128,9 @@ class LogRecords:
 
     async def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int], offload: Offload) -> None:
         """Those of all replicated logs, if any has changed."""
+        if self._cut_ends:
+            limits = self._cut_ends
+            high_watermarks = {name: min(each, limits.get(name, each)) for name, each in high_watermarks.items()}
         self._high_watermarks.set(high_watermarks)
         if self._high_watermarks.is_stale:
             await offload(self._high_watermarks.write)

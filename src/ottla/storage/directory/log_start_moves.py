@@ -60,7 +60,8 @@ class LogStartMoves:
         starts: dict[Log, int] = {}
         snapshots: list[tuple[str, int]] = []
         for log in list(self._moved):
-            if log in self._moved:
+            # One that is being cut has a start of its own recorded until that is done.
+            if log in self._moved and not log.is_being_cut:
                 snapshots += ((log.path, offset) for offset in log.begin_start_snapshots())
                 starts[log] = log.log_start_offset
             await offload.pause()
@@ -69,7 +70,7 @@ class LogStartMoves:
         if snapshots:
             await offload(partial(self._sync, snapshots))
         for log, start in starts.items():
-            if log in self._moved:  # else another call has settled it, or it was deleted
+            if log in self._moved and not log.is_being_cut:  # else another call has settled it, or it was deleted
                 # Where it moved up further it has snapshots for this start, or for the one that another call recorded;
                 # it may have been cut below both.
                 start = max(start, log_starts.start_of(log.topic_partition) or 0)
@@ -78,7 +79,7 @@ class LogStartMoves:
         await offload(log_starts.write)
         due_from_ms = self._clock.monotonic_ms()
         for log, start in starts.items():
-            if log in self._moved and log.log_start_offset == start:
+            if log in self._moved and log.log_start_offset == start and not log.is_being_cut:
                 due_ms = due_from_ms + log.config.file_delete_delay_ms
                 log.release_removed_segments(partial(self._retire, due_ms))
                 del self._moved[log]

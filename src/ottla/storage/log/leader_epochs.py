@@ -145,11 +145,11 @@ class LeaderEpochs:
             self._entries.pop()
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: epochs that start there or later are dropped."""
+        """The log now ends at `end_offset`: epochs that start there or later are dropped.  Written without a sync."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._entries = kept
-            self.save()
+            self._put()
 
     def truncate_from_start(self, start_offset: int) -> bool:
         """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are dropped.

@@ -3,17 +3,20 @@
 `Log` owns everything that changes: no other module assigns one of its fields or uses what is private.
 Rules that need no log are in `retention`, `leader_epochs` and `log_reader`, over plain values.
 
-All calls come from the event loop's thread and none of them waits for a flush.  Invariants, with every `*_end`
-exclusive: log_start_offset <= log_end_offset, flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends
-never go back except by `truncate_to` and `reset_to`; the log end moves right after the data was written, or not at all.
+All calls come from the event loop's thread and none of them waits for a flush; those that sync are coroutines, whose
+`Offload` does it elsewhere.  Invariants, with every `*_end` exclusive: log_start_offset <= log_end_offset,
+flushed_end <= log_end_offset, stable_end <= log_end_offset; the ends never go back except by a truncation or a reset;
+the log end moves right after the data was written, or not at all.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from struct import Struct
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -28,13 +31,14 @@ from ottla.records.header import (
 )
 from ottla.runtime.disk import Disk, File, FileRun, replace_file
 from ottla.runtime.mutex import Mutex
-from ottla.runtime.offload import Offload
+from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.checkpoints import EpochStart
 from ottla.storage.compaction.compacted_mark import allow_gaps
 from ottla.storage.errors import (
     BatchTooLarge,
     CorruptLog,
     DirectoryOffline,
+    LogBeingCut,
     LogOffline,
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -70,6 +74,20 @@ from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
 _log = logging.getLogger(__name__)
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_BASE_OFFSET: Final = Struct(">q")
+
+
+class _ClosedForCut(Room):
+    """The room of a log that is being cut: nothing is appended before the cut is durable."""
+
+    __slots__ = ()
+
+    def refusal(self, topic_partition: TopicPartition) -> LogBeingCut:
+        return LogBeingCut(f"{topic_partition} is being cut to where it agrees with its leader")
+
+
+_CLOSED: Final = _ClosedForCut()
+_CLOSED.close()
 
 
 class FlushMarks(Protocol):
@@ -113,19 +131,30 @@ class LogHost(Protocol):
         """A read met damage, for the first time since the log was opened."""
         ...
 
-    def finish_swap(self) -> None:
+    async def finish_swap_in_steps(self, offload: Offload) -> None:
         """Finish the swap of cleaned segments that is under way, before this returns."""
         ...
 
-    def before_truncation(self, log: Log, end_offset: int) -> None:
-        """Lower the recorded flushed end to `end_offset`, durably: the log will end there.  Raises `OSError`."""
+    async def lower_records(self, log: Log, end_offset: int, offload: Offload) -> None:
+        """The log will end at `end_offset`: lower what is recorded of it, durably, and keep it there until `end_cut`.
+
+        Raises `OSError`.
+        """
         ...
 
-    def before_reset(self, log: Log, base_offset: int, log_start_offset: int) -> None:
+    async def record_begin(self, log: Log, base_offset: int, log_start_offset: int, offload: Offload) -> None:
         """The empty log will begin at `base_offset` and be readable from `log_start_offset` on: record both, durably.
 
         Raises `OSError`.
         """
+        ...
+
+    def end_cut(self, log: Log) -> None:
+        """What is recorded of the log may follow it again."""
+        ...
+
+    async def sync_files(self, offload: Offload) -> None:
+        """Make every file of the directory durable, and the names.  Raises `OSError`."""
         ...
 
     def directory_failed(self, error: OSError) -> None:
@@ -178,6 +207,7 @@ class Log:
         "failure",
         "flush_ms_max",
         "flushed_end",
+        "is_being_cut",
         "is_deleted",
         "is_distrusted",
         "is_swapping",
@@ -229,6 +259,8 @@ class Log:
         self.is_deleted = False
         # Whether cleaned segments are replacing others: until that is done no segment may be removed.
         self.is_swapping = False
+        # Whether it is being truncated or reset: it takes nothing until that is durable.
+        self.is_being_cut = False
         # What was known of offsets before a truncation is not valid after it.
         self.truncations_count = 0
         self.failure: StorageError | None = None
@@ -424,7 +456,8 @@ class Log:
         found = check_run(run, former_end, self.last_epoch(), may_have_gaps=may_have_gaps, may_begin_below=is_empty)
         if found.base_offset < former_end:
             # The leader's log start lies inside of a batch: the log holds all of it, and shows what the leader shows.
-            self._begin_at(found.base_offset, former_end)
+            with self._closed_for_cut():
+                run_inline(self._begin_at(found.base_offset, former_end, INLINE))
         try:
             if found.has_gaps and not self.config.was_compacted:
                 self._allow_gaps()
@@ -442,6 +475,34 @@ class Log:
                 self._follower_appended()
         assert self.log_end_offset == found.end_offset
         return found.end_offset
+
+    def begins_below(self, run: memoryview) -> bool:
+        """Whether `append_run` would first have to begin this empty log below its end, which syncs."""
+        return (
+            len(run) >= LOG_OVERHEAD_BYTES
+            and self._is_empty()
+            and _BASE_OFFSET.unpack_from(run)[0] < self.log_end_offset
+        )
+
+    async def begin_with_run(
+        self, run: memoryview, now_ms: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """`append_run` of a run that `begins_below`; `offload` syncs.  Nothing is done when it is not wanted any more.
+
+        Raises as `append_run`.
+        """
+        former_end = self.log_end_offset
+        base_offset = _BASE_OFFSET.unpack_from(run)[0]
+        check_run(run, former_end, self.last_epoch(), may_have_gaps=True, may_begin_below=True)
+        with self._closed_for_cut():
+            if not await self._begin_at(base_offset, former_end, offload, is_wanted):
+                return False
+        self.append_run(run, now_ms)
+        if self.log_end_offset > former_end:
+            # The log holds all of the batch, and shows what the leader shows.
+            self.log_start_offset = former_end
+            self._host.log_start_moved(self)
+        return True
 
     def _append_part(self, run: memoryview, start: int, end: int, now_ms: int, has_producers: bool) -> int:
         """Append the batches of run[start:end] that go into the active segment; returns the end of the last one.
@@ -799,7 +860,7 @@ class Log:
         Only segments wholly below `limit_offset` (`removable_end` unless given) are removed.  Their files are renamed
         after the new log start is checkpointed: by `LogDirectory.checkpoint`.
         """
-        if self.failure is not None or self.is_swapping:
+        if self.failure is not None or self.is_swapping or self.is_being_cut:
             return 0
         limit_offset = self.removable_end if limit_offset is None else limit_offset
         try:
@@ -925,33 +986,62 @@ class Log:
     # --- truncation -----------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
+        """`truncate_in_steps`, at once."""
+        run_inline(self.truncate_in_steps(offset, INLINE))
+
+    async def truncate_in_steps(
+        self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
 
-        Below the first segment it is emptied and goes on at `offset`, as `reset_to` does it.
+        Below the first segment it is emptied and goes on at `offset`, as `reset_in_steps` does it.
 
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
         segments are removed, newest first, then the last one is cut, and all of that is synced.  In between the log is
         only longer than it should be.  Afterwards nothing that the log remembers is above its end; the observer's
-        `on_truncated` is called last.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`,
+        `on_truncated` is called before the last sync.
+
+        `offload` syncs.  Meanwhile the log takes nothing.  It is cut only if it `is_wanted` when the records are
+        lowered; returns whether it was.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`,
         `CorruptLog`), or offline.
         """
         if offset >= self.log_end_offset:
-            return
+            return True
         if offset < self._segments.first.base_offset:
-            self.reset_to(offset)
-            return
-        if self.is_swapping:
-            self._host.finish_swap()
-        segment = self._segments[self._segments.slot_for(offset)]
-        end_position, end_offset = 0, segment.base_offset
+            return await self.reset_in_steps(offset, offload, is_wanted)
+        with self._closed_for_cut():
+            return await self._truncate(offset, offload, is_wanted)
+
+    @contextmanager
+    def _closed_for_cut(self) -> Iterator[None]:
+        """The cut is durable before the next append: a power loss that undid it could leave old batches of one file
+        before new ones of the next, at offsets and epochs that fit, and no leader would find the difference.
+        """
+        assert not self.is_being_cut, "one cut at a time"
+        room, self._room = self._room, _CLOSED
+        self.is_being_cut = True
         try:
-            if offset > segment.base_offset:
-                above = segment.find(offset)
-                end_position = segment.size_bytes if above is None else above[0]
-                # After the last batch that stays, so that a gap left by compaction is not counted as part of the log.
-                end_offset = segment.end_below(offset)
-            self._host.before_truncation(self, end_offset)
+            yield
+        finally:
+            self._room = room
+            self.is_being_cut = False
+            self._host.end_cut(self)
+
+    async def _truncate(self, offset: int, offload: Offload, is_wanted: Callable[[], bool]) -> bool:
+        lowered_end = FOREVER
+        try:
+            while True:
+                await self._host.finish_swap_in_steps(offload)
+                segment, end_position, end_offset = self._cut_of(offset)
+                if lowered_end <= end_offset:
+                    break
+                await self._host.lower_records(self, end_offset, offload)
+                lowered_end = end_offset
+                if not self._is_cut_wanted(is_wanted):
+                    return False
         except OSError as error:
+            if self.is_deleted:
+                return False
             raise self._write_failed(error) from error
         removed = self._end_at(end_offset, segment, end_position)
         try:
@@ -964,6 +1054,31 @@ class Log:
             self.note("truncated", log_end_offset=self.log_end_offset)
             if self._on_truncated is not None:
                 self._on_truncated()
+        await self._sync_cut(offload)
+        return True
+
+    def _is_cut_wanted(self, is_wanted: Callable[[], bool]) -> bool:
+        """After a wait.  Raises `StorageError` when the log failed meanwhile."""
+        if self.failure is not None:
+            raise self.failure
+        return not self.is_deleted and is_wanted()
+
+    def _cut_of(self, offset: int) -> tuple[Segment, int, int]:
+        """(the segment that will be the last one, its end's position, the log's end) of a cut at `offset`."""
+        segment = self._segments[self._segments.slot_for(max(offset, self._segments.first.base_offset))]
+        if offset <= segment.base_offset:
+            return segment, 0, segment.base_offset
+        above = segment.find(offset)
+        # After the last batch that stays, so that a gap left by compaction is not counted as part of the log.
+        return segment, segment.size_bytes if above is None else above[0], segment.end_below(offset)
+
+    async def _sync_cut(self, offload: Offload) -> None:
+        try:
+            await self._host.sync_files(offload)
+        except OSError as error:
+            if self.failure is not None:
+                raise self.failure from error
+            raise self._fail(error) from error
 
     def _end_at(self, end_offset: int, segment: Segment, end_position: int) -> list[Segment]:
         """Forget everything above `end_offset`, in memory only; returns the removed segments, oldest first."""
@@ -989,9 +1104,6 @@ class Log:
             self._remove_files(segment)
         left = self._active.truncate_to(end_offset)
         assert left == end_offset
-        # Before the next append: else a power loss might leave old batches before new ones, at offsets that fit.
-        self._active.open().sync_data()
-        self._disk.sync_directory(self.path)
         # Settings may have changed while it was closed.
         self._active.configure(self.config)
         self._epochs.truncate_from_end(end_offset)
@@ -1005,26 +1117,43 @@ class Log:
         self._scheduler.mark_due(self)
 
     def reset_to(self, offset: int) -> None:
+        """`reset_in_steps`, at once."""
+        run_inline(self.reset_in_steps(offset, INLINE))
+
+    async def reset_in_steps(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Drop every batch and go on at `offset`, the start of a leader's log (followers only).
 
-        First the log is emptied as `truncate_to` does it, then the empty log begins at `offset`: a crash leaves it
-        longer, empty, or begun there.  What the log remembers of producers and epochs is dropped too.  Raises
-        `StorageError`: then the log is as it was, or empty where it began (call it again), or offline.
+        First the log is emptied as `truncate_in_steps` does it, then the empty log begins at `offset`: a crash leaves
+        it longer, empty, or begun there.  What the log remembers of producers and epochs is dropped too.  `offload` and
+        `is_wanted` as there; returns whether it was reset.  Raises `StorageError`: then the log is as it was, or empty
+        where it began (call it again), or offline.
         """
         if self.failure is not None:
             raise self.failure
-        self.truncate_to(self._segments.first.base_offset)
-        if offset != self.log_end_offset or self.last_epoch() >= 0:
-            self._begin_at(offset, offset)
+        with self._closed_for_cut():
+            first = self._segments.first.base_offset
+            if first < self.log_end_offset and not await self._truncate(first, offload, is_wanted):
+                return False
+            if offset == self.log_end_offset and self.last_epoch() < 0:
+                return True
+            return await self._begin_at(offset, offset, offload, is_wanted)
 
     def _is_empty(self) -> bool:
         return len(self._segments) == 1 and self._active.size_bytes == 0
 
-    def _begin_at(self, base_offset: int, log_start_offset: int) -> None:
-        """The log, which is empty, begins with another segment."""
+    async def _begin_at(
+        self,
+        base_offset: int,
+        log_start_offset: int,
+        offload: Offload,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """The log, which is empty, begins with another segment; False if that was not wanted any more."""
         assert self._is_empty()
         old = self._active
-        new = self._begin_segment(base_offset, log_start_offset)
+        new = await self._begin_segment(base_offset, log_start_offset, offload, is_wanted)
+        if new is None:
+            return False
         self._segments.begin_anew(new)
         self.producers = ProducerStates(self.producers.expiration_ms)
         self._end_at(base_offset, new, 0)
@@ -1043,9 +1172,12 @@ class Log:
             self._host.log_start_moved(self)
             if self._on_truncated is not None:
                 self._on_truncated()
+        return True
 
-    def _begin_segment(self, base_offset: int, log_start_offset: int) -> Segment:
-        """Record where the log begins, durably, and open the empty segment for it.
+    async def _begin_segment(
+        self, base_offset: int, log_start_offset: int, offload: Offload, is_wanted: Callable[[], bool]
+    ) -> Segment | None:
+        """Record where the log begins, durably, and open the empty segment for it; None if it is not wanted any more.
 
         A later begin is recorded when its file is there: an opening before that drops the file, since it neither
         follows the other nor holds the log's start.  An earlier one is recorded first, since from then on segments
@@ -1061,30 +1193,50 @@ class Log:
             # with the new begin, also where the batches are there again that it drops then.
             self._epochs.truncate_from_end(0)
             self._epoch_is_new = self._has_new_epoch()
-            write_snapshot(self._disk, self.path, base_offset, ProducerStates(), sync=True)
+            write_snapshot(self._disk, self.path, base_offset, ProducerStates())
             if base_offset > old.base_offset:
                 new.open(create=True)
             # Its name too: a later segment whose name a power loss keeps must not be taken for the log's first one.
-            self._disk.sync_directory(self.path)
-            self._host.before_reset(self, base_offset, log_start_offset)
+            await self._host.sync_files(offload)
+            if not self._is_cut_wanted(is_wanted):
+                self._drop_begun(new)
+                return None
+            await self._host.record_begin(self, base_offset, log_start_offset, offload)
+            self._require_begin(is_wanted)
             if base_offset < old.base_offset:
                 for removed in self._segments.truncate_removed():
                     self._remove_files(removed)
                 new.open(create=True)
-                self._disk.sync_directory(self.path)
+                await self._host.sync_files(offload)
+                self._require_begin(is_wanted)
         except OSError as error:
+            if self.is_deleted:
+                return None
             raise self._begin_failed(new, error) from error
         new.become_active(OffsetIndex(), TimeIndex())
         return new
 
+    def _require_begin(self, is_wanted: Callable[[], bool]) -> None:
+        """Its begin is recorded: a log that would lead from another one now takes nothing.  Raises `LogOffline`."""
+        if not self.is_deleted and not self._is_cut_wanted(is_wanted):
+            raise self._fail(StorageError(f"{self.topic_partition} changed its role while it was begun elsewhere"))
+
+    def _drop_begun(self, new: Segment) -> None:
+        """Raises `LogOffline`."""
+        if new is self._active:
+            return
+        new.close()
+        try:
+            self._remove_files(new)
+        except OSError as left:
+            # The next clean stop would take it for the log's end.
+            raise self._fail(left) from left
+
     def _begin_failed(self, new: Segment, error: OSError) -> StorageError:
-        if new is not self._active:
-            new.close()
-            try:
-                self._remove_files(new)
-            except OSError as left:
-                # The next clean stop would take it for the log's end.
-                return self._fail(left)
+        try:
+            self._drop_begun(new)
+        except LogOffline as failure:
+            return failure
         return self._write_failed(error)
 
     def _remove_files(self, segment: Segment) -> None:
