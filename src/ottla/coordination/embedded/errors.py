@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
 _RESTORE: Final = (
@@ -52,10 +53,12 @@ class TreeStoreLocked(TreeStoreError):
 class TreeStoreFull(TreeStoreError):
     """The disk has no room: the change was not made, nothing else is affected, and it can be tried again."""
 
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
     hint = "free some space on the disk, then try again"
 
 
 class TreeStoreFailed(TreeStoreError):
     """A write failed and its outcome is unknown: this home accepts no more changes until the process is restarted."""
 
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
     hint = "check the disk's health, then restart the broker"

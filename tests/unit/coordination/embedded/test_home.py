@@ -17,6 +17,7 @@ from ottla.coordination.embedded.home import ZXID_BLOCK, EmbeddedHome
 from ottla.coordination.embedded.journal import Journal, JournalEntry
 from ottla.coordination.embedded.node_table import TreeChange
 from ottla.coordination.tree import ANY_VERSION, BadVersion, NodeExists, SessionLost, SessionState, Tree
+from ottla.model.error_code import ErrorCode
 from ottla.runtime.clock import SystemClock
 
 
@@ -165,6 +166,11 @@ async def test_session_ends_even_while_the_disk_is_full(tmp_path: Path) -> None:
         with pytest.raises(TreeStoreFull):
             await refused
         assert await other.exists("/mine") is None
+
+
+@pytest.mark.parametrize("failure", [TreeStoreFull, TreeStoreFailed])
+def test_client_whose_change_the_disk_did_not_take_is_told_of_the_disk(failure: type[TreeStoreError]) -> None:
+    assert failure("tree.sqlite", "the disk is full").error_code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_unknown_outcome_ends_all_sessions_for_ever(tmp_path: Path) -> None:
