@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
 from ottla.client.metadata import TopicInfo
 from ottla.client.produce import ACKS_ALL, ACKS_LEADER
 from ottla.storage.log_files import LOG_SUFFIX
@@ -30,6 +33,12 @@ _RENAMES: Final = "?rename,?renameat,?renameat2"
 # A disk that others have kept busy for long.
 SLOW_SYNC_MS: Final = 300
 SLOW_S: Final = (3.0, 10.0)
+# A disk, or its controller, that tries a bad sector again and again.
+STUCK_SYNC_MS: Final = 20_000
+STUCK_S: Final = (20.0, 45.0)
+# A broker whose syncs are late answers what needs none.  It is traced, and shares the machine with all others.
+ANSWERS_WITHIN_S: Final = 10.0
+_ASK_EVERY_S: Final = 0.2
 
 
 # --- power cuts ---------------------------------------------------------------------------------------------------
@@ -176,19 +185,48 @@ def slow_sync_everywhere(target: Target) -> str:
     return _with_slow_syncs(target, list(target.cluster.brokers.values()))
 
 
-def _with_slow_syncs(target: Target, brokers: Sequence[RunningBroker]) -> str:
-    """Nothing fails, and nobody is restarted."""
+def stuck_sync_of_leader(target: Target) -> str:
+    return _with_slow_syncs(target, [target.leader()], STUCK_SYNC_MS, STUCK_S)
+
+
+def stuck_sync_of_follower(target: Target) -> str:
+    return _with_slow_syncs(target, [target.follower()], STUCK_SYNC_MS, STUCK_S)
+
+
+def _with_slow_syncs(
+    target: Target,
+    brokers: Sequence[RunningBroker],
+    sync_ms: int = SLOW_SYNC_MS,
+    lasts_s: tuple[float, float] = SLOW_S,
+) -> str:
+    """Nothing fails, nobody is restarted, and what needs no sync is answered."""
     pids = [broker.pid for broker in brokers]
     acknowledged_count = target.acknowledged_count()
-    with injected(brokers, _SYNCS, f"delay_enter={SLOW_SYNC_MS * 1000}") as struck:
-        time.sleep(target.random.uniform(*SLOW_S))
+    with injected(brokers, _SYNCS, f"delay_enter={sync_ms * 1000}") as struck:
+        end_s = time.monotonic() + target.random.uniform(*lasts_s)
+        answered_s = 0.0
+        while time.monotonic() < end_s:
+            answered_s = max(answered_s, *(_answer_s(broker) for broker in brokers))
+            time.sleep(_ASK_EVERY_S)
         delayed_count = struck.count()
         acknowledged_count = target.acknowledged_count() - acknowledged_count
     for broker, pid in zip(brokers, pids, strict=True):
         if not broker.is_running or broker.pid != pid:
             target.clients.problems.append(f"broker {broker.node_id} ended when its disk was slow")
-    told = f"{delayed_count} syncs of {_ids_of(brokers)} took {SLOW_SYNC_MS} ms longer"
-    return f"{told}; {acknowledged_count} records acknowledged meanwhile"
+    if answered_s > ANSWERS_WITHIN_S:
+        target.clients.problems.append(
+            f"{_ids_of(brokers)} with a slow disk took {answered_s:.1f} s for what needs no sync"
+        )
+    told = f"{delayed_count} syncs of {_ids_of(brokers)} took {sync_ms} ms longer"
+    return f"{told}; {acknowledged_count} records acknowledged, metadata answered within {answered_s:.1f} s meanwhile"
+
+
+def _answer_s(broker: RunningBroker) -> float:
+    """How long it takes for an answer that needs no sync."""
+    asked_s = time.monotonic()
+    with suppress(ClientError), Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).describe_cluster()
+    return time.monotonic() - asked_s
 
 
 def _ids_of(brokers: Sequence[RunningBroker]) -> str:
@@ -293,6 +331,8 @@ DISK_FAULTS: Final[Mapping[str, Fault]] = {
     "slow-sync-of-leader": slow_sync_of_leader,
     "slow-sync-of-follower": slow_sync_of_follower,
     "slow-sync-everywhere": slow_sync_everywhere,
+    "stuck-sync-of-leader": stuck_sync_of_leader,
+    "stuck-sync-of-follower": stuck_sync_of_follower,
     "corrupt-replica": corrupt_replica,
     "truncate-replica": truncate_replica,
     "lose-disk": lose_disk,

@@ -18,6 +18,10 @@ PLAIN_FAULTS: Final[Mapping[str, Fault]] = {**FAULTS, **GROUP_FAULTS, **TOPIC_FA
 PRIVATE_FAULTS: Final[Mapping[str, Fault]] = {**DISK_FAULTS, **NETWORK_FAULTS, **SCRIPTED_ORDERS}
 ALL_FAULTS: Final[Mapping[str, Fault]] = {**PLAIN_FAULTS, **PRIVATE_FAULTS}
 # Some tens of seconds each, by watching or waiting.
-SLOW_FAULTS: Final = CLOCK_FAULTS.keys() | SCRIPTED_ORDERS.keys() | {"recreate-topic-while-one-is-away"}
+SLOW_FAULTS: Final = (
+    CLOCK_FAULTS.keys()
+    | SCRIPTED_ORDERS.keys()
+    | {"recreate-topic-while-one-is-away", "stuck-sync-of-leader", "stuck-sync-of-follower"}
+)
 # Loses records by intent: only the controls do it.
 CONTROL_FAULTS: Final[Mapping[str, Fault]] = {"power-cut-all-unflushed": power_cut_all_unflushed}
