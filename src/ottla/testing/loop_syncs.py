@@ -8,6 +8,7 @@ A sync takes as long as the disk likes, and all connections wait for the loop me
 from __future__ import annotations
 
 import logging
+import runpy
 import sys
 import threading
 import traceback
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.broker.broker import Broker
-from ottla.cli import main
 from ottla.observe.events import fields
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
@@ -58,4 +58,5 @@ def watch() -> None:
 
 if __name__ == "__main__":
     watch()
-    main()
+    sys.argv[0] = "ottla"
+    runpy.run_module("ottla", run_name="__main__")
