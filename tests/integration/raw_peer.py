@@ -25,12 +25,21 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 11
 class RawPeer:
     """Blocking; every wait ends with an error after `TIMEOUT_S`."""
 
-    def __init__(self, broker: RunningBroker | Address, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        broker: RunningBroker | Address,
+        *,
+        receive_buffer_bytes: int | None = None,
+        source_host: str | None = None,
+    ) -> None:
+        """`source_host`: the address of this machine that the broker sees."""
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_S)
         try:
+            if source_host is not None:
+                self.socket.bind((source_host, 0))
             self.socket.connect((broker.host, broker.port))
         except OSError:
             self.socket.close()

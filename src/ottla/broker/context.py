@@ -32,6 +32,8 @@ class Call(NamedTuple):
     client_host: str = ""
     # What this client's connection may still create; None: it is not counted.
     auto_creations: AutoCreations | None = None
+    # The connection itself, only to compare: see `Groups.abandon_join`.
+    connection: object | None = None
 
 
 class BrokerAddress(NamedTuple):
@@ -79,6 +81,10 @@ class Groups(Protocol):
     # The command names the type of its reply (groups/commands.py).
     def submit(self, group_id: str, command: Command, reply: Callable[[Any], None]) -> None:
         """Decide `command`; `reply` is called exactly once, now or later."""
+        ...
+
+    def abandon_join(self, group_id: str, connection: object) -> None:
+        """The connection closed while its JoinGroup for this group was parked."""
         ...
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:

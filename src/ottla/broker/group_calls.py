@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -24,6 +25,7 @@ from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
+from ottla.protocol.schemas.join_group import JoinGroupRequest
 from ottla.protocol.writer_steps import is_long
 from ottla.runtime.loop_offload import began, paced, run_slice
 from ottla.runtime.steps import Steps
@@ -42,6 +44,7 @@ class GroupCall:
         "_connection",
         "_frame",
         "_header",
+        "_is_answered",
         "_read_s",
         "_ready",
         "_room",
@@ -77,6 +80,11 @@ class GroupCall:
         self._slow = slow
         self._began_s = began_s
         self._read_s = self._served_s = perf_counter()
+        self._is_answered = False
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_answered
 
     def served(self) -> None:
         """The handler has returned; the reply may come later."""
@@ -96,6 +104,7 @@ class GroupCall:
             slow.note(self._connection, self._api, self._header.api_version, **parts)
 
     def reply(self, response: object) -> None:
+        self._is_answered = True
         if self._connection.is_closed:
             return
         if isinstance(response, Generator):
@@ -153,6 +162,8 @@ class GroupCall:
 
     def _complete(self, pieces: Sequence[Piece]) -> None:
         if not self._connection.is_closed:
+            if self._api is ApiKey.JOIN_GROUP:
+                self._connection.on_close = None
             assert self._answer is not None, "a request has a position before its answer is sent"
             self._answer.complete(pieces)
             self._ready.add(self._connection)
@@ -186,6 +197,8 @@ class GroupCalls:
             self._start(_go_on(steps, connection, api))
         waiting.served()
         waiting.send_or_park()
+        if isinstance(request, JoinGroupRequest):
+            self._watch_join(request.group_id, connection, waiting)
 
     async def handle_large(
         self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
@@ -198,10 +211,19 @@ class GroupCalls:
         connection.let_go()
         waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, answer, self._slow, began_s)
         steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        if isinstance(request, JoinGroupRequest):
+            self._watch_join(request.group_id, connection, waiting)
         del request
         if steps is not None:
             await paced(steps)
         waiting.served()
+
+    def _watch_join(self, group_id: str, connection: Connection, waiting: GroupCall) -> None:
+        """Report to the group when the connection closes while its join is parked."""
+        if connection.is_closed:
+            self._broker.groups.abandon_join(group_id, connection)
+        elif not waiting.is_answered:
+            connection.on_close = partial(self._broker.groups.abandon_join, group_id, connection)
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -219,4 +241,4 @@ async def _go_on(steps: Steps[None], connection: Connection, api: ApiKey) -> Non
 def _call(header: RequestHeader, connection: Connection) -> Call:
     host = connection.peer_name.rpartition(":")[0]
     # Java writes an address without a name like this, and tools show it as it is.
-    return Call(header.api_version, header.client_id, connection.local_address, f"/{host}")
+    return Call(header.api_version, header.client_id, connection.local_address, f"/{host}", connection=connection)

@@ -40,6 +40,8 @@ class JoinGroup(NamedTuple):
     requires_known_member_id: bool = True
     # KIP-814: a returning static leader is leader again and skips the assignment (v9 and above).
     may_skip_assignment: bool = True
+    # The connection that waits for the reply: see `GroupShard.abandon_join`.  Only compared.
+    waiter: object | None = None
 
 
 class MemberAssignment(NamedTuple):
@@ -111,6 +113,7 @@ class CommitOffsets(NamedTuple):
     retention_ms: int | None = None
     # Versions below 9 do not know STALE_MEMBER_EPOCH: they get UNSUPPORTED_VERSION.
     knows_stale_epoch: bool = True
+    client_host: str = ""
 
 
 class TopicPartitions(NamedTuple):

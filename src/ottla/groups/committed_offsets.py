@@ -49,10 +49,13 @@ class CommittedOffsets:
     Topic names come interned from the shard, since many groups commit to the same topics.
     """
 
-    __slots__ = ("by_topic",)
+    __slots__ = ("by_topic", "held_bytes", "network")
 
     def __init__(self) -> None:
         self.by_topic: Final[dict[str, dict[int, bytes]]] = {}
+        self.held_bytes = 0
+        # The client network that they count for (`SharedBytes`); None until a client commits in this process.
+        self.network: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.by_topic)

@@ -12,7 +12,7 @@ from ottla.groups.consumer.record_codec import decode_key, is_consumer_record
 from ottla.groups.errors import GroupRecordError
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
-from ottla.groups.offset_bytes import ShardOffsetBytes, bytes_of_group, bytes_of_topic, bytes_of_value
+from ottla.groups.offset_bytes import bytes_of_group, bytes_of_topic, bytes_of_value
 from ottla.groups.offset_records import (
     OFFSET_KEY_VERSION,
     checked_offset_value,
@@ -21,6 +21,7 @@ from ottla.groups.offset_records import (
     parse_offset_key,
     partition_of,
 )
+from ottla.groups.shared_bytes import SharedPart
 from ottla.model.errors import WireError
 
 # Bounded, so that a million topics with one partition each do not store their names twice.
@@ -39,7 +40,7 @@ class GroupTable:
         self,
         new_classic: Callable[[str], ClassicGroup],
         new_consumer: Callable[[str], ConsumerGroup],
-        held: ShardOffsetBytes,
+        held: SharedPart,
     ) -> None:
         self._held: Final = held
         self._new_classic: Final = new_classic
@@ -51,7 +52,7 @@ class GroupTable:
         # A topic's name by its bytes, once for all groups.
         self._topic_names: Final[dict[bytes, str]] = {}
         # Where the offsets with a key's prefix are kept: committing again is one look-up.
-        self._places: Final[dict[bytes, dict[int, bytes]]] = {}
+        self._places: Final[dict[bytes, tuple[dict[int, bytes], CommittedOffsets]]] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -121,19 +122,35 @@ class GroupTable:
             if isinstance(group, ClassicGroup):
                 group.rebalance.assert_sound()
 
+    def charge_offsets(self, group_id: str, network: str) -> None:
+        """Count the group's offsets as those of `network`, unless they count as those of another one.
+
+        The log does not name the client of a commit: after a start the first one that commits for the group is charged.
+        """
+        offsets = self._offsets.get(group_id)
+        if offsets is not None and offsets.network is None:
+            self._held.add(-offsets.held_bytes, None)
+            self._held.add(offsets.held_bytes, network)
+            offsets.network = network
+
+    def _count(self, offsets: CommittedOffsets, more_bytes: int) -> None:
+        offsets.held_bytes += more_bytes
+        self._held.add(more_bytes, offsets.network)
+
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record.  Raises `GroupRecordError` for damaged bytes, and then nothing has changed."""
-        if value is not None and (partitions := self._places.get(key[:-4])) is not None:
+        if value is not None and (place := self._places.get(key[:-4])) is not None:
+            partitions, offsets = place
             partition = partition_of(key)
             value = checked_offset_value(value)
             before = partitions.get(partition)
             partitions[partition] = value
             if before is None:
-                self._held.add(bytes_of_value(value))
+                self._count(offsets, bytes_of_value(value))
             elif len(before) != len(value):
-                self._held.add(len(value) - len(before))
+                self._count(offsets, len(value) - len(before))
             return
         if len(key) < 2:
             raise GroupRecordError(f"a key has {len(key)} bytes, two are its version")
@@ -156,19 +173,19 @@ class GroupTable:
                 offsets = self._add_offsets(group_bytes)
             before = offsets.by_topic.get(topic)
             if before is None:
-                self._held.add(bytes_of_topic(topic_bytes) + bytes_of_value(value))
+                self._count(offsets, bytes_of_topic(topic_bytes) + bytes_of_value(value))
             else:
                 replaced = before.get(partition)
-                self._held.add(bytes_of_value(value) - (0 if replaced is None else bytes_of_value(replaced)))
+                self._count(offsets, bytes_of_value(value) - (0 if replaced is None else bytes_of_value(replaced)))
             if len(self._places) >= PLACES_MAX:
                 self._places.clear()
-            self._places[key[:-4]] = offsets.keep(topic, partition, value)
+            self._places[key[:-4]] = offsets.keep(topic, partition, value), offsets
         elif offsets is not None:
             removed = offsets.remove(topic, partition)
             if removed is not None:
-                self._held.add(-bytes_of_value(removed))
+                self._count(offsets, -bytes_of_value(removed))
             if removed is not None and topic not in offsets.by_topic:
-                self._held.add(-bytes_of_topic(topic_bytes))
+                self._count(offsets, -bytes_of_topic(topic_bytes))
             if topic not in offsets.by_topic:
                 # Independent of the version of the remembered key.
                 for version in range(OFFSET_KEY_VERSION + 1):
@@ -182,14 +199,14 @@ class GroupTable:
             # A client without a group commits.
             self.add_classic(group_id)
         offsets = CommittedOffsets()
-        self._held.add(bytes_of_group(group_bytes))
+        self._count(offsets, bytes_of_group(group_bytes))
         self._offsets[group_id] = self._offsets_by_bytes[group_bytes] = offsets
         return offsets
 
     def _remove_offsets(self, group_bytes: bytes) -> None:
         group_id = _text(group_bytes)
+        self._count(self._offsets_by_bytes[group_bytes], -bytes_of_group(group_bytes))
         del self._offsets[group_id], self._offsets_by_bytes[group_bytes]
-        self._held.add(-bytes_of_group(group_bytes))
         self.forget_if_vacant(self._groups[group_id])
 
     def _replay_classic(self, key: bytes, value: bytes | None) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import Final
 
-# Two million partitions, or 150,000 groups with one each.  Beyond it new groups and partitions cannot be committed
-# (INVALID_COMMIT_OFFSET_SIZE), nor more metadata; what is there can be committed again.
+# Two million partitions, or 150,000 groups with one each; half of it for one network or group.  Beyond it new groups
+# and partitions cannot be committed (INVALID_COMMIT_OFFSET_SIZE), nor more metadata; what is there can be committed
+# again.
 OFFSET_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # Its place in a topic's dictionary, with the value's own bytes.
@@ -21,38 +22,6 @@ _TOPIC_BYTES: Final = 350
 # A group without members.
 _GROUP_BYTES: Final = 1_250
 _COPIES_OF_ID: Final = 3
-
-
-class OffsetBytes:
-    """The sum over all shards of a broker, and its bound."""
-
-    __slots__ = ("held_bytes",)
-
-    def __init__(self) -> None:
-        self.held_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.held_bytes >= OFFSET_BYTES_MAX
-
-
-class ShardOffsetBytes:
-    """One shard's part of the sum.  Replay adds without a check: what was acknowledged is kept."""
-
-    __slots__ = ("_all", "held_bytes")
-
-    def __init__(self, all_shards: OffsetBytes) -> None:
-        self._all: Final = all_shards
-        self.held_bytes = 0
-
-    def add(self, more_bytes: int) -> None:
-        """So much more is held now; less when negative."""
-        self.held_bytes += more_bytes
-        self._all.held_bytes += more_bytes
-
-    def release(self) -> None:
-        """The shard is dropped."""
-        self.add(-self.held_bytes)
 
 
 def bytes_of_value(value: bytes) -> int:

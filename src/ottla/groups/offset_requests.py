@@ -10,25 +10,25 @@ from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, To
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.offset_expiry import write_in_batches
 from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.groups.shard_services import ShardServices
+from ottla.groups.shared_bytes import SharedBytes, network_of
 from ottla.model.error_code import ErrorCode
 
 
 class OffsetRequests:
     """For all groups of a shard, of both kinds."""
 
-    def __init__(self, table: GroupTable, services: ShardServices, held: OffsetBytes) -> None:
+    def __init__(self, table: GroupTable, services: ShardServices, held: SharedBytes) -> None:
         self._table: Final = table
         self._held: Final = held
         self._services: Final = services
 
     def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
-        """All offsets of a request are appended as one batch, but those with too much metadata, and new ones when all
-        groups together hold too many."""
+        """All offsets of a request are appended as one batch, but those with too much metadata, and new ones when the
+        client's network, the group, or all groups together hold too many."""
         error = self._check_commit(command, moment)
         if error is not ErrorCode.NONE:
             self._services.answer(reply, CommitReply((error,) * len(command.offsets)))
@@ -37,6 +37,8 @@ class OffsetRequests:
         if records and (refusal := self._services.write(records, moment)) is not ErrorCode.NONE:
             code = code_for_committer(refusal)
             errors = [code if error is ErrorCode.NONE else error for error in errors]
+        elif records:
+            self._table.charge_offsets(command.group_id, network_of(command.client_host))
         self._services.answer(reply, CommitReply(errors))
 
     def _check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
@@ -56,7 +58,9 @@ class OffsetRequests:
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
         # Those that are there may be committed again, without more metadata.
-        is_full, known = self._held.is_full, self._table.offsets(command.group_id)
+        known = self._table.offsets(command.group_id)
+        is_full = not self._held.has_room_for(1, network_of(command.client_host), known.held_bytes)
+        is_refused = False
         for commit in command.offsets:
             # A character has four bytes at most: short ones need no exact count.
             if len(commit.metadata) * 4 > metadata_max_bytes and len(commit.metadata.encode()) > metadata_max_bytes:
@@ -67,9 +71,12 @@ class OffsetRequests:
             value = offset_value(commit, wall_ms, command.retention_ms)
             if is_full and len(value) > known.size_bytes(commit.topic, commit.partition):
                 errors.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                is_refused = True
                 continue
             records.append(GroupRecord(offset_key(prefix, commit.partition), value))
             errors.append(ErrorCode.NONE)
+        if is_refused:
+            self._held.note_refused(command.group_id, command.client_host)
         return errors, records
 
     def fetch(self, command: FetchOffsets) -> FetchReply:

@@ -35,9 +35,7 @@ from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupTable
 from ottla.groups.held_replies import HeldReplies
 from ottla.groups.issued_member_ids import IssuedMemberIds
-from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OffsetBytes, ShardOffsetBytes
 from ottla.groups.offset_expiry import OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.refusals import refusal, refused
@@ -53,6 +51,7 @@ from ottla.groups.replies import (
     SyncReply,
 )
 from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.shared_bytes import SharedBytes, SharedPart
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
@@ -77,8 +76,8 @@ class GroupShard:
         new_member_id: Callable[[str], str],
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
-        member_bytes: MemberBytes,
-        offset_bytes: OffsetBytes,
+        member_bytes: SharedBytes,
+        offset_bytes: SharedBytes,
     ) -> None:
         self.settings: Final = settings
         self.deadlines: Final = Deadlines()
@@ -93,7 +92,7 @@ class GroupShard:
         # The exclusive end of the newest batch that is applied.
         self._appended_end = 0
         self._failure: ErrorCode | None = None
-        self._offset_bytes: Final = ShardOffsetBytes(offset_bytes)
+        self._offset_bytes: Final = SharedPart(offset_bytes)
         self._table: Final = GroupTable(
             lambda group_id: ClassicGroup(group_id, self), self._new_consumer_group, self._offset_bytes
         )
@@ -164,6 +163,15 @@ class GroupShard:
     def on_stable(self, stable_end: int) -> None:
         """The log is stable below `stable_end`: replies that waited for it leave, in the order of their appends."""
         self._held.release(stable_end)
+
+    def abandon_join(self, group_id: str, waiter: object, moment: Moment) -> None:
+        """The connection `waiter` closed while its JoinGroup was parked.  A member that had not completed a join before
+        is removed: it would hold its memory, and its place in the group, for a session time-out that it chose.
+        """
+        group = self._table.get(group_id)
+        if self._failure is None and isinstance(group, ClassicGroup) and group.abandon_join(waiter, moment):
+            self._forget_if_vacant(group_id)
+            self._held.release(self._log.stable_end)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.issued_member_ids import IssuedMemberIds
-from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.settings import GroupSettings
+from ottla.groups.shared_bytes import SharedBytes
 from ottla.model.error_code import ErrorCode
 
 
@@ -27,7 +27,7 @@ class ShardServices(Protocol):
     def issued_ids(self) -> IssuedMemberIds: ...
 
     @property
-    def member_bytes(self) -> MemberBytes: ...
+    def member_bytes(self) -> SharedBytes: ...
 
     def new_member_id(self, prefix: str) -> str:
         """A new member id: `prefix`, a hyphen, a random part."""

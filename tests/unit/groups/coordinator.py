@@ -22,9 +22,9 @@ from ottla.groups.commands import (
     TopicPartitions,
 )
 from ottla.groups.group_log import GroupRecord
-from ottla.groups.member_bytes import MemberBytes
+from ottla.groups.member_bytes import MEMBER_BYTES_MAX
 from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OffsetBytes
+from ottla.groups.offset_bytes import OFFSET_BYTES_MAX
 from ottla.groups.replies import (
     CommitReply,
     DescribedGroup,
@@ -35,6 +35,7 @@ from ottla.groups.replies import (
 )
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
+from ottla.groups.shared_bytes import SharedBytes
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
@@ -43,6 +44,7 @@ R = TypeVar("R")
 
 GROUP = "team"
 TOPIC = "orders"
+HOST = "/127.0.0.1"
 RANGE = (JoinProtocol("range", b"range of a"),)
 # Nothing begins at zero, so that a clock mistaken for the other shows.
 START_WALL_MS = 1_700_000_000_000
@@ -102,8 +104,8 @@ class Coordinator:
         self.wall_ms = START_WALL_MS
         self.monotonic_ms = START_MONOTONIC_MS
         self._ids_made = 0
-        self.member_bytes = MemberBytes()
-        self.offset_bytes = OffsetBytes()
+        self.member_bytes = SharedBytes(MEMBER_BYTES_MAX)
+        self.offset_bytes = SharedBytes(OFFSET_BYTES_MAX)
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
 
@@ -129,10 +131,10 @@ class Coordinator:
         self._ids_made += 1
         return f"{prefix}-{self._ids_made}"
 
-    def restart(self) -> None:
+    def restart(self, member_limit_bytes: int = MEMBER_BYTES_MAX) -> None:
         """A new process: what was logged is read again, and its clock begins anew."""
-        self.member_bytes = MemberBytes()
-        self.offset_bytes = OffsetBytes()
+        self.member_bytes = SharedBytes(member_limit_bytes)
+        self.offset_bytes = SharedBytes(OFFSET_BYTES_MAX)
         self.shard = self._new_shard()
         for key, value in self.log.records():
             self.shard.replay(key, value)
@@ -174,6 +176,8 @@ class Coordinator:
         may_skip_assignment: bool = True,
         group_id: str = GROUP,
         client_id: str = "client",
+        host: str = HOST,
+        waiter: object | None = None,
     ) -> Asked:
         return self.ask(
             JoinGroup(
@@ -181,13 +185,14 @@ class Coordinator:
                 member_id,
                 instance_id,
                 client_id,
-                "/127.0.0.1",
+                host,
                 protocol_type,
                 protocols,
                 session_timeout_ms,
                 rebalance_timeout_ms,
                 requires_known_member_id=requires_known_member_id,
                 may_skip_assignment=may_skip_assignment,
+                waiter=waiter,
             )
         )
 
@@ -235,11 +240,12 @@ class Coordinator:
         metadata: str = "",
         retention_ms: int | None = None,
         group_id: str = GROUP,
+        host: str = HOST,
     ) -> Asked:
         """Partitions of `topic`, and the offset of each; by a simple consumer when nobody has joined."""
         member_id, generation = ("", -1) if joined is None else (joined.member_id, joined.generation)
         committed = [OffsetToCommit(topic, partition, offset, 7, metadata) for partition, offset in offsets.items()]
-        return self.ask(CommitOffsets(group_id, member_id, None, generation, committed, retention_ms))
+        return self.ask(CommitOffsets(group_id, member_id, None, generation, committed, retention_ms, client_host=host))
 
     def commit_errors(self, *args: Any, **kwargs: Any) -> set[ErrorCode]:
         return set(self.commit(*args, **kwargs).of(CommitReply).errors)

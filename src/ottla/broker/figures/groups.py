@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partition_table import PartitionTable
-from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, gauge
+from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, counter, gauge
 from ottla.replication.replica import Role
 
 _PLACE = ("consumergroup", "topic", "partition")
@@ -36,9 +36,17 @@ def group_figures(groups: GroupCoordinator, partitions: PartitionTable) -> Itera
             if partition is not None and partition.role is Role.LEADER:
                 # A group that was reset beyond the end has no lag.
                 lags[place] = max(partition.high_watermark - offset, 0)
+    memories = {("members",): groups.member_bytes, ("offsets",): groups.offset_bytes}
+    held = {kind: shared.held_bytes for kind, shared in memories.items()}
+    limits = {kind: shared.limit_bytes for kind, shared in memories.items()}
+    refused = {kind: shared.refused_count for kind, shared in memories.items()}
     count = sum(states.values())
     yield gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups of this coordinator.", count)
     yield gauge("ottla_groups", "Groups of this coordinator, by kind and state.", states, ("kind", "state"))
+    yield gauge("ottla_group_memory_bytes", "Memory of all members and of all committed offsets.", held, ("kind",))
+    yield gauge("ottla_group_memory_limit_bytes", "The most that they may take.", limits, ("kind",))
+    about = "Joins and commits refused since the client, the group or all groups hold too much of that memory."
+    yield counter("ottla_group_memory_refused_total", about, refused, ("kind",))
     yield gauge("kafka_consumergroup_members", "Members of each group that has any.", members, ("consumergroup",))
     yield gauge("kafka_consumergroup_current_offset", "The committed offset.", committed, _PLACE)
     yield gauge(

@@ -25,12 +25,13 @@ from ottla.broker.partition_table import PartitionTable
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.group_figures import GroupFigures
-from ottla.groups.member_bytes import MemberBytes
+from ottla.groups.member_bytes import MEMBER_BYTES_MAX
 from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OffsetBytes
+from ottla.groups.offset_bytes import OFFSET_BYTES_MAX
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.shared_bytes import SharedBytes, network_of
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -68,9 +69,10 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._times_of = times_of
-        self._member_bytes = MemberBytes()
-        self._offset_bytes = OffsetBytes()
-        self._are_offsets_full = False
+        self.member_bytes: Final = SharedBytes(MEMBER_BYTES_MAX)
+        self.offset_bytes: Final = SharedBytes(OFFSET_BYTES_MAX)
+        # Refusals that were logged.
+        self._logged_joins_count = self._logged_commits_count = 0
         self._load_bytes_max = load_bytes_max
         self._partitions = partitions
         self._clock = clock
@@ -110,9 +112,20 @@ class GroupCoordinator:
             reply(refusal(command, error))
             return
         shard.shard.submit(command, reply, self._moment())
-        if self._offset_bytes.is_full is not self._are_offsets_full:
-            self._note_full()
+        if self.member_bytes.refused_count != self._logged_joins_count:
+            self._logged_joins_count = self.member_bytes.refused_count
+            self._log_full("groups.members_full", self.member_bytes)
+        if self.offset_bytes.refused_count != self._logged_commits_count:
+            self._logged_commits_count = self.offset_bytes.refused_count
+            self._log_full("groups.offsets_full", self.offset_bytes)
         self._arm_for(shard)
+
+    def abandon_join(self, group_id: str, connection: object) -> None:
+        """The connection closed while its JoinGroup for this group was parked."""
+        shard = self._shard_of(group_id)
+        if shard is not None and not shard.error:
+            shard.shard.abandon_join(group_id, connection, self._moment())
+            self._arm_for(shard)
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
         """Ask every shard, one in each step; `on_all` is called once, with all their answers."""
@@ -206,8 +219,8 @@ class GroupCoordinator:
             _new_member_id,
             self._image,
             self._times_of,
-            self._member_bytes,
-            self._offset_bytes,
+            self.member_bytes,
+            self.offset_bytes,
             on_moved=self._on_moved,
             on_lost=self._on_lost,
         )
@@ -259,13 +272,21 @@ class GroupCoordinator:
         self._reload = None
         self.follow(None if self._view is None else self._view.by_name.get(OFFSETS_TOPIC))
 
-    def _note_full(self) -> None:
-        """Committed offsets came to their bound, or have room again."""
-        self._are_offsets_full = self._offset_bytes.is_full
-        if self._are_offsets_full:
-            groups_count = sum(len(served.shard) for served in self._shards if served is not None)
-            held_bytes = self._offset_bytes.held_bytes
-            log.warning("groups.offsets_full", extra=fields(held_bytes=held_bytes, groups_count=groups_count))
+    def _log_full(self, event: str, shared: SharedBytes) -> None:
+        """A client found no room; the line names it, and the client that holds most."""
+        refused = shared.last_refused
+        assert refused is not None
+        largest_client, largest_client_bytes = shared.largest_network
+        facts = {
+            "group": refused.group_id,
+            "client_host": refused.client_host,
+            "client_bytes": shared.held_by(network_of(refused.client_host)),
+            "held_bytes": shared.held_bytes,
+            "limit_bytes": shared.limit_bytes,
+            "largest_client": largest_client,
+            "largest_client_bytes": largest_client_bytes,
+        }
+        log.warning(event, extra=fields(**facts))
 
     def _shard_of(self, group_id: str) -> ServedShard | None:
         shards = self._shards

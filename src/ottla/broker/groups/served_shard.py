@@ -8,11 +8,10 @@ from collections.abc import Callable
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.partition_log import PartitionLog
 from ottla.broker.partition import Partition
-from ottla.groups.member_bytes import MemberBytes
 from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OffsetBytes
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
+from ottla.groups.shared_bytes import SharedBytes
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
@@ -30,8 +29,8 @@ class ServedShard:
         new_member_id: Callable[[str], str],
         topics: TopicsImage,
         times_of: Callable[[str], ConsumerTimes],
-        member_bytes: MemberBytes,
-        offset_bytes: OffsetBytes,
+        member_bytes: SharedBytes,
+        offset_bytes: SharedBytes,
         on_moved: Callable[[ServedShard], None],
         on_lost: Callable[[], None],
     ) -> None:

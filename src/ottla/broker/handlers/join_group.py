@@ -4,7 +4,9 @@ The answer is held until the group's members have joined (groups/classic).  v0 h
 is used.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
 leader that returns is told to skip the assignment (KIP-814).  Departures: one member's own data, mostly its protocols'
 names and metadata, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members
-of all groups hold too much memory (groups/member_bytes.py), COORDINATOR_NOT_AVAILABLE makes clients retry.
+of all groups, of this group or of the client's network hold too much memory (groups/shared_bytes.py),
+COORDINATOR_NOT_AVAILABLE makes clients retry.  A new member whose connection closes before its first join completes is
+removed at once.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def answer(
         (request.reason or "")[:GROUP_REASON_LENGTH_MAX] or None,
         requires_known_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIPS_ASSIGNMENT_FROM,
+        waiter=call.connection,
     )
 
     def on_reply(joined: JoinReply) -> None:

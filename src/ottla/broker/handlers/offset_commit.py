@@ -62,6 +62,7 @@ def answer(
             offsets[start : start + _OFFSETS_OF_BATCH],
             None if retention_ms == _NO_RETENTION else retention_ms,
             knows_stale_epoch=call.api_version >= _STALE_EPOCH_FROM,
+            client_host=call.client_host,
         )
         broker.groups.submit(request.group_id, command, gathering.place(number))
         yield

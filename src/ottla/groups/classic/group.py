@@ -91,6 +91,10 @@ class ClassicGroup:
     def join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
         join(self.rebalance, command, reply, moment)
 
+    def abandon_join(self, waiter: object, moment: Moment) -> bool:
+        """The connection `waiter` closed; whether that removed a member."""
+        return self.rebalance.abandon_join(waiter, moment)
+
     def sync(self, command: SyncGroup, reply: Callable[[SyncReply], None], moment: Moment) -> None:
         rebalance = self.rebalance
         error = self._check_sync(command)

@@ -11,6 +11,7 @@ from ottla.groups.commands import JoinGroup
 from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_protocols
 from ottla.groups.moment import Moment
 from ottla.groups.replies import JoinReply
+from ottla.groups.shared_bytes import network_of
 from ottla.model.error_code import ErrorCode
 
 Reply = Callable[[JoinReply], None]
@@ -25,6 +26,7 @@ def join(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: Moment)
     elif not _supports(rebalance, command):
         refuse(rebalance, reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id)
     elif not _has_memory_for(rebalance, known_id, command):
+        rebalance.services.member_bytes.note_refused(command.group_id, command.client_host)
         refuse(rebalance, reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, command.member_id)
     elif command.member_id:
         _join_known(rebalance, command, reply, moment)
@@ -50,10 +52,11 @@ def _has_room_for(rebalance: Rebalance, member_id: str) -> bool:
 
 
 def _has_memory_for(rebalance: Rebalance, member_id: str, command: JoinGroup) -> bool:
-    """Over all groups.  A member that sends no more than before is always admitted."""
+    """Of all groups, and of the client's network.  A member that sends no more than before is always admitted."""
     member = rebalance.roster.members.get(member_id)
     before_bytes = -BARE_MEMBER_BYTES if member is None else bytes_of_protocols(member.protocols)
-    return rebalance.roster.held.has_room_for(bytes_of_protocols(command.protocols) - before_bytes)
+    more_bytes = bytes_of_protocols(command.protocols) - before_bytes
+    return rebalance.roster.held.has_room_for(more_bytes, network_of(command.client_host))
 
 
 def _refuse_with(rebalance: Rebalance, member_id: str, moment: Moment) -> None:

@@ -10,6 +10,7 @@ from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
 from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, bytes_of_texts
 from ottla.groups.replies import DescribedMember, JoinReply, SyncReply
+from ottla.groups.shared_bytes import network_of
 
 
 class Member:
@@ -33,6 +34,7 @@ class Member:
         "session",
         "session_timeout_ms",
         "sync_reply",
+        "waiter",
     )
 
     def __init__(self, stored: StoredMember, protocols: Sequence[JoinProtocol], session: Deadline) -> None:
@@ -47,6 +49,8 @@ class Member:
         self.has_synced = True
         # Its first join has not been answered.
         self.is_new = False
+        # The connection that sent its first join, while that is parked.
+        self.waiter: object | None = None
 
     def take_over(self, stored: StoredMember) -> None:
         """The member's part of a logged generation, without its protocols."""
@@ -69,6 +73,10 @@ class Member:
         return len(self.protocols) == len(protocols) and all(
             mine == other for mine, other in zip(self.protocols, protocols, strict=True)
         )
+
+    @property
+    def network(self) -> str:
+        return network_of(self.client_host)
 
     @property
     def held_bytes(self) -> int:

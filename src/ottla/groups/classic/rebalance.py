@@ -79,7 +79,7 @@ class Rebalance:
         )
         member.is_new = True
         roster.add(member)
-        roster.park_join(member, reply)
+        roster.park_join(member, reply, command.waiter)
         self.services.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def rejoin(self, member: Member, command: JoinGroup, reply: Callable[[JoinReply], None]) -> None:
@@ -88,7 +88,7 @@ class Rebalance:
         self.roster.set_protocols(member, tuple(command.protocols))
         member.rebalance_timeout_ms = command.rebalance_timeout_ms
         member.session_timeout_ms = command.session_timeout_ms
-        self.roster.park_join(member, reply)
+        self.roster.park_join(member, reply, command.waiter)
         if not member.is_new:
             member.session.due_ms = None
 
@@ -98,6 +98,19 @@ class Rebalance:
         self.answer_join(member, JoinReply(error))
         self._answer_sync(member, SyncReply(error))
         self.roster.remove(member_id)
+
+    def abandon_join(self, waiter: object, moment: Moment) -> bool:
+        """Remove the member whose first join waits for `waiter`, a connection that closed; False: there is none.
+
+        No generation has it, and nothing can reach it.  A static member is kept: it may return under its instance id.
+        """
+        member = self.roster.new_member_of(waiter)
+        if member is None or member.instance_id is not None:
+            return False
+        self.remove(member.member_id)
+        self.owner.story.add(moment.wall_ms, "connection closed before the join completed", member=member.member_id)
+        self.complete_if_all_joined(moment)
+        return True
 
     def start_session(self, member: Member, moment: Moment) -> None:
         """The member is alive.  One with a parked request is not expected to send anything."""
@@ -254,7 +267,10 @@ class Rebalance:
     def _log_assigned(self, members: tuple[StoredMember, ...], moment: Moment) -> ErrorCode:
         before = self.roster.members.values()
         more_bytes = sum(len(member.assignment) for member in members) - sum(len(one.assignment) for one in before)
-        if not self.roster.held.has_room_for(more_bytes):
+        # The leader sends all of them, whatever networks the members are of.
+        leader = self.roster.members[self.roster.leader_id or ""]
+        if not self.roster.held.has_room_for(more_bytes, leader.network):
+            self.services.member_bytes.note_refused(self.owner.group_id, leader.client_host)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.write(self._generation_with(members, moment), moment)
 

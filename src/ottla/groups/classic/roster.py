@@ -10,16 +10,16 @@ from ottla.groups.classic.member import Member
 from ottla.groups.commands import JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
-from ottla.groups.member_bytes import GroupBytes, MemberBytes
 from ottla.groups.replies import JoinReply
+from ottla.groups.shared_bytes import SharedBytes, SharedPart
 from ottla.model.error_code import ErrorCode
 
 
 class Roster:
     """Bookkeeping only: no state machine, no replies, no deadlines."""
 
-    def __init__(self, member_bytes: MemberBytes) -> None:
-        self.held: Final = GroupBytes(member_bytes)
+    def __init__(self, member_bytes: SharedBytes) -> None:
+        self.held: Final = SharedPart(member_bytes)
         self.members: Final[dict[str, Member]] = {}
         # Ids that were issued and are not used yet: see `IssuedMemberIds`.
         self.pending: Final[dict[str, Deadline]] = {}
@@ -27,6 +27,8 @@ class Roster:
         self._static_ids: Final[dict[str, str]] = {}
         self._protocol_counts: Final[Counter[str]] = Counter()
         self._joined_count = 0
+        # New members by the connection that waits for the reply of their first join.
+        self._new_by_waiter: Final[dict[object, Member]] = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -61,7 +63,7 @@ class Roster:
     def add(self, member: Member) -> None:
         assert member.member_id not in self.members
         self.members[member.member_id] = member
-        self.held.add(member.held_bytes)
+        self.held.add(member.held_bytes, member.network)
         if member.instance_id is not None:
             assert member.instance_id not in self._static_ids
             self._static_ids[member.instance_id] = member.member_id
@@ -74,7 +76,7 @@ class Roster:
     def remove(self, member_id: str) -> Member:
         """Returns the member, otherwise unchanged; when it was the leader, the next one becomes the leader."""
         member = self.members.pop(member_id)
-        self.held.add(-member.held_bytes)
+        self.held.add(-member.held_bytes, member.network)
         member.session.due_ms = None
         self._count_protocols(member.protocols, -1)
         self._joined_count -= member.join_reply is not None
@@ -89,12 +91,12 @@ class Roster:
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
-        self.held.add(member.held_bytes - before_bytes)
+        self.held.add(member.held_bytes - before_bytes, member.network)
 
     def take_over(self, member: Member, stored: StoredMember) -> None:
-        before_bytes = member.held_bytes
+        self.held.add(-member.held_bytes, member.network)
         member.take_over(stored)
-        self.held.add(member.held_bytes - before_bytes)
+        self.held.add(member.held_bytes, member.network)
 
     def clear(self) -> None:
         """The group is deleted: it has no members."""
@@ -103,18 +105,29 @@ class Roster:
         self._static_ids.clear()
         self._protocol_counts.clear()
         self._joined_count = 0
+        self._new_by_waiter.clear()
         self.held.release()
 
-    def park_join(self, member: Member, reply: Callable[[JoinReply], None]) -> None:
+    def park_join(self, member: Member, reply: Callable[[JoinReply], None], waiter: object | None = None) -> None:
         self._joined_count += member.join_reply is None
         member.join_reply = reply
+        if member.is_new and waiter is not None:
+            member.waiter = waiter
+            self._new_by_waiter[waiter] = member
 
     def take_join(self, member: Member) -> Callable[[JoinReply], None] | None:
         """Returns the reply of its parked JoinGroup, which is parked no longer."""
         reply = member.join_reply
         self._joined_count -= reply is not None
         member.join_reply = None
+        if member.waiter is not None:
+            self._new_by_waiter.pop(member.waiter, None)
+            member.waiter = None
         return reply
+
+    def new_member_of(self, waiter: object) -> Member | None:
+        """The member without a generation whose parked join `waiter` sent."""
+        return self._new_by_waiter.get(waiter)
 
     def add_pending(self, member_id: str, deadline: Deadline) -> None:
         assert member_id not in self.members
@@ -171,6 +184,8 @@ class Roster:
         assert self._protocol_counts == expected
         assert self.held.held_bytes == sum(member.held_bytes for member in members.values())
         assert not members.keys() & self.pending.keys()
+        assert self._new_by_waiter == {m.waiter: m for m in members.values() if m.waiter is not None}
+        assert all(member.is_new and member.join_reply is not None for member in self._new_by_waiter.values())
 
     def _count_protocols(self, protocols: Sequence[JoinProtocol], by: int) -> None:
         counts = self._protocol_counts

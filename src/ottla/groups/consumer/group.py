@@ -16,7 +16,14 @@ from ottla.groups.consumer.description import describe
 from ottla.groups.consumer.group_epoch import put_departure
 from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat, merge
 from ottla.groups.consumer.heartbeat_context import HeartbeatContext
-from ottla.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, CurrentAssignment, MemberState, held_bytes
+from ottla.groups.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    CurrentAssignment,
+    MemberMetadata,
+    MemberState,
+    held_bytes,
+)
 from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
 from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
 from ottla.groups.consumer.record_draft import RecordDraft
@@ -27,10 +34,10 @@ from ottla.groups.deadlines import Deadline, Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group import CONSUMER, GroupKind
 from ottla.groups.group_log import GroupRecord
-from ottla.groups.member_bytes import GroupBytes, MemberBytes
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.shared_bytes import SharedBytes, SharedPart, network_of
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -59,7 +66,7 @@ class ConsumerGroup:
         patterns: SubscriptionPatterns,
         new_member_id: Callable[[str], str],
         times: Callable[[], ConsumerTimes],
-        member_bytes: MemberBytes,
+        member_bytes: SharedBytes,
     ) -> None:
         self.group_id: Final = group_id
         self.story: Final = Story(group_id)
@@ -69,7 +76,8 @@ class ConsumerGroup:
         self._patterns = patterns
         self._new_member_id = new_member_id
         self._times = times
-        self._held = GroupBytes(member_bytes)
+        self._member_bytes = member_bytes
+        self._held = SharedPart(member_bytes)
         self._deadlines = MemberDeadlines(self, deadlines)
         self._seen_topics: TopicsImage | None = None
 
@@ -119,11 +127,16 @@ class ConsumerGroup:
         if key.type is not ConsumerRecordType.MEMBER:
             self.state.replay(key, value)
             return
-        before_bytes = held_bytes(self.state.members.get(key.part))
+        before = self.state.members.get(key.part)
         self.state.replay(key, value)
-        self._held.add(held_bytes(self.state.members.get(key.part)) - before_bytes)
+        self._count(before, -1)
+        self._count(self.state.members.get(key.part), 1)
         if value is None:
             self._deadlines.forget(key.part)
+
+    def _count(self, member: MemberMetadata | None, sign: int) -> None:
+        if member is not None:
+            self._held.add(sign * held_bytes(member), network_of(member.client_host))
 
     def heartbeat(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
         """A member joins, stays or leaves.  The reply is a `ConsumerGroupHeartbeatReply`; a refusal logs nothing."""
@@ -157,8 +170,10 @@ class ConsumerGroup:
     def _check_memory(self, sender: Sender, command: ConsumerGroupHeartbeat) -> None:
         """A member whose metadata grows must find room for it in the memory of all groups."""
         known = None if sender.is_new and sender.replaces is None else sender.metadata
-        if not self._held.has_room_for(held_bytes(merge(sender.metadata, command)) - held_bytes(known)):
-            text = "the members of all groups of this broker use all the memory that they may; try again later"
+        more_bytes = held_bytes(merge(sender.metadata, command)) - held_bytes(known)
+        if not self._held.has_room_for(more_bytes, network_of(command.client_host)):
+            self._member_bytes.note_refused(self.group_id, command.client_host)
+            text = "the members of this client or group use all the memory that they may; try again later"
             raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
     def _is_settled(self, sender: Sender, command: ConsumerGroupHeartbeat) -> bool:

@@ -292,12 +292,12 @@ def test_partition_that_is_led_no_more_is_unloaded_and_its_members_are_sent_away
     small.show_topics()
     joined = {number: small.ask(join(f"g{number}")) for number in range(12)}
     assert not any(joined.values())
-    assert small.coordinator._member_bytes.held_bytes > 0
+    assert small.coordinator.member_bytes.held_bytes > 0
     for index in range(PARTITIONS):
         small.retire(index)
     small.show_topics()
     assert {reply.error for (reply,) in joined.values()} == {ErrorCode.NOT_COORDINATOR}
-    assert small.coordinator._member_bytes.held_bytes == 0
+    assert small.coordinator.member_bytes.held_bytes == 0
     assert coordinator_errors(small) == [ErrorCode.NOT_COORDINATOR] * PARTITIONS
     assert list_groups(small.coordinator) == []
     small.advance(10_000)

@@ -6,8 +6,9 @@ from ottla.groups.classic.roster import Roster
 from ottla.groups.commands import JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
-from ottla.groups.member_bytes import MemberBytes
+from ottla.groups.member_bytes import MEMBER_BYTES_MAX
 from ottla.groups.replies import JoinReply
+from ottla.groups.shared_bytes import SharedBytes
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import Coordinator
 
@@ -20,7 +21,7 @@ def member(name: str, *protocols: str, instance_id: str | None = None) -> Member
 
 
 def roster_of(*members: Member) -> Roster:
-    roster = Roster(MemberBytes())
+    roster = Roster(SharedBytes(MEMBER_BYTES_MAX))
     for one in members:
         roster.add(one)
         roster.assert_sound()
@@ -91,7 +92,7 @@ def test_static_name_is_of_one_member_and_fences_others() -> None:
 
 
 def test_pending_members_hold_up_the_others() -> None:
-    roster = Roster(MemberBytes())
+    roster = Roster(SharedBytes(MEMBER_BYTES_MAX))
     for name in "bc":
         roster.add_pending(name, Deadline(GROUP, "pending", name))
     assert not roster.has_all_joined

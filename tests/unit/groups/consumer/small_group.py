@@ -12,10 +12,11 @@ from ottla.groups.consumer.record_codec import decode_key
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group_log import GroupRecord
-from ottla.groups.member_bytes import MemberBytes
+from ottla.groups.member_bytes import MEMBER_BYTES_MAX
 from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.shared_bytes import SharedBytes
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -71,7 +72,7 @@ class SmallGroup:
             SubscriptionPatterns(),
             self._new_member_id,
             lambda: self.times or self.settings.consumer_times,
-            MemberBytes(),
+            SharedBytes(MEMBER_BYTES_MAX),
         )
 
     def _new_member_id(self, client_id: str) -> str:

@@ -1,0 +1,139 @@
+"""One client takes all the memory of groups that it may: another client still joins, consumes and commits."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.groups import GroupAdmin
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
+from tests.integration.raw_peer import RawPeer, connections_count
+
+MIB = 1 << 20
+# Any address of the loopback network: for the broker another client than the tests' consumers.
+OTHER_HOST = "127.0.0.9"
+SESSION_MS = 30 * 60_000
+# Ever smaller, so that they fill the memory of all members to the last kilobytes: 136 MiB in all.
+JOIN_BYTES = [MIB - 1_000] * 130 + [MIB >> shift for shift in range(1, 10)] * 2 + [1] * 40
+# 100 partitions with 4,096 bytes of metadata each: 410 KB.  680 of them would take 266 MiB.
+COMMITS_COUNT, COMMIT_PARTITIONS, COMMIT_METADATA = 680, 100, "m" * 4_096
+# Long enough that no join completes before its connection closes.
+SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "20000"}
+JOIN_VERSION, COMMIT_VERSION = 3, 7
+# On a machine under load; the time-outs of the flood are 30 minutes.
+SECONDS_MAX = 90.0
+REFUSED = 'ottla_group_memory_refused_total{kind="members"}'
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with RunningBroker(serves_metrics=True, settings=SETTINGS) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("wide", COMMIT_PARTITIONS)
+            Admin(cluster).create_topic("orders", 1)
+        with RawPeer(broker) as peer:
+            # It makes the groups' topic.
+            peer.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["any"]))
+            peer.answer(ApiKey.FIND_COORDINATOR, 4)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("orders", b"one")
+        assert producer.flush(SECONDS_MAX) == 0
+        yield broker
+
+
+def join(peer: RawPeer, number: int, metadata_bytes: int) -> None:
+    protocols = [JoinGroupRequestProtocol("range", bytes(metadata_bytes))]
+    request = JoinGroupRequest(f"flood-{number}", SESSION_MS, SESSION_MS, "", None, "consumer", protocols)
+    peer.ask(ApiKey.JOIN_GROUP, JOIN_VERSION, request)
+
+
+def assert_consumes_and_commits(broker: RunningBroker, group_id: str) -> None:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group_id, "auto.offset.reset": "earliest"}
+        | {"group.protocol": "classic", "enable.auto.commit": False}
+    )
+    try:
+        consumer.subscribe(["orders"])
+        record = consumer.poll(SECONDS_MAX)
+        assert record is not None, f"nothing consumed in {SECONDS_MAX} s: {broker.log_lines[-5:]}"
+        assert record.error() is None, record.error()
+        assert record.value() == b"one"
+        committed = (consumer.commit(asynchronous=False) or [])[0]
+        assert committed.error is None, committed.error
+    finally:
+        consumer.close()
+
+
+def sample(broker: RunningBroker, name: str) -> float:
+    with urllib.request.urlopen(f"{broker.admin_url}/metrics", timeout=SECONDS_MAX) as response:
+        found = re.search(f"^{re.escape(name)} (.*)$", response.read().decode(), re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
+
+
+def test_client_joins_after_a_flood_of_joins_whose_connections_are_closed(broker: RunningBroker) -> None:
+    with ExitStack() as peers:
+        for number, metadata_bytes in enumerate(JOIN_BYTES):
+            join(peers.enter_context(RawPeer(broker)), number, metadata_bytes)
+        eventually(lambda: sample(broker, REFUSED) > 0, within_s=SECONDS_MAX)
+    eventually(lambda: sample(broker, 'ottla_group_memory_bytes{kind="members"}') < MIB, within_s=SECONDS_MAX)
+    assert_consumes_and_commits(broker, "after-closed")
+
+
+def test_client_joins_beside_a_flood_of_joins_whose_connections_stay_open(broker: RunningBroker) -> None:
+    before = sample(broker, REFUSED)
+    with ExitStack() as peers:
+        for number, metadata_bytes in enumerate(JOIN_BYTES):
+            join(peers.enter_context(RawPeer(broker, source_host=OTHER_HOST)), number, metadata_bytes)
+        eventually(lambda: sample(broker, REFUSED) > before, within_s=SECONDS_MAX)
+        assert_consumes_and_commits(broker, "beside-open")
+        line = [line for line in broker.log_lines if "groups.members_full" in line][-1]
+        assert f"client_host=/{OTHER_HOST}" in line
+        assert f"largest_client={OTHER_HOST}" in line
+    eventually(lambda: connections_count(broker) < len(JOIN_BYTES), within_s=SECONDS_MAX)
+
+
+def commit_errors(peer: RawPeer, group_id: str, partitions: Sequence[int], metadata: str) -> set[int]:
+    offsets = [OffsetCommitRequestPartition(index, 1, -1, metadata) for index in partitions]
+    request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("wide", offsets)])
+    peer.ask(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, request)
+    _, response = peer.answer(ApiKey.OFFSET_COMMIT, COMMIT_VERSION)
+    assert isinstance(response, OffsetCommitResponse)
+    return {partition.error_code for topic in response.topics for partition in topic.partitions}
+
+
+def test_client_commits_after_a_flood_of_commits_with_metadata(broker: RunningBroker) -> None:
+    partitions, refused_from = range(COMMIT_PARTITIONS), 0
+    with RawPeer(broker, source_host=OTHER_HOST) as peer:
+        for number in range(COMMITS_COUNT):
+            errors = commit_errors(peer, f"commits-{number}", partitions, COMMIT_METADATA)
+            if errors != {ErrorCode.NONE}:
+                assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+                refused_from = refused_from or number
+        assert 0 < refused_from < COMMITS_COUNT
+        assert_consumes_and_commits(broker, "after-commits")
+        (line, *_) = [line for line in broker.log_lines if "groups.offsets_full" in line]
+        assert f"largest_client={OTHER_HOST}" in line
+        # What the page of operations advises.
+        with Cluster(broker.bootstrap) as cluster:
+            for number in range(refused_from // 2, refused_from):
+                GroupAdmin(cluster).delete(f"commits-{number}")
+        assert commit_errors(peer, "again", partitions, COMMIT_METADATA) == {ErrorCode.NONE}
