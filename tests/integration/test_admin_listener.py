@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.broker.admin_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 
@@ -132,16 +134,30 @@ def test_request_that_is_too_long_is_closed_without_an_answer(broker: RunningBro
     assert _answer(broker, b"GET /" + b"x" * 100_000) == b""
 
 
-def test_connections_are_bounded(broker: RunningBroker) -> None:
-    """Those that send nothing are closed in the end; meanwhile no more than a few are kept."""
+HEALTH, SCRAPE = b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH[:-1], SCRAPE])
+def test_health_is_answered_while_others_hold_every_place(broker: RunningBroker, sent: bytes) -> None:
+    """Silent ones, and those that read nothing, leave their places to newer ones."""
     host, port = broker.admin_url.removeprefix("http://").split(":")
-    opened = [socket.create_connection((host, int(port)), timeout=30) for _ in range(9)]
+    opened: list[socket.socket] = []
     try:
-        assert opened[-1].recv(1) == b""
+        for _ in range(CONNECTIONS_MAX + 10):
+            opened.append(socket.create_connection((host, int(port)), timeout=30))
+            opened[-1].sendall(sent)
+        began_s = time.monotonic()
+        assert _answer(broker, HEALTH).endswith(b"ok\n")
+        assert time.monotonic() - began_s < REQUEST_TIMEOUT_S, "it waited until the others had timed out"
     finally:
         for connection in opened:
             connection.close()
-    eventually(lambda: _answer(broker, b"GET /healthz HTTP/1.1\r\n\r\n"), lambda answer: answer.endswith(b"ok\n"))
+
+
+def test_silent_connection_is_closed_after_a_few_seconds(broker: RunningBroker) -> None:
+    host, port = broker.admin_url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        assert connection.recv(1) == b""
 
 
 def _answer(broker: RunningBroker, request_bytes: bytes) -> bytes:

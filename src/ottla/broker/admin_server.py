@@ -1,12 +1,13 @@
 """`--admin-listen`: `/metrics`, `/healthz` and `/readyz` over HTTP, for Prometheus and for supervisors.
 
-It only reads, and it is bounded: a few connections, one GET each, small requests, and a time-out for all of it.
+It only reads, and it is bounded: some connections, one GET each, small requests, and a time-out for all of it.  When
+all places are taken the newest connection gets the place of the oldest one that has not sent its request, else of the
+oldest: supervisors send theirs with the connection, so `/healthz` answers however many are silent or read nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,10 +19,14 @@ from ottla.observe.metrics import CONTENT_TYPE, Registry
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX: Final = 8
+CONNECTIONS_MAX: Final = 64
+# Of `/metrics` at once, each some megabytes: the oldest ends when another one comes.
+SCRAPES_MAX: Final = 4
 REQUEST_BYTES_MAX: Final = 8 * 1024
-# For the request to arrive, and again for the response to be received.
-PEER_TIMEOUT_S: Final = 10.0
+# For the request to arrive.
+REQUEST_TIMEOUT_S: Final = 3.0
+# For the response to be received: of many figures it has megabytes.
+RESPONSE_TIMEOUT_S: Final = 10.0
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -69,13 +74,16 @@ class Health:
 class AdminServer:
     """Serves figures and health on one socket, which is bound already."""
 
-    def __init__(self, listening: socket.socket, timeout_s: float = PEER_TIMEOUT_S) -> None:
+    def __init__(self, listening: socket.socket, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.registry: Final = Registry()
         self.health: Final = Health()
         self._listening = listening
-        self._timeout_s = timeout_s
+        self._request_timeout_s = request_timeout_s
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        # In the order in which they came; the second has those whose request has not arrived, the third scrapes.
+        self._connections: dict[asyncio.Task[None], None] = {}
+        self._silent: dict[asyncio.Task[None], None] = {}
+        self._scrapes: dict[asyncio.Task[None], None] = {}
         self._paths: Final[Mapping[str, Callable[[], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
@@ -99,23 +107,34 @@ class AdminServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._evict(self._silent or self._connections)
+        self._connections[task] = self._silent[task] = None
         try:
-            if len(self._connections) > CONNECTIONS_MAX:
-                return
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._request_timeout_s):
                 head = await reader.readuntil(_END_OF_HEAD)
+            self._silent.pop(task, None)
             response = await self._response(head)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 writer.write(_encoded(response))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             log.debug("admin.refused", extra=fields(error=str(error)))
         finally:
-            self._connections.discard(task)
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+            self._forget(task)
+            # A peer that reads nothing keeps neither the socket nor the response.
+            writer.transport.abort()
+
+    def _evict(self, tasks: Mapping[asyncio.Task[None], None]) -> None:
+        """End the oldest of these connections; its place is free at once."""
+        oldest = next(iter(tasks))
+        oldest.cancel()
+        self._forget(oldest)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        for tasks in (self._connections, self._silent, self._scrapes):
+            tasks.pop(task, None)
 
     async def _response(self, head: bytes) -> Response:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -134,6 +153,11 @@ class AdminServer:
             return Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug: {bug!r}\n")
 
     async def _metrics(self) -> Response:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._scrapes) >= SCRAPES_MAX:
+            self._evict(self._scrapes)
+        self._scrapes[task] = None
         chunks = []
         for chunk in self.registry.chunks():
             chunks.append(chunk)
