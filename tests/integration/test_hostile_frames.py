@@ -9,6 +9,7 @@ import contextlib
 import random
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ from ottla.protocol.messages import encode_request, request_class
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 from tests.integration.raw_peer import RawPeer, open_files, resident_bytes
 from tests.property.wire_samples import sample
 
@@ -171,3 +173,21 @@ def test_broker_answers_versions_that_it_does_not_know_of_the_api_that_tells_the
 def assert_no_bug(broker: RunningBroker) -> None:
     """Refusals are told; a traceback or an error would be ours."""
     assert not [line for line in broker.log_lines if " ERROR " in line or "Traceback" in line]
+
+
+def test_flood_of_garbage_is_a_few_lines_of_the_log(broker: RunningBroker) -> None:
+    before, began_s = broker.log_lines_count, time.monotonic()
+    for _ in range(300):
+        with RawPeer(broker) as peer:
+            peer.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert peer.is_closed_by_broker()
+    refused = [line for line in broker.log_lines_after(before) if "request.refused" in line]
+    assert len(refused) <= 2 + (time.monotonic() - began_s)
+
+    def one_more_line() -> bool:
+        with RawPeer(broker) as peer:
+            peer.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert peer.is_closed_by_broker()
+        return any("left_out_count=" in line for line in broker.log_lines_after(before) if "request.refused" in line)
+
+    eventually(one_more_line)

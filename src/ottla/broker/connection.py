@@ -30,7 +30,7 @@ from ottla.broker.outbox import Outbox, Piece
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from ottla.broker.socket_loop import SocketLoop
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 
 log = logging.getLogger(__name__)
 
@@ -338,7 +338,7 @@ class Connection:
 
     def refuse(self, reason: str) -> None:
         """Close a connection whose bytes are not a valid request, with a log line that gives the reason."""
-        log.warning("request.refused", extra=fields(peer=self.peer_name, client_id=self.client_id, error=reason))
+        log.warning("request.refused", extra=frequent(peer=self.peer_name, client_id=self.client_id, error=reason))
         self.close(reason)
 
     def _process(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ottla.broker.connection import Connection
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 from ottla.storage.errors import lacks_descriptors
 
 log = logging.getLogger(__name__)
@@ -17,8 +17,8 @@ def close_failed(connection: Connection, error: Exception, **facts: object) -> N
     """
     facts = {"peer": connection.peer_name, **facts}
     if lacks_descriptors(error):
-        log.error("request.without_files", extra=fields(**facts, error=error))
+        log.error("request.without_files", extra=frequent(**facts, error=error))
         connection.close("no more files may be open")
         return
-    log.error("request.failed", extra=fields(**facts), exc_info=error)
+    log.error("request.failed", extra=frequent(**facts), exc_info=error)
     connection.close("the request failed inside the broker")

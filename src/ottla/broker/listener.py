@@ -27,7 +27,7 @@ from ottla.broker.limits import (
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.socket_loop import SocketLoop
 from ottla.model.errors import ConfigError
-from ottla.observe.events import fields
+from ottla.observe.events import fields, frequent
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Listener:
                     self._turn_away(error)
                     self._pause_accepting()
                 else:
-                    log.warning("connection.not_accepted", extra=fields(error=str(error)))
+                    log.warning("connection.not_accepted", extra=frequent(error=str(error)))
                 return
             self._adopt(peer)
 
@@ -205,7 +205,7 @@ class Listener:
     def _adopt(self, peer: socket.socket) -> None:
         limits = self._limits
         if len(self._connections) >= limits.connections_max:
-            log.warning("connection.refused", extra=fields(connections_max=limits.connections_max))
+            log.warning("connection.refused", extra=frequent(connections_max=limits.connections_max))
             peer.close()
             return
         try:
@@ -245,12 +245,12 @@ class Listener:
             connection.count_sweep()
             is_owed = connection.has_unanswered
             if self._is_too_slow(connection):
-                log.info("connection.slow", extra=fields(peer=connection.peer_name, client_id=connection.client_id))
+                log.info("connection.slow", extra=frequent(peer=connection.peer_name, client_id=connection.client_id))
                 connection.close("the peer sent a request too slowly")
             elif self._keeps_others_waiting(connection) or (
                 connection.quiet_sweeps > stalled_sweeps and connection.is_stalled
             ):
-                log.info("connection.stalled", extra=fields(peer=connection.peer_name))
+                log.info("connection.stalled", extra=frequent(peer=connection.peer_name))
                 connection.close("the peer stalled within a request or an answer")
             elif connection.has_lost_peer:
                 connection.close("the peer closed")

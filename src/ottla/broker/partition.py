@@ -24,7 +24,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
 from ottla.replication.follower_progress import FollowerLag
@@ -535,7 +535,7 @@ class Partition:
             return PartitionRead(self.index, error.error_code)
         except OSError as error:
             # Opening or reading a closed segment failed: no descriptor left, a disk that fails to read.
-            _log.error("fetch.read_failed", extra=fields(partition=self.topic_partition, error=str(error)))
+            _log.error("fetch.read_failed", extra=frequent(partition=self.topic_partition, error=str(error)))
             return PartitionRead(self.index, _STORAGE_ERROR)
         return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
 
@@ -608,7 +608,7 @@ class Partition:
         except OttlaError as error:
             return PartitionRead(index, error.error_code)
         except OSError as error:
-            _log.error("fetch.read_failed", extra=fields(partition=self.topic_partition, error=str(error)))
+            _log.error("fetch.read_failed", extra=frequent(partition=self.topic_partition, error=str(error)))
             return PartitionRead(index, _STORAGE_ERROR)
         return PartitionRead(index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, None, (), run)
 

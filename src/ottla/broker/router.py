@@ -128,10 +128,7 @@ class Router:
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Close a connection whose request cannot be read or answered."""
-        log.warning(
-            "request.refused", extra=fields(peer=connection.peer_name, client_id=connection.client_id, error=str(error))
-        )
-        connection.close(str(error))
+        connection.refuse(str(error))
 
     async def stop(self) -> None:
         """Wait for the coroutines in progress; those that do not end in time are cancelled."""

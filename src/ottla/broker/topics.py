@@ -27,7 +27,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
 from ottla.model.settings import BrokerSettings
-from ottla.observe.events import fields
+from ottla.observe.events import fields, frequent
 from ottla.runtime.mutex import Mutex
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.open_files import LogsRoom
@@ -115,7 +115,7 @@ class Topics:
             if not self._is_full:
                 # Once, and not for each of many topics that are asked for.
                 self._is_full = True
-                log.warning("topic.refused", extra=fields(topic=name, reason=str(error), hint=error.hint))
+                log.warning("topic.refused", extra=frequent(topic=name, reason=str(error), hint=error.hint))
             raise
         self._is_full = False
 

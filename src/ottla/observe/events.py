@@ -14,10 +14,12 @@ may come from peers: they are escaped and truncated (text.py), so no peer can fo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TextIO
@@ -28,6 +30,8 @@ LEVEL_NAMES: Final = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL: Final = "info"
 
 _FACTS: Final = "ottla_facts"
+_IS_FREQUENT: Final = "ottla_is_frequent"
+FREQUENT_EVERY_S: Final = 1.0
 # Of syslog, as sd-daemon(3) marks lines: err, warning, info, debug.
 ERROR_MARK: Final = "<3>"
 _MARKS: Final = ((logging.ERROR, ERROR_MARK), (logging.WARNING, "<4>"), (logging.INFO, "<6>"), (0, "<7>"))
@@ -43,6 +47,37 @@ class MultilineFact(NamedTuple):
 def fields(**facts: object) -> dict[str, object]:
     """The facts of an event, for `extra=`."""
     return {_FACTS: facts}
+
+
+def frequent(**facts: object) -> dict[str, object]:
+    """The facts of an event that a peer can cause as often as it likes, for `extra=`: see `FrequentEvents`."""
+    return {_FACTS: facts, _IS_FREQUENT: True}
+
+
+class FrequentEvents(logging.Filter):
+    """Passes one `frequent` event of each name in a second, with the count of those left out since the one before.
+
+    So a client that floods a broker does not fill its disk with the log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_s: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not getattr(record, _IS_FREQUENT, False):
+            return True
+        name = record.getMessage()
+        # Wall time may jump back: then the next event passes.
+        if 0 <= record.created - self._passed_s.get(name, -math.inf) < FREQUENT_EVERY_S:
+            self._left_out[name] += 1
+            return False
+        self._passed_s[name] = record.created
+        if left_out_count := self._left_out.pop(name, 0):
+            facts = {**getattr(record, _FACTS), "left_out_count": left_out_count}
+            setattr(record, _FACTS, facts)
+        return True
 
 
 def line_of(name: str, facts: Mapping[str, object]) -> str:
@@ -82,6 +117,7 @@ def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> N
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JournalFormatter() if is_journal(stream) else EventFormatter())
+    handler.addFilter(FrequentEvents())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.observe.events import EventFormatter, fields, start_logging
+from ottla.observe.events import EventFormatter, FrequentEvents, fields, frequent, start_logging
 
 
 @pytest.fixture
@@ -61,3 +61,40 @@ def test_traceback_is_indented_so_that_no_line_of_it_passes_for_an_event(output:
     assert first.endswith("ERROR handler.failed api=Fetch")
     assert rest
     assert all(line.startswith("    | ") for line in rest)
+
+
+def frequent_lines(*created_s: float) -> list[str]:
+    """The lines of `request.refused` at these times."""
+    only = FrequentEvents()
+    lines = []
+    for number, each_s in enumerate(created_s):
+        facts = frequent(number=number)
+        record = logging.makeLogRecord({"msg": "request.refused", "created": each_s, **facts})
+        if only.filter(record):
+            line = EventFormatter().format(record)
+            lines.append(line[line.index("request.refused") :])
+    return lines
+
+
+def test_frequent_events_are_a_line_a_second_with_the_count_of_those_left_out() -> None:
+    assert frequent_lines(100.0, 100.1, 100.9, 101.0, 101.5, 103.0) == [
+        "request.refused number=0",
+        "request.refused number=3 left_out_count=2",
+        "request.refused number=5 left_out_count=1",
+    ]
+
+
+def test_frequent_event_passes_after_the_clock_was_set_back() -> None:
+    assert len(frequent_lines(100.0, 50.0)) == 2
+
+
+def test_frequent_events_of_one_name_leave_room_to_those_of_others() -> None:
+    only = FrequentEvents()
+    records = [logging.makeLogRecord({"msg": name, "created": 1.0, **frequent()}) for name in ("a.b", "c.d")]
+    assert [only.filter(record) for record in records] == [True, True]
+
+
+def test_other_events_all_pass() -> None:
+    only = FrequentEvents()
+    records = [logging.makeLogRecord({"msg": "log.offline", "created": 1.0, **fields()}) for _ in range(3)]
+    assert all(only.filter(record) for record in records)

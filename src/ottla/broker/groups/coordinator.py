@@ -37,7 +37,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
-from ottla.observe.events import fields
+from ottla.observe.events import fields, frequent
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
@@ -286,7 +286,7 @@ class GroupCoordinator:
             "largest_client": largest_client,
             "largest_client_bytes": largest_client_bytes,
         }
-        log.warning(event, extra=fields(**facts))
+        log.warning(event, extra=frequent(**facts))
 
     def _shard_of(self, group_id: str) -> ServedShard | None:
         shards = self._shards

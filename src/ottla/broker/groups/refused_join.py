@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.broker.context import Call
 from ottla.model.error_code import ErrorCode
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 
 log = logging.getLogger(__name__)
 
@@ -22,4 +22,4 @@ def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
     reason = _OTHER_MEMBERS.get(error)
     if reason is not None:
         facts = {"group": group_id, "client_id": call.client_id, "host": call.client_host}
-        log.info("group.join_refused", extra=fields(**facts, error=error.name, reason=reason))
+        log.info("group.join_refused", extra=frequent(**facts, error=error.name, reason=reason))

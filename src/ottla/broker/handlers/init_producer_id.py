@@ -15,7 +15,7 @@ from ottla.broker.context import BrokerContext, Call
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_PRODUCER_ID
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 log = logging.getLogger(__name__)
@@ -30,5 +30,5 @@ async def handle(request: InitProducerIdRequest, broker: BrokerContext, call: Ca
     try:
         return InitProducerIdResponse(producer_id=await broker.next_producer_id())
     except OttlaError as error:
-        log.warning("producer_id.not_assigned", extra=fields(error=str(error)))
+        log.warning("producer_id.not_assigned", extra=frequent(error=str(error)))
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=_NO_EPOCH)

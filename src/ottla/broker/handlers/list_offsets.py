@@ -25,7 +25,7 @@ from ottla.broker.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from ottla.observe.events import fields
+from ottla.observe.events import frequent
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -103,7 +103,7 @@ async def _answer_of(
         return _refused(wanted, storage_error_code(error))
     except OSError as error:
         # Opening or reading a segment failed: no descriptor left, a disk that cannot read.
-        log.error("list_offsets.read_failed", extra=fields(partition=partition.topic_partition, error=str(error)))
+        log.error("list_offsets.read_failed", extra=frequent(partition=partition.topic_partition, error=str(error)))
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None:
         is_known = api_version >= _OFFSET_NOT_AVAILABLE_FROM_VERSION
