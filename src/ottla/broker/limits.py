@@ -7,13 +7,17 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-# A connection starts with this receive buffer.  Pages of a fresh bytearray cost nothing until they are written.
+# A connection starts with this receive buffer, and has it again when it is idle: requests of consumers, heartbeats and
+# commits fit.  A bytearray is written when it is made, so all of it is resident.
+FIRST_BUFFER_BYTES: Final = 4 * KIB
+# While a connection sends more it has this one.  It takes nothing of the budget below, which one client could exhaust:
+# `max.connections` bounds the sum.
 RECEIVE_BUFFER_BYTES: Final = 64 * KIB
 
 # After a large frame a buffer up to this size is kept for the next one: batches of 1 MB come one after another.
 RECEIVE_BUFFER_KEPT_BYTES: Final = 2 * MIB
 
-# Receive buffers grown beyond their first size, over all connections; connections wait for room beyond it.
+# Receive buffers grown beyond that size, over all connections; connections wait for room beyond it.
 RECEIVE_BUDGET_BYTES: Final = 512 * MIB
 
 # A request up to this size is small: batches of 1 MB, which is what clients send unless they are told otherwise.

@@ -9,7 +9,12 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.limits import RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_KEPT_BYTES, SMALL_FRAME_BYTES_MAX
+from ottla.broker.limits import (
+    FIRST_BUFFER_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    RECEIVE_BUFFER_KEPT_BYTES,
+    SMALL_FRAME_BYTES_MAX,
+)
 from ottla.broker.receive_budget import ReceiveBudget
 
 _LENGTH: Final = struct.Struct(">i")
@@ -22,7 +27,10 @@ assert RECEIVE_BUFFER_BYTES <= _LOOK_AHEAD_BYTES
 
 
 class ReceiveBuffer:
-    """Growing beyond the first size takes bytes of a budget that all connections share."""
+    """Starts with `FIRST_BUFFER_BYTES`, and has `RECEIVE_BUFFER_BYTES` from the first full one on, until it is idle.
+
+    Growing beyond that takes bytes of a budget that all connections share.
+    """
 
     __slots__ = ("_budget", "_grown_bytes", "_when_room", "data", "end", "start", "view")
 
@@ -30,7 +38,7 @@ class ReceiveBuffer:
         self._budget = budget
         self._when_room = when_room
         self._grown_bytes = 0
-        self.data = bytearray(RECEIVE_BUFFER_BYTES)
+        self.data = bytearray(FIRST_BUFFER_BYTES)
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0
@@ -66,13 +74,19 @@ class ReceiveBuffer:
         start, end, size = self.start, self.end, len(self.data)
         if start == end:
             self.start = self.end = 0
-            if self._grown_bytes and (size > RECEIVE_BUFFER_KEPT_BYTES or self._budget.is_contended):
+            if end == size == FIRST_BUFFER_BYTES:
+                # More requests at a time than it holds.
+                self._replace(RECEIVE_BUFFER_BYTES)
+            elif self._grown_bytes and (size > RECEIVE_BUFFER_KEPT_BYTES or self._budget.is_contended):
                 self._replace(RECEIVE_BUFFER_BYTES)
             return True
         frame_bytes = LENGTH_BYTES
         if end - start >= LENGTH_BYTES:
             frame_bytes += _LENGTH.unpack_from(self.data, start)[0]
         if end < size and start + frame_bytes <= size:
+            return True
+        if end == size < RECEIVE_BUFFER_BYTES:
+            self._replace(RECEIVE_BUFFER_BYTES)
             return True
         if end - start == size:
             # Full of one frame: double, so memory follows the bytes that came, not the length claimed.
@@ -83,10 +97,10 @@ class ReceiveBuffer:
         return True
 
     def shrink(self) -> None:
-        """Release a grown buffer that is empty."""
-        if self._grown_bytes and self.is_empty:
+        """Return to the first size, if nothing is unread: the connection is idle."""
+        if len(self.data) > FIRST_BUFFER_BYTES and self.is_empty:
             self.start = self.end = 0
-            self._replace(RECEIVE_BUFFER_BYTES)
+            self._replace(FIRST_BUFFER_BYTES)
 
     def close(self) -> None:
         """Release everything.  References to the connection that remain keep none of its bytes."""
