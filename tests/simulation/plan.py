@@ -48,7 +48,8 @@ class Plan:
     min_in_sync: int
     is_os_policy: bool
     allows_unclean: bool
-    # Whether at most one replica loses its records at a time: then no partition may be given up.
+    # Whether at most one replica loses its records at a time: then no partition may be given up, unless the minimum of
+    # in-sync replicas is 1.
     bounds_losses: bool
     closes_former_session: bool
     fault_kinds: tuple[str, ...]

@@ -180,8 +180,18 @@ class Simulation:
 
     def _is_given_up(self, node: Partition) -> bool:
         """No replica is known to hold every committed record: only an operator may choose one."""
-        may_lose = not self.plan.bounds_losses and (self.plan.is_os_policy or "disk_replaced" in self.plan.fault_kinds)
-        return may_lose and not node.state.in_sync and not node.state.eligible and not self.plan.allows_unclean
+        can_lose = self.plan.is_os_policy or "disk_replaced" in self.plan.fault_kinds
+        if not can_lose or self.plan.allows_unclean or node.state.in_sync or node.state.eligible:
+            return False
+        return not self.plan.bounds_losses or self._allowed_one_in_sync()
+
+    def _allowed_one_in_sync(self) -> bool:
+        """Whether `min.insync.replicas` was 1 at any time.
+
+        The in-sync set may then shrink to a member that has just lost its records and is still registered, and a
+        member that leaves is not eligible: one loss is enough (P3' allows one less than the minimum).
+        """
+        return any(view.min_in_sync == 1 for view in self.tree.history)
 
     def _digest(self) -> str:
         """Equal for equal runs: of what was left, and of the trace when there is one."""
