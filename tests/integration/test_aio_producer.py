@@ -85,7 +85,7 @@ def test_back_pressure_is_awaited_and_the_loop_goes_on(fragile: RunningBroker) -
 
 def test_send_gives_up_in_time_without_room(fragile: RunningBroker) -> None:
     async def send() -> None:
-        async with ottla.aio.Producer(fragile.bootstrap, buffer_bytes=2000, linger_ms=0, max_block_ms=300) as producer:
+        async with ottla.aio.Producer(fragile.bootstrap, buffer_bytes=2000, linger_ms=0, max_block_ms=3000) as producer:
             await producer.send("t", b"v")
             fragile.pause()
             first = asyncio.create_task(producer.send("t", bytes(1500)))

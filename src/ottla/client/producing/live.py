@@ -12,8 +12,8 @@ EXIT_WAIT_MS: Final = 10_000
 
 
 class Live(Protocol):
-    def end_with_the_process(self) -> None:
-        """Send what is left, within `EXIT_WAIT_MS`; raises what was not delivered."""
+    def end_with_the_process(self, wait_ms: int) -> None:
+        """Send what is left, within `wait_ms`; raises what was not delivered.  Called again after an interrupt."""
         ...
 
     def in_a_forked_child(self) -> None: ...
@@ -32,14 +32,22 @@ def discard(live: Live) -> None:
 
 def _at_exit() -> None:
     errors: list[Exception] = []
-    for live in list(_LIVE):
-        try:
-            live.end_with_the_process()
-        except Exception as error:  # noqa: BLE001 - the others are ended, too
-            errors.append(error)
+    try:
+        _end_all(EXIT_WAIT_MS, errors)
+    except KeyboardInterrupt:
+        # The user does not want to wait.  Losses are reported wherever the interrupt came.
+        _end_all(0, errors)
     if errors:
         # Python prints it, as for every error at the end of a process.
         raise errors[0]
+
+
+def _end_all(wait_ms: int, errors: list[Exception]) -> None:
+    for live in list(_LIVE):
+        try:
+            live.end_with_the_process(wait_ms)
+        except Exception as error:  # noqa: BLE001 - the others are ended, too
+            errors.append(error)
 
 
 def _after_fork() -> None:

@@ -154,15 +154,11 @@ class Outbox:
         if not self._is_forked:
             self._engine.orphan()
 
-    def end_with_the_process(self) -> None:
+    def end_with_the_process(self, wait_ms: int) -> None:
         began_s = time.monotonic()
-        try:
-            self.finish()
-            has_ended = self.join(live.EXIT_WAIT_MS / 1000)
-        except KeyboardInterrupt:  # whoever sits there does not want to wait
-            self.finish()  # it may have come before this was done, and doing it twice is harmless
-            has_ended = False
-        if not has_ended:
+        self.finish()
+        # After an interrupted join Python takes a thread that runs for one that has ended (bpo-45274).
+        if not (wait_ms > 0 and self.join(wait_ms / 1000)):
             self.abandon(round((time.monotonic() - began_s) * 1000))
         lost = self.take_failures()
         if lost is not None:

@@ -52,7 +52,7 @@ def test_a_batch_is_not_planned_for_longer_than_its_time(
     began_ms = fake.clock.monotonic_ms()
     with pytest.raises(ClientError, match="no broker can be reached"):
         BatchReader(options(given, is_stream=False), ("value",)).partitions()
-    assert within_ms - 1_100 < fake.clock.monotonic_ms() - began_ms < within_ms + 100
+    assert within_ms - 1_300 < fake.clock.monotonic_ms() - began_ms < within_ms + 100
 
 
 @pytest.mark.parametrize(("given", "within_ms"), TIMES)
@@ -63,5 +63,5 @@ def test_a_micro_batch_is_not_planned_for_longer_than_its_time(
     began_ms = fake.clock.monotonic_ms()
     with pytest.raises(ClientError, match="no broker can be reached"):
         stream.latestOffset({"t": {"0": 1}}, ReadAllAvailable())
-    assert within_ms - 1_100 < fake.clock.monotonic_ms() - began_ms < within_ms + 100
+    assert within_ms - 1_300 < fake.clock.monotonic_ms() - began_ms < within_ms + 100
     stream.stop()
