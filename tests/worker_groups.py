@@ -73,6 +73,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_full_disks.py": "cluster",
     "tests/cluster/test_kills.py": "cluster",
     "tests/cluster/test_loop_syncs.py": "cluster",
+    "tests/cluster/test_stuck_syncs.py": "cluster",
     "tests/cluster/test_moved_coordinators.py": "cluster",
     "tests/cluster/test_moves_under_load.py": "cluster",
     "tests/mirror/test_between_clusters.py": "cluster",

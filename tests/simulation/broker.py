@@ -69,6 +69,8 @@ class SimulatedBroker:
         self.is_paused = False
         self.is_disk_full = False
         self.is_disk_stuck = False
+        # Whether its disk was stuck for so long that it leaves the in-sync replicas.
+        self.gives_way = False
         self.broker_epoch = NO_EPOCH
         self.partitions: list[SimulatedPartition] = []
         self.former_session: int | None = None
@@ -95,7 +97,7 @@ class SimulatedBroker:
         self.is_up = True
         self.is_paused = False
         self.is_stopping = False
-        self.is_disk_full = self.is_disk_stuck = False
+        self.is_disk_full = self.is_disk_stuck = self.gives_way = False
         self.broker_epoch = NO_EPOCH
         self._lease_until_ms = 0.0
         self._live = {}
@@ -377,6 +379,12 @@ class SimulatedBroker:
                 return False
             is_kept = False
         after = self.simulation.kinds.reaffirmed(node.state, own, is_kept=is_kept)
+        if self.gives_way and is_kept:
+            over = node.state if after is None else after
+            left = self.simulation.kinds.without_stuck(
+                over, own, self._live, min(self._min_in_sync, node.replicas_count_min)
+            )
+            after = after if left is None else left
         if after is None:
             return False
         if not after.has_current_leader(self._live):

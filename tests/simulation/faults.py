@@ -9,7 +9,7 @@ from ottla.model.errors import RequestError
 from ottla.replication.replica import Role
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.network import TREE
-from tests.simulation.scale import SESSION_MS
+from tests.simulation.scale import SESSION_MS, STUCK_FLUSH_MS
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -72,7 +72,7 @@ class Faults:
         self._simulation.network.heal()
         self._simulation.tree.heal()
         for broker in self._simulation.brokers:
-            broker.is_disk_full = broker.is_disk_stuck = False
+            broker.is_disk_full = broker.is_disk_stuck = broker.gives_way = False
             if broker.is_up and any(not partition.is_usable for partition in broker.partitions):
                 broker.crash(is_power_cut=False)
             if not broker.is_up:
@@ -180,11 +180,33 @@ class Faults:
             self._simulation.trace("broker %d: %s", broker.node_id, fault)
             setattr(broker, fault, True)
             self._after(self._chance.random() * 1500, self._disk_works, broker, fault)
+            if fault == "is_disk_stuck":
+                self._after(STUCK_FLUSH_MS, self._give_way, broker, broker.life)
+
+    def _give_way(self, broker: SimulatedBroker, life: int) -> None:
+        if (
+            broker.is_disk_stuck
+            and broker.life == life
+            and broker.is_up
+            and not broker.is_paused
+            and self._may_give_way()
+        ):
+            broker.gives_way = True
+            broker.look_again()
+
+    def _may_give_way(self) -> bool:
+        """A member leaves the sets for one that may have lost its records unnoticed."""
+        loses = self._simulation.plan.is_os_policy or "disk_replaced" in self._simulation.plan.fault_kinds
+        return not loses or self._may_lose()
 
     def _disk_works(self, broker: SimulatedBroker, fault: str) -> None:
         setattr(broker, fault, False)
+        if fault == "is_disk_stuck":
+            broker.gives_way = False
         for partition in broker.partitions:
             partition.flush()
+        if broker.is_up and not broker.is_paused:
+            broker.look_again()
 
     def _replace_disk(self) -> None:
         broker = self._any()
@@ -198,9 +220,7 @@ class Faults:
 
     def _fail_log(self) -> None:
         broker = self._any()
-        loses = self._simulation.plan.is_os_policy or "disk_replaced" in self._simulation.plan.fault_kinds
-        if loses and not self._may_lose():
-            # It leaves the sets as one that lost its records does, for a member that may have lost them unnoticed.
+        if not self._may_give_way():
             return
         if broker.is_up and broker.partitions and not broker.is_paused:
             partition = self._chance.choice(broker.partitions)

@@ -338,6 +338,8 @@ class SimulatedPartition:
             return
         if self.node is None or self.broker.node_id not in self.node.replicas:
             return
+        if self.broker.gives_way and self.broker.node_id not in self.node.state.in_sync_nodes():
+            return
         fetch = self.replica.next_fetch()
         if fetch is None:
             self.flush()

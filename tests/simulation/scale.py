@@ -17,6 +17,7 @@ FETCH_BACKOFF_MS: Final = 40
 PRODUCE_TIMEOUT_MS: Final = 700
 VIEW_POLL_MS: Final = 400
 FLUSH_MS: Final = 1.0
+STUCK_FLUSH_MS: Final = 500
 # Records in one answer to a follower.
 FETCH_RECORDS_MAX: Final = 5
 

@@ -204,6 +204,7 @@ class Broker:
             loop,
             on_flushed,
             before_announced=None if lease is None else self._check_lease,
+            on_stuck_changed=None if self._cluster is None else self._cluster.on_logs_changed,
         )
         flusher.start()
         self._closing.push_async_callback(flusher.stop)
@@ -634,7 +635,7 @@ class Broker:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
         if self._cluster is not None:
-            self._cluster.on_logs_failed()
+            self._cluster.on_logs_changed()
 
     def _on_log_damaged(self, damaged: Log) -> None:
         # Not within the read that met it.

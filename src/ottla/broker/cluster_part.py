@@ -50,6 +50,7 @@ class ClusterPart:
     ) -> None:
         membership, topics = coordination.membership, coordination.topics
         self._coordination = coordination
+        self._directory = directory
         self._partitions = partitions
         self._settings = settings
         self._rules = rules
@@ -92,6 +93,7 @@ class ClusterPart:
             flushes,
             self._clock,
             self._loop,
+            lambda: self._directory.scheduler.is_stuck,
         )
         fetchers.on_leader_refused = self._on_broker_gone
         fetchers.on_log_failed = self.elector.on_log_failed
@@ -116,12 +118,15 @@ class ClusterPart:
         self._reassigner.on_view(view)
         if self._fetchers is not None:
             self._throttle(self._fetchers)
+            if self._directory.scheduler.is_stuck:
+                # Those that this broker has left by now: roles are as before, and a fetch would let it join again.
+                self._fetchers.follow(self._partitions)
 
-    def on_logs_failed(self) -> None:
-        """No log of this broker takes anything any more."""
+    def on_logs_changed(self) -> None:
+        """No log of this broker takes anything any more, or the disk is stuck, or has recovered from that."""
         if self._fetchers is not None:
             self._fetchers.follow(self._partitions)
-        self.elector.on_logs_failed()
+        self.elector.on_logs_changed()
 
     def on_log_failed(self, topic_partition: TopicPartition) -> None:
         """A log takes nothing any more, or is damaged: others lead, and nothing is fetched for it."""

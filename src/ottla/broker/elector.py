@@ -46,7 +46,9 @@ class ReplicaLogs(Protocol):
         """
         ...
 
-    def is_usable(self, topic_partition: TopicPartition) -> bool: ...
+    def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
+        """`though_stuck`: also while the disk is stuck, which passes."""
+        ...
 
 
 class OtherLogs(Protocol):
@@ -151,8 +153,8 @@ class Elector:
             for each in [each for each in kept if each.topic in anew or view.partition(each) is None]:
                 del kept[each]
 
-    def on_logs_failed(self) -> None:
-        """All logs of this broker became unusable: it leaves the sets in which others remain."""
+    def on_logs_changed(self) -> None:
+        """All logs of this broker became unusable, or usable again: it leaves the sets in which others remain."""
         self._look_at(self._view.by_name)
 
     def on_log_failed(self, topic_partition: TopicPartition) -> None:
@@ -282,7 +284,7 @@ class Elector:
         topic_partition = TopicPartition(topic.name, partition.partition_index)
         if self._proposed.get(topic_partition, -1) >= partition.state_version:
             return False
-        reaffirmed = self._reaffirmed(topic, topic_partition, partition.state, own)
+        reaffirmed = self._reaffirmed(topic, topic_partition, partition, own)
         if reaffirmed is None and partition.state.has_current_leader(self._membership.live):
             self._postponed.pop(topic_partition, None)
             return False
@@ -304,18 +306,25 @@ class Elector:
         return True
 
     def _reaffirmed(
-        self, topic: Topic, topic_partition: TopicPartition, state: PartitionState, own: ReplicaIncarnation
+        self, topic: Topic, topic_partition: TopicPartition, partition: Partition, own: ReplicaIncarnation
     ) -> PartitionState | None:
         """The state in which this broker has its place in its present life, or has left; None if there is no change."""
+        state, live = partition.state, self._membership.live
         former = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
         if not former:
             return None
-        if self._logs.is_usable(topic_partition):
+        is_usable = self._logs.is_usable(topic_partition)
+        if is_usable or self._logs.is_usable(topic_partition, though_stuck=True):
             is_kept = all(
                 member == own or self._logs.is_kept(topic_partition, member.broker_epoch) for member in former
             )
-            return elections.reaffirmed(state, own, is_kept=is_kept)
-        left, live = elections.reaffirmed(state, own, is_kept=False), self._membership.live
+            reaffirmed = elections.reaffirmed(state, own, is_kept=is_kept)
+            if is_usable:
+                return reaffirmed
+            over = state if reaffirmed is None else reaffirmed
+            min_in_sync = self._rules.min_in_sync(topic, partition)
+            return elections.without_stuck(over, own, live, min_in_sync) or reaffirmed
+        left = elections.reaffirmed(state, own, is_kept=False)
         if left is None or left.current_in_sync(live) or left.current_eligible(live):
             return left
         # The records are still there: the last live member waits for its repair instead of giving them up, also in a

@@ -19,9 +19,12 @@ from ottla.observe.events import fields
 from ottla.observe.metrics import Histogram
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
-from ottla.storage.log.flush import FlushPlan, FlushScheduler
+from ottla.storage.log.flush import STUCK_FLUSH_MS, FlushPlan, FlushScheduler
 
 log = logging.getLogger(__name__)
+
+# A flush that is late without being stuck is looked at again after this time.
+_LOOK_AGAIN_MS: Final = 1_000
 
 
 class Flusher:
@@ -35,14 +38,19 @@ class Flusher:
         loop: asyncio.AbstractEventLoop,
         on_flushed: Callable[[OSError | None], None],
         before_announced: Callable[[], None] | None = None,
+        on_stuck_changed: Callable[[], None] | None = None,
     ) -> None:
-        """`before_announced` is called after a flush, before anything hears that it is stable."""
+        """`before_announced` is called after a flush, before anything hears that it is stable.
+
+        `on_stuck_changed` is called when the scheduler's `is_stuck` has changed.
+        """
         self._scheduler = scheduler
         self._disk = disk
         self._clock = clock
         self._loop = loop
         self._on_flushed = on_flushed
         self._before_announced = before_announced
+        self._on_stuck_changed = on_stuck_changed
         # How long the disk took for each flush, in milliseconds.
         self.times: Final = Histogram()
         self._plans: queue.SimpleQueue[FlushPlan | None] = queue.SimpleQueue()
@@ -52,6 +60,11 @@ class Flusher:
         self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
+        # When the flush in progress was planned, and the one that was found to be stuck, by the monotonic clock.
+        self._busy_since_ms = 0
+        self._stuck_since_ms = 0
+        # Looks whether a flush is stuck.  One timer for all flushes, which may be thousands in a second.
+        self._watch: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
@@ -66,14 +79,20 @@ class Flusher:
         """Whether a flush is in progress, so that requests wait for the thread."""
         return self._is_busy
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a flush is stuck, or was, and no sync has been fast since."""
+        return self._scheduler.is_stuck
+
     async def stop(self) -> None:
         """Wait for the flush in progress and end the thread."""
         # A flush that ends may start the next one at once.
         while self._is_busy:
             await self._idle.wait()
         self._is_stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._watch):
+            if timer is not None:
+                timer.cancel()
         self._plans.put(None)
         self._thread.join()
 
@@ -91,6 +110,9 @@ class Flusher:
         plan = self._scheduler.plan(now_ms)
         if plan is not None:
             self._is_busy = True
+            self._busy_since_ms = now_ms
+            if self._watch is None:
+                self._watch = self._loop.call_later(STUCK_FLUSH_MS / 1000, self._look_for_stuck)
             self._idle.clear()
             self._plans.put(plan)
             return
@@ -110,6 +132,22 @@ class Flusher:
     def _on_timer(self) -> None:
         self._timer = None
         self._poke()
+
+    def _look_for_stuck(self) -> None:
+        """The flush in progress may have started long after the timer."""
+        self._watch = None
+        if not self._is_busy or self._scheduler.is_stuck:
+            return
+        now_ms = self._clock.monotonic_ms()
+        lasted_ms = now_ms - self._busy_since_ms
+        if self._scheduler.becomes_stuck(now_ms):
+            self._stuck_since_ms = self._busy_since_ms
+            log.warning("flush.stuck", extra=fields(seconds=round(lasted_ms / 1000, 1)))
+            if self._on_stuck_changed is not None:
+                self._on_stuck_changed()
+            return
+        delay_ms = max(STUCK_FLUSH_MS - lasted_ms, _LOOK_AGAIN_MS)
+        self._watch = self._loop.call_later(delay_ms / 1000, self._look_for_stuck)
 
     def _run(self) -> None:
         """The thread: it touches only the plan's files, never a log's state."""
@@ -135,7 +173,13 @@ class Flusher:
             log.error("flush.failed", extra=fields(error=str(error)))
         if self._before_announced is not None:
             self._before_announced()
-        self._scheduler.complete(plan, error, self._clock.monotonic_ms())
+        was_stuck = self._scheduler.is_stuck
+        now_ms = self._clock.monotonic_ms()
+        self._scheduler.complete(plan, error, now_ms)
         # Start the next flush before the answers of this one are sent: the disk works while we send.
         self._kick()
         self._on_flushed(error)
+        if was_stuck and not self._scheduler.is_stuck:
+            log.warning("flush.recovered", extra=fields(seconds=round((now_ms - self._stuck_since_ms) / 1000, 1)))
+            if self._on_stuck_changed is not None:
+                self._on_stuck_changed()

@@ -141,6 +141,20 @@ def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool)
     )
 
 
+def without_stuck(
+    state: PartitionState, own: ReplicaIncarnation, live: LiveEpochs, min_in_sync: int
+) -> PartitionState | None:
+    """The state without a replica in sync whose disk is stuck; None where it is not in sync, or has to stay.
+
+    It stays where the others could not acknowledge without it.  So each change leaves enough members that hold every
+    committed record, as when a leader drops a replica that lags, and when all disks are stuck the changes end.
+    """
+    if own not in state.in_sync:
+        return None
+    left = state.without(own.node_id)
+    return left if len(left.current_in_sync(live)) >= max(min_in_sync, 1) else None
+
+
 class DueElection(NamedTuple):
     """An election that this broker may write.  `rank` 0 writes at once, each further rank waits longer."""
 

@@ -52,6 +52,7 @@ class Node:
         self.membership = Membership(B)
         self.kept_from = 0
         self.unusable: set[int] = set()
+        self.is_stuck = False
         self.refused: set[int] = set()
         self.usable_at: dict[NodeId, set[int]] = {}
         self.allows_unclean = False
@@ -77,11 +78,11 @@ class Node:
         self.alive(live)
 
     def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
-        is_there = topic_partition.partition not in self.refused if though_failed else self.is_usable(topic_partition)
-        return is_there and broker_epoch >= self.kept_from
+        lost = self.refused if though_failed else self.unusable
+        return topic_partition.partition not in lost and broker_epoch >= self.kept_from
 
-    def is_usable(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition.partition not in self.unusable
+    def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
+        return topic_partition.partition not in self.unusable and (though_stuck or not self.is_stuck)
 
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
@@ -233,8 +234,69 @@ def test_unusable_log_leaves_only_where_another_member_remains() -> None:
     node.see(*states)
     node.taken()
     node.unusable = {0, 1, 2, 3}
-    node.elector.on_logs_failed()
+    node.elector.on_logs_changed()
     assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (2, state_of("A", 5, "A1"), 4)]
+
+
+def test_stuck_disk_gives_way_where_the_other_members_can_acknowledge() -> None:
+    node = Node()
+    node.min_in_sync = 2
+    states = [
+        state_of("B", 5, "A1 B9 C1"),
+        state_of("A", 5, "A1 B9 C1"),
+        # Without it produces with acks=all would be refused.
+        state_of("B", 5, "B9 C1"),
+        state_of("B", 5, "B9", "A1 C1"),
+        # A is listed in a former life only.
+        state_of("B", 5, "A0 B9 C1"),
+        state_of("A", 5, "A1 C1"),
+    ]
+    node.see(*states)
+    node.taken()
+    node.is_stuck = True
+    node.elector.on_logs_changed()
+    assert node.taken() == [(0, state_of("A", 6, "A1 C1"), 4), (1, state_of("A", 5, "A1 C1"), 4)]
+
+
+def test_last_member_with_a_stuck_disk_leads_on_also_where_an_unclean_election_is_allowed() -> None:
+    node = Node("B9")
+    node.allows_unclean = True
+    node.see(state_of("B", 5, "B9"), state_of("B", 5, "A1 B9"))
+    node.taken()
+    node.is_stuck = True
+    node.elector.on_logs_changed()
+    assert node.taken() == []
+
+
+def test_broker_that_registered_again_while_its_disk_is_stuck_gives_way_or_leads_as_the_last_member() -> None:
+    node = Node()
+    node.is_stuck = True
+    node.see(state_of("B", 5, "B4 C1"), state_of("B", 5, "B4"), state_of("A", 5, "A1 B4"))
+    assert node.taken() == [
+        (0, state_of("C", 6, "C1"), 4),
+        (1, state_of("B", 6, "B9"), 4),
+        (2, state_of("A", 5, "A1"), 4),
+    ]
+
+
+def test_broker_that_lost_its_records_leaves_though_its_disk_is_stuck() -> None:
+    node = Node()
+    node.is_stuck, node.kept_from = True, 9
+    node.see(state_of("A", 5, "A1 B4"))
+    assert node.taken() == [(0, state_of("A", 5, "A1"), 4)]
+
+
+def test_preferred_leader_is_elected_again_only_when_it_is_in_sync_after_its_disk_was_stuck() -> None:
+    node = Node(balance=BALANCE)
+    node.replicas = (B, A, C)
+    node.is_stuck = True
+    node.see(state_of("A", 6, "A1 C1"))
+    node.loop.advance(BALANCE.interval_ms / 1000)
+    assert node.taken() == []
+    node.is_stuck = False
+    node.see(state_of("A", 6, "B9 A1 C1"), version=5)
+    node.loop.advance(BALANCE.interval_ms / 1000)
+    assert node.taken() == [(0, state_of("B", 7, "B9 A1 C1"), 5)]
 
 
 def test_failed_log_that_is_listed_in_a_former_life_waits_for_its_repair_where_no_other_member_remains() -> None:

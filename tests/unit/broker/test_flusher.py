@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import queue
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import pytest
 
 from ottla.broker.flusher import Flusher
 from ottla.runtime.event_loop import run
+from ottla.storage.log.flush import STUCK_FLUSH_MS
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.broker.turned_loop import TurnedClock
@@ -18,6 +20,8 @@ from tests.unit.broker.turned_loop import TurnedClock
 
 class Plan:
     """Ends when the test lets it, with the error that the test gives."""
+
+    took_ms: float
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -39,6 +43,10 @@ class Scheduler:
         self.due_ms: int | None = None
         self.asked_at_ms: list[int] = []
         self.mark: Callable[[], None]
+        self.is_stuck = False
+        # Whether an acknowledgement waits for the plan in flight.
+        self.is_waited_for = True
+        self.looked_at_ms: list[int] = []
 
     def watch(self, on_marked: Callable[[], None]) -> None:
         self.mark = on_marked
@@ -57,6 +65,12 @@ class Scheduler:
         assert plan is self.in_flight
         self.in_flight = None
         self.completed.append((plan, error))
+        self.is_stuck = False
+
+    def becomes_stuck(self, now_ms: int) -> bool:
+        self.looked_at_ms.append(now_ms)
+        self.is_stuck = self.is_waited_for
+        return self.is_stuck
 
 
 def flusher_of(scheduler: Scheduler, loop: object, on_flushed: Callable[[OSError | None], None]) -> Flusher:
@@ -177,3 +191,56 @@ def test_flusher_tells_of_a_flush_that_failed_for_whatever_reason(failure: Excep
         await flusher.stop()
 
     run(scenario())
+
+
+class LoopWithThread(TurnedClock):
+    """Keeps what the flusher's thread schedules until the test runs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._from_thread: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
+        self._from_thread.put(lambda: callback(*args))
+
+    def run_from_thread(self) -> None:
+        """Waits for the thread."""
+        self._from_thread.get(timeout=10)()
+
+
+def test_flush_that_is_stuck_and_its_end_are_announced_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    loop, scheduler = LoopWithThread(), Scheduler()
+    changes: list[bool] = []
+    flusher = Flusher(
+        scheduler,  # type: ignore[arg-type]  # what it uses of it
+        MemoryDisk(),
+        loop,
+        loop,  # type: ignore[arg-type]  # what it uses of it
+        lambda _: None,
+        on_stuck_changed=lambda: changes.append(scheduler.is_stuck),
+    )
+    first, stuck = Plan(), Plan()
+    first.may_end.set()
+    scheduler.plans += [first, stuck]
+    scheduler.is_waited_for = False
+    flusher.start()
+    loop.turn()
+    loop.advance(1.0)
+    # The second one starts when the first one ends, a second later than the timer.
+    loop.run_from_thread()
+    loop.advance(STUCK_FLUSH_MS / 1000 - 1)
+    loop.advance(1.0)
+    assert changes == []
+    scheduler.is_waited_for = True
+    loop.advance(1.0)
+    assert changes == [True]
+    loop.advance(60)
+    stuck.may_end.set()
+    loop.run_from_thread()
+    assert changes == [True, False]
+    # Not before it may be stuck, and no more once it is.
+    assert scheduler.looked_at_ms == [5_000, 6_000, 7_000]
+    warned = [(record.message, vars(record)["ottla_facts"]) for record in caplog.records]
+    assert warned == [("flush.stuck", {"seconds": 6.0}), ("flush.recovered", {"seconds": 66.0})]
+    run(flusher.stop())
+    assert loop.timers_count == 0

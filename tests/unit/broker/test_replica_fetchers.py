@@ -32,10 +32,10 @@ class Follower(ServedLog):
         self.epoch = 0
         self.be(leader)
 
-    def be(self, leader: NodeId) -> None:
+    def be(self, leader: NodeId, in_sync: tuple[NodeId, ...] = ALL) -> None:
         """Follow `leader` in another epoch; lead, when it is this broker."""
         self.epoch += 1
-        self.partition.on_state(replicated(leader, self.epoch, self.epoch, ALL, ALL), BROKERS, 0)
+        self.partition.on_state(replicated(leader, self.epoch, self.epoch, in_sync, ALL), BROKERS, 0)
 
 
 class Fetchers(ReplicaFetchers):
@@ -43,6 +43,7 @@ class Fetchers(ReplicaFetchers):
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
+        self.is_disk_stuck = False
         self.asked: asyncio.Queue[NodeId] = asyncio.Queue()
         super().__init__(
             BROKERS,
@@ -51,6 +52,7 @@ class Fetchers(ReplicaFetchers):
             FlushSignal(loop),
             SystemClock(),
             loop,
+            lambda: self.is_disk_stuck,
         )
 
     def _no_address(self, node_id: NodeId) -> None:
@@ -180,3 +182,17 @@ async def test_nothing_is_left_of_a_failed_partition_that_is_not_served_any_more
         found.follow([a.partition])
         assert found.failed_count == 0
         assert found._leader_of == {(b.partition.topic_id_bytes, 0): ELSEWHERE}
+
+
+async def test_partition_that_left_the_in_sync_replicas_for_a_stuck_disk_is_fetched_when_that_has_recovered() -> None:
+    async with fetchers() as found:
+        left, stayed = Follower("left"), Follower("stayed")
+        found.follow([left.partition, stayed.partition])
+        found.is_disk_stuck = True
+        left.be(ELSEWHERE, (ELSEWHERE, THIRD))
+        found.follow([left.partition, stayed.partition])
+        # The other one is needed: the in-sync replicas would be too few.
+        assert found.leaders == {ELSEWHERE: 1}
+        found.is_disk_stuck = False
+        found.follow([left.partition, stayed.partition])
+        assert found.leaders == {ELSEWHERE: 2}

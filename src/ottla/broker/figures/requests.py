@@ -54,6 +54,11 @@ def request_figures(
         ("delayedoperation",),
     )
     yield histogram("kafka_log_logflushstats_logflushrateandtimems", "Time that the disk took to sync.", flusher.times)
+    yield gauge(
+        "ottla_flush_stuck",
+        "1 while a flush is stuck, and until a sync of the disk is fast again.",
+        int(flusher.is_stuck),
+    )
 
 
 def _shown(api: ApiKey) -> str:

@@ -556,10 +556,14 @@ class LogDirectory:
             with self._syncs_checked():
                 await self._records.record_high_watermarks(high_watermarks, offload)
 
-    def is_usable(self, topic_partition: TopicPartition) -> bool:
-        """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole."""
+    def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
+        """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole.
+
+        `though_stuck`: also while the disk is stuck, which passes.
+        """
         log = self.logs.get(topic_partition)
-        return log is not None and log.failure is None and not log.is_distrusted
+        is_sound = log is not None and log.failure is None and not log.is_distrusted
+        return is_sound and (though_stuck or not self.scheduler.is_stuck)
 
     @property
     def kept_from(self) -> int | None:

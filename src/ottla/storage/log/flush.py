@@ -27,6 +27,11 @@ SYNCS_ONE_BY_ONE_MAX: Final = 4
 SLOW_SYNC_MS: Final = 10.0
 # A log that no flush could be planned for is planned again after this time.
 RETRY_MS: Final = 1_000
+# A flush that takes longer is stuck: a disk that is merely slow, or shared, takes seconds at most.  Clients get half of
+# the 10 s within which others are to serve them; the election and their refresh of metadata get the rest.
+STUCK_FLUSH_MS: Final = 5_000
+# While nothing is due, a stuck disk is tried again so long after its last sync.
+PROBE_AFTER_MS: Final = 1_000
 
 _logger = logging.getLogger(__name__)
 
@@ -45,9 +50,12 @@ class FlushPlan:
     ) -> None:  # fmt: skip
         """`syncs_at_once`: whether each file is synced in a thread of its own."""
         self.number = number
+        # None of a probe: a sync of the file system shows how long the disk takes.
         self.flushes = flushes
         self.root_path = root_path
-        self.syncs_file_system = len(flushes) > SYNCS_ONE_BY_ONE_MAX or any(flush.has_other_files for flush in flushes)
+        self.syncs_file_system = (
+            not flushes or len(flushes) > SYNCS_ONE_BY_ONE_MAX or any(flush.has_other_files for flush in flushes)
+        )
         self.syncs_at_once = syncs_at_once and len(flushes) > 1
         # How long `execute` took, set by its caller.
         self.took_ms = 0.0
@@ -91,8 +99,11 @@ class FlushScheduler:
         "_on_flushed",
         "_on_marked",
         "_plan",
+        "_planned_ms",
+        "_probe_due_ms",
         "_root_path",
         "_sequence",
+        "is_stuck",
         "plans_count",
     )
 
@@ -117,6 +128,11 @@ class FlushScheduler:
         self._entry_of: dict[Log, int] = {}
         self._sequence = 0
         self._plan: FlushPlan | None = None
+        # When the plan in flight was made, by the monotonic clock.
+        self._planned_ms = 0
+        # Whether a flush that acknowledgements wait for is stuck, or was, and none has been faster since.
+        self.is_stuck = False
+        self._probe_due_ms = 0
         self.plans_count = 0
         self._has_failed = False
         # Whether the last sync of a file was slow.
@@ -165,26 +181,46 @@ class FlushScheduler:
             return None
         if self._due:
             return now_ms
-        return self._aging[0][0] if self._aging else None
+        due_ms = self._aging[0][0] if self._aging else None
+        if self.is_stuck:
+            return self._probe_due_ms if due_ms is None else min(due_ms, self._probe_due_ms)
+        return due_ms
 
     def plan(self, now_ms: int) -> FlushPlan | None:
-        """Everything that is due, as one plan; None while one is in flight or when nothing is."""
+        """Everything that is due, as one plan; None while one is in flight or when nothing is.
+
+        A disk that was stuck gets a probe when nothing else is due.
+        """
         if self._plan is not None or self._has_failed:
             return None
         if self._aging and self._aging[0][0] <= now_ms:
             self._mark_aged_due(now_ms)
         if not self._due:
-            return None
+            return self._planned((), now_ms) if self.is_stuck and now_ms >= self._probe_due_ms else None
         due, self._due = self._due, {}
         if self._entry_of:
             for log in due:
                 self._entry_of.pop(log, None)
         flushes = [flush for log in due if not log.is_deleted and (flush := self._begin_flush(log, now_ms)) is not None]
-        if not flushes:
-            return None
+        return self._planned(flushes, now_ms) if flushes else None
+
+    def _planned(self, flushes: Sequence[LogFlush], now_ms: int) -> FlushPlan:
         self.plans_count += 1
+        self._planned_ms = now_ms
         self._plan = FlushPlan(self.plans_count, flushes, self._root_path, syncs_at_once=self._is_slow)
         return self._plan
+
+    def becomes_stuck(self, now_ms: int) -> bool:
+        """Whether the plan in flight is found to be stuck now: it is late, and an acknowledgement waits for it.
+
+        Under policy `os` none does: a roll may have a gigabyte to sync, and takes its time.
+        """
+        plan = self._plan
+        if plan is None or self.is_stuck or now_ms - self._planned_ms < STUCK_FLUSH_MS:
+            return False
+        logs = [*(flush.log for flush in plan.flushes), *self._due]
+        self.is_stuck = any(log.stable_end < log.log_end_offset and not log.is_deleted for log in logs)
+        return self.is_stuck
 
     def _begin_flush(self, log: Log, now_ms: int) -> LogFlush | None:
         """None when the log fails: the others must not wait for it, and it is planned again later."""
@@ -216,6 +252,9 @@ class FlushScheduler:
             self._on_failed(error)
         if self._has_failed:
             return
+        if self.is_stuck:
+            self.is_stuck = now_ms - self._planned_ms >= STUCK_FLUSH_MS
+            self._probe_due_ms = now_ms + PROBE_AFTER_MS
         sync_ms = plan.sync_ms
         if sync_ms is not None:
             self._is_slow = sync_ms >= SLOW_SYNC_MS

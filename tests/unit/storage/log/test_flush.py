@@ -8,7 +8,13 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.offload import run_inline
-from ottla.storage.log.flush import RETRY_MS, SLOW_SYNC_MS, SYNCS_ONE_BY_ONE_MAX
+from ottla.storage.log.flush import (
+    PROBE_AFTER_MS,
+    RETRY_MS,
+    SLOW_SYNC_MS,
+    STUCK_FLUSH_MS,
+    SYNCS_ONE_BY_ONE_MAX,
+)
 from ottla.storage.log.log import Log, LogFlush
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.logs import Place, append, append_many, batch_of, topic_id
@@ -252,3 +258,72 @@ def test_log_whose_observer_fails_leaves_the_others_of_its_plan_to_be_announced(
         append(log, batch_of())
     place.flush()
     assert announced == [2]
+
+
+def test_late_flush_is_stuck_when_an_acknowledgement_waits_for_it(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    (log,) = logs_of(place, 1)
+    scheduler = place.open_directory.scheduler
+    append(log, batch_of())
+    assert scheduler.plan(1_000) is not None
+    assert not scheduler.becomes_stuck(1_000 + STUCK_FLUSH_MS - 1)
+    assert place.open_directory.is_usable(log.topic_partition)
+    assert scheduler.becomes_stuck(1_000 + STUCK_FLUSH_MS)
+    assert not scheduler.becomes_stuck(1_000 + 2 * STUCK_FLUSH_MS), "it is already"
+    assert not place.open_directory.is_usable(log.topic_partition)
+    assert place.open_directory.is_usable(log.topic_partition, though_stuck=True)
+
+
+def test_late_flush_is_not_stuck_while_all_its_logs_are_stable(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path, LogConfig(flush_policy="os", flush_ms=0))
+    log = place.log()
+    scheduler = place.open_directory.scheduler
+    append(log, batch_of())
+    assert scheduler.plan(0) is not None
+    assert not scheduler.becomes_stuck(10 * STUCK_FLUSH_MS)
+
+
+def test_stuck_disk_is_probed_until_a_sync_is_fast_enough(tmp_path: Path) -> None:
+    place, disk = watched(tmp_path)
+    (log,) = logs_of(place, 1)
+    scheduler = place.open_directory.scheduler
+    append(log, batch_of())
+    late = scheduler.plan(0)
+    assert late is not None
+    assert scheduler.becomes_stuck(STUCK_FLUSH_MS)
+    now_ms = 4 * STUCK_FLUSH_MS
+    scheduler.complete(late, None, now_ms)
+    assert log.stable_end == log.log_end_offset
+    # Another sync may be as late.
+    is_stuck_after = [scheduler.is_stuck]
+    for took_ms in (STUCK_FLUSH_MS, STUCK_FLUSH_MS - 1):
+        assert scheduler.plan(now_ms) is None
+        now_ms += PROBE_AFTER_MS
+        assert scheduler.next_due_ms(now_ms) == now_ms
+        probe = scheduler.plan(now_ms)
+        assert probe is not None
+        disk.synced.clear()
+        probe.execute(disk)
+        assert disk.synced == ["file system"]
+        now_ms += took_ms
+        scheduler.complete(probe, None, now_ms)
+        is_stuck_after.append(scheduler.is_stuck)
+    assert is_stuck_after == [True, True, False]
+    assert scheduler.next_due_ms(now_ms + PROBE_AFTER_MS) is None
+
+
+def test_flush_of_a_log_is_made_before_a_probe_and_counts_as_one(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    (log,) = logs_of(place, 1)
+    scheduler = place.open_directory.scheduler
+    append(log, batch_of())
+    late = scheduler.plan(0)
+    assert late is not None
+    assert scheduler.becomes_stuck(STUCK_FLUSH_MS)
+    append(log, batch_of())
+    scheduler.complete(late, None, STUCK_FLUSH_MS)
+    plan = scheduler.plan(STUCK_FLUSH_MS)
+    assert plan is not None
+    assert [flush.log for flush in plan.flushes] == [log]
+    scheduler.complete(plan, None, STUCK_FLUSH_MS + 1)
+    assert not scheduler.is_stuck
