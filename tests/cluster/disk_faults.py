@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.metadata import TopicInfo
 from ottla.client.produce import ACKS_ALL, ACKS_LEADER
+from ottla.storage.log.flush import STUCK_FLUSH_MS
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import RunningBroker
 from tests.cluster.direct_writer import DirectWriter
@@ -20,7 +22,8 @@ from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.fencing import WRITES_BEFORE, fenced_partition
 from tests.cluster.injected_calls import injected
 from tests.cluster.target import Fault, Target
-from tests.history.clients import PARTITIONS_COUNT, TOPIC
+from tests.history.clients import PARTITIONS_COUNT, TOPIC, is_acknowledged
+from tests.history.recorder import now_ns
 
 # How long a disk is full or broken.
 ILL_S: Final = (1.0, 5.0)
@@ -39,6 +42,9 @@ STUCK_S: Final = (20.0, 45.0)
 # A broker whose syncs are late answers what needs none.  It is traced, and shares the machine with all others.
 ANSWERS_WITHIN_S: Final = 10.0
 _ASK_EVERY_S: Final = 0.2
+# The others serve what a broker with a stuck disk led and followed: after the time until it gives way, the aim of 10 s
+# for the elections and for every client to find the new leaders.
+_SERVED_WITHIN_S: Final = STUCK_FLUSH_MS / 1000 + 10.0
 
 
 # --- power cuts ---------------------------------------------------------------------------------------------------
@@ -186,11 +192,38 @@ def slow_sync_everywhere(target: Target) -> str:
 
 
 def stuck_sync_of_leader(target: Target) -> str:
-    return _with_slow_syncs(target, [target.leader()], STUCK_SYNC_MS, STUCK_S)
+    return _with_stuck_syncs(target, target.leader())
 
 
 def stuck_sync_of_follower(target: Target) -> str:
-    return _with_slow_syncs(target, [target.follower()], STUCK_SYNC_MS, STUCK_S)
+    return _with_stuck_syncs(target, target.follower())
+
+
+def _with_stuck_syncs(target: Target, broker: RunningBroker) -> str:
+    """The other replicas are in sync at the start, so they can serve."""
+    target.cluster.wait_until_replicated()
+    started_ns = now_ns()
+    told = _with_slow_syncs(target, [broker], STUCK_SYNC_MS, STUCK_S)
+    silent_s = _silent_s(target, started_ns, now_ns())
+    late = {index: round(each_s, 1) for index, each_s in silent_s.items() if each_s > _SERVED_WITHIN_S}
+    if late:
+        target.clients.problems.append(
+            f"nothing was acknowledged for up to {max(late.values())} s while the disk of {_ids_of([broker])} was "
+            f"stuck, {_SERVED_WITHIN_S:.0f} s allowed: {late}"
+        )
+    return f"{told}; each partition silent for up to {max(silent_s.values()):.1f} s"
+
+
+def _silent_s(target: Target, started_ns: int, ended_ns: int) -> dict[int, float]:
+    """By partition, the longest time without an acknowledgement between these two."""
+    times_ns: dict[int, list[int]] = {index: [started_ns, ended_ns] for index in range(PARTITIONS_COUNT)}
+    for operation in target.clients.history():
+        if is_acknowledged(operation) and started_ns < operation.completed_ns < ended_ns:
+            times_ns[operation.partition].append(operation.completed_ns)
+    return {
+        index: max(later - earlier for earlier, later in pairwise(sorted(each))) / 1e9
+        for index, each in times_ns.items()
+    }
 
 
 def _with_slow_syncs(
