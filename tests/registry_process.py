@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+
 
 class Server:
     """`ottla registry serve`, a process of its own."""
@@ -55,7 +57,7 @@ def serving(broker_address: str, *flags: str) -> Iterator[Server]:
 
 def ask(method: str, url: str, body: object = None, raw: bytes | None = None) -> tuple[int, Any]:
     data = raw if raw is not None else None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, method=method, data=data)
+    request = urllib.request.Request(url, method=method, data=data, headers={"Content-Type": CONTENT_TYPE})
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, json.load(answer)

@@ -54,7 +54,7 @@ DOORS: Final = {
     "pyspark": ("demo.jobs", "spark", "testing.plugin"),
     "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
-    "uvicorn": ("registry.server",),
+    "uvicorn": ("registry.connections", "registry.server"),
     "uvloop": ("runtime.event_loop",),
 }
 

@@ -26,6 +26,8 @@ def command_line(options: RegistryOptions, broker: tuple[str, int]) -> list[str]
         words += ["--replication-factor", str(options.replication_factor)]
     if options.advertised_url is not None:
         words += ["--advertise", options.advertised_url]
+    for host in options.allowed_hosts:
+        words += ["--allow-host", host]
     if not options.listener.is_loopback:
         # It was accepted for the broker.
         words += ["--insecure-listen"]

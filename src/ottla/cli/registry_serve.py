@@ -37,6 +37,14 @@ LISTEN: Final = "127.0.0.1:8081"
     metavar="URL",
     help="Where other registries of the same topic reach this one.  [default: the address it listens on]",
 )
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A further name by which clients reach it; * for any.  Repeatable.  [default: localhost, this machine's name, "
+    "those of --listen and --advertise, and addresses]",
+)
 @click.option("--until-eof", is_flag=True, help="End, too, when standard input ends.")
 @click.option(
     "--insecure-listen",
@@ -50,6 +58,7 @@ def command(
     topic: str,
     replication_factor: int | None,
     advertise: str | None,
+    allowed_hosts: tuple[str, ...],
     until_eof: bool,
     insecure_listen: bool,
     log_level: str,
@@ -66,6 +75,10 @@ def command(
     from ottla.registry.server import serve
 
     options = RegistryOptions(
-        listener=listener, topic=topic, replication_factor=replication_factor, advertised_url=advertise
+        listener=listener,
+        topic=topic,
+        replication_factor=replication_factor,
+        advertised_url=advertise,
+        allowed_hosts=allowed_hosts,
     )
     serve(options, bootstrap, until_eof=until_eof)

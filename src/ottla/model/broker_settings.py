@@ -504,6 +504,12 @@ SCHEMA_REGISTRY_ADVERTISED_URL: Final = optional_text(
     "schema.registry.advertised.url",
     "Where the schema registries of other brokers reach this one.  Unset: the address that it listens on.",
 )
+SCHEMA_REGISTRY_ALLOWED_HOSTS: Final = words(
+    "schema.registry.allowed.hosts",
+    (),
+    "Further names by which clients reach the schema registry; `*` is any.  It refuses requests whose `Host` is "
+    "neither one of these nor an address, `localhost`, this machine's name or that of its listener or advertised URL.",
+)
 
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
@@ -520,6 +526,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         SCHEMA_REGISTRY_TOPIC,
         SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
         SCHEMA_REGISTRY_ADVERTISED_URL,
+        SCHEMA_REGISTRY_ALLOWED_HOSTS,
     ),
     "Connections": (
         LISTENERS,

@@ -12,6 +12,7 @@ from ottla.model.broker_settings import (
     LISTENERS,
     LOG_DIRS,
     SCHEMA_REGISTRY_ADVERTISED_URL,
+    SCHEMA_REGISTRY_ALLOWED_HOSTS,
     SCHEMA_REGISTRY_LISTENERS,
     SCHEMA_REGISTRY_TOPIC,
     SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
@@ -28,12 +29,14 @@ class RegistryOptions:
     """Of a schema registry.  `advertised_url`: where others reach it; without one, the address it listens on.
 
     `replication_factor`: of its topic, when it makes it; None: as many as there are brokers, 3 at most.
+    `allowed_hosts`: further names by which clients reach it.
     """
 
     listener: Listener
     topic: str
     replication_factor: int | None = None
     advertised_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,7 @@ def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOpt
         topic=settings[SCHEMA_REGISTRY_TOPIC],
         replication_factor=settings[SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR],
         advertised_url=settings[SCHEMA_REGISTRY_ADVERTISED_URL],
+        allowed_hosts=tuple(settings[SCHEMA_REGISTRY_ALLOWED_HOSTS]),
     )
 
 

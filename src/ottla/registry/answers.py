@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ottla.registry.checks import SERIALIZED, Answers, Lookup, rendered
 from ottla.registry.decisions import LATEST, schema_type
 from ottla.registry.errors import RegistryCode, RegistryError, invalid_schema
-from ottla.registry.formats import SERIALIZED, Lookup, rendered
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.state import RegistryState
 
@@ -48,16 +48,16 @@ def version_number(text: str) -> int:
     )
 
 
-def version_answer(state: RegistryState, found: SubjectVersion, form: str = "") -> dict[str, Json]:
+def version_answer(state: RegistryState, found: SubjectVersion, answers: Answers, form: str = "") -> dict[str, Json]:
     answer: dict[str, Json] = {"subject": found.subject, "version": found.version, "id": found.id}
-    answer |= schema_answer(state.lookup, found.schema, form)
+    answer |= schema_answer(state.lookup, found.schema, answers, form)
     answer |= _shown_others(found)
     if found.is_deleted:
         answer["deleted"] = True
     return answer
 
 
-def schema_answer(lookup: Lookup, schema: Schema, form: str = "") -> dict[str, Json]:
+def schema_answer(lookup: Lookup, schema: Schema, answers: Answers, form: str = "") -> dict[str, Json]:
     if form not in ("", SERIALIZED):
         raise RegistryError(
             RegistryCode.OPERATION_NOT_PERMITTED, f"the format {form} is not offered; there is {SERIALIZED}"
@@ -67,7 +67,7 @@ def schema_answer(lookup: Lookup, schema: Schema, form: str = "") -> dict[str, J
         answer["schemaType"] = schema.type.value
     if schema.references:
         answer["references"] = [reference._asdict() for reference in schema.references]
-    return {**answer, "schema": rendered(schema, lookup, form)}
+    return {**answer, "schema": rendered(schema, lookup, answers, form)}
 
 
 def others_of_id(state: RegistryState, schema_id: int) -> dict[str, Json]:

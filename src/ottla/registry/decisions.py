@@ -1,6 +1,6 @@
 """What a request changes and what is answered: from the state as it is, without I/O.
 
-Errors are `RegistryError`s; then nothing is written.
+Errors are `RegistryError`s; then nothing is written.  `ChecksMissing` asks for outcomes of checks (checks.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from ottla.registry.checks import Answers, incompatibilities, kept, require_compared
 from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found, subject_not_found, version_not_found
-from ottla.registry.formats import incompatibilities, kept, require_compared
 from ottla.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
 from ottla.registry.records import Change, ConfigKey, DeleteSubjectKey, ModeKey, SchemaKey, version_change
 from ottla.registry.schema import Schema, SchemaType, SubjectVersion
@@ -36,16 +36,19 @@ class Decision(NamedTuple):
 # Schemas.
 
 
-def register(state: RegistryState, subject: str, given: Schema, *, normalize: bool = False) -> Decision:
+def register(
+    state: RegistryState, subject: str, given: Schema, answers: Answers, *, normalize: bool = False
+) -> Decision:
     """The version of the subject that has this schema, a new one if none has."""
     require_subject(subject)
     require_writable(state, subject)
-    schema = kept(given, state.lookup, normalize=normalize or state.normalizes(subject))
+    schema = kept(given, state.lookup, answers, normalize=normalize or state.normalizes(subject))
     existing = _with_schema(state.versions(subject), schema)
     if existing is not None:
         return Decision(existing)
     level = _level(state, subject)
-    problems = incompatibilities(level, schema, [each.schema for each in state.versions(subject)], state.lookup)
+    previous = [each.schema for each in state.versions(subject)]
+    problems = incompatibilities(level, schema, previous, state.lookup, answers)
     if problems:
         raise RegistryError(
             RegistryCode.INCOMPATIBLE_SCHEMA,
@@ -61,10 +64,16 @@ def register(state: RegistryState, subject: str, given: Schema, *, normalize: bo
 
 
 def look_up(
-    state: RegistryState, subject: str, given: Schema, *, normalize: bool = False, deleted: bool = False
+    state: RegistryState,
+    subject: str,
+    given: Schema,
+    answers: Answers,
+    *,
+    normalize: bool = False,
+    deleted: bool = False,
 ) -> SubjectVersion:
     """The version of the subject that has this schema."""
-    schema = kept(given, state.lookup, normalize=normalize or state.normalizes(subject))
+    schema = kept(given, state.lookup, answers, normalize=normalize or state.normalizes(subject))
     versions = require_versions(state, subject, deleted=deleted)
     found = _with_schema(versions, schema)
     if found is None:
@@ -73,14 +82,15 @@ def look_up(
 
 
 def compatibility_problems(
-    state: RegistryState, subject: str, number: int | None, given: Schema, *, normalize: bool = False
+    state: RegistryState, subject: str, number: int | None, given: Schema, answers: Answers, *, normalize: bool = False
 ) -> list[str]:
     """Why a schema may not be registered; `number`: compared with this version alone, -1 with the latest."""
     previous = state.versions(subject)
     if number is not None:
         previous = previous[-1:] if number == LATEST else [_present(state, subject, number)]
-    schema = kept(given, state.lookup, normalize=normalize or state.normalizes(subject))
-    return incompatibilities(_level(state, subject), schema, [each.schema for each in previous], state.lookup)
+    schema = kept(given, state.lookup, answers, normalize=normalize or state.normalizes(subject))
+    schemas = [each.schema for each in previous]
+    return incompatibilities(_level(state, subject), schema, schemas, state.lookup, answers)
 
 
 def version_at(state: RegistryState, subject: str, number: int, *, deleted: bool = False) -> SubjectVersion:

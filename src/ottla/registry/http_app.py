@@ -1,7 +1,7 @@
 """The registry over HTTP: an ASGI application, which uvicorn serves.
 
-Requests are answered in threads, for the registry blocks.  One that another registry must write is passed on to it;
-when that one cannot be reached, this one takes over.
+Requests are answered in threads, for the registry blocks: reads in threads that no change and no check waits in.  One
+that another registry must write is passed on to it; when that one cannot be reached, this one takes over.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import asyncio
 import http.client
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from ottla.model.errors import OttlaError
-from ottla.model.limits import MIB
+from ottla.model.limits import KIB, MIB
 from ottla.observe.events import fields
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.routes import Match, MethodNotAllowed, RawText, Request, is_known, route
+from ottla.registry.request_rules import RequestRules
+from ottla.registry.routes import Match, MethodNotAllowed, RawText, Request, is_known, only_reads, route
 from ottla.registry.service import AnotherWrites, Registry
 
 log = logging.getLogger(__name__)
@@ -31,11 +33,18 @@ Send = Callable[[Message], Awaitable[None]]
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # A record of the topic has about as many at most.
 REQUEST_BYTES_MAX: Final = 1 * MIB
+# What is too large is read and dropped up to here: a client that is cut off while it sends does not see the answer.
+DROPPED_BYTES_MAX: Final = 16 * MIB
+# Of all bodies that are here, or on their way; small ones are taken above it (a connection has one).
+BODIES_BYTES_MAX: Final = 32 * MIB
+SMALL_BODY_BYTES: Final = 32 * KIB
+BODY_WITHIN_S: Final = 20.0
 # A request that is passed on so often finds no writer: the registries disagree for the moment.
 PASSED_ON_MAX: Final = 3
 PASS_ON_WITHIN_S: Final = 20.0
-# Each has a request of up to `REQUEST_BYTES_MAX`.
+# Of reads, and as many of the others.
 WAITING_MAX: Final = 100
+THREADS_MAX: Final = 32
 _PASSED_HEADER: Final = "x-ottla-passed-on"
 
 
@@ -43,6 +52,18 @@ class Response(NamedTuple):
     status: int
     body: bytes
     content_type: str = CONTENT_TYPE
+
+
+class Refused(Exception):
+    """The request is answered without the registry, and its connection is closed."""
+
+    def __init__(self, status: HTTPStatus, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.response: Final = failure(status, message, code)
+
+
+class ClientGone(Exception):
+    """The client has left before its request was complete: it has no effect."""
 
 
 class Received(NamedTuple):
@@ -62,46 +83,104 @@ class Received(NamedTuple):
 class HttpApp:
     """`url` is this registry's own."""
 
-    def __init__(self, registry: Registry, url: str) -> None:
+    def __init__(
+        self, registry: Registry, url: str, rules: RequestRules, *, body_within_s: float = BODY_WITHIN_S
+    ) -> None:
         self._registry = registry
         self._url = url
-        self._waiting_count = 0
+        self._rules = rules
+        self._body_within_s = body_within_s
+        self._bodies_bytes = 0
+        self._reads = _Lane("reads")
+        self._others = _Lane("changes")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        received = await _receive(scope, receive)
-        if received is None:
-            response = failure(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too large", RegistryCode.SCHEMA_TOO_LARGE
-            )
-        else:
-            response = await self._respond(received)
-        headers = [
+        body = bytearray()
+        closing = []
+        try:
+            headers = dict(scope["headers"])
+            await self._receive(headers, receive, body)
+            response = await self._respond(_received(scope, headers, bytes(body)))
+        except Refused as refused:
+            response = refused.response
+            closing = [(b"connection", b"close")]
+        except ClientGone:
+            return
+        finally:
+            self._bodies_bytes -= len(body)
+        answered = [
             (b"content-type", response.content_type.encode()),
             (b"content-length", str(len(response.body)).encode()),
+            *closing,
         ]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.start", "status": response.status, "headers": answered})
         await send({"type": "http.response.body", "body": response.body})
 
     async def _respond(self, received: Received) -> Response:
-        if self._is_known(received):
-            return self.answer(received)
-        if self._waiting_count >= WAITING_MAX:
-            return failure(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests are waiting already: try again")
-        self._waiting_count += 1
-        try:
-            return await asyncio.to_thread(self.answer, received)
-        finally:
-            self._waiting_count -= 1
-
-    def _is_known(self, received: Received) -> bool:
-        """Known schemas need no thread: those may all wait for the cluster."""
         try:
             match = route(received.method, received.path)
         except MethodNotAllowed:
-            return False
-        return match is not None and is_known(self._registry, match, _request(match, received, {}))
+            match = None
+        if match is None:
+            return self.answer(received)
+        request = _request(match, received, {})
+        if is_known(self._registry, match, request):
+            # Known schemas need no thread: those may all wait for the cluster.
+            return self.answer(received)
+        lane = self._reads if only_reads(match, request) else self._others
+        return await lane.run(lambda: self.answer(received))
+
+    async def _receive(self, headers: Mapping[bytes, bytes], receive: Receive, body: bytearray) -> None:
+        """Raises `Refused`, and `ClientGone`; `body` is counted as far as it came."""
+        declared = headers.get(b"content-length", b"0")
+        has_body = b"transfer-encoding" in headers or declared != b"0"
+        refusal = self._rules.refusal(headers, has_body=has_body)
+        if refusal is not None:
+            raise Refused(*refusal)
+        if declared.isdigit() and int(declared[:20]) > DROPPED_BYTES_MAX:
+            raise _too_large()
+        try:
+            async with asyncio.timeout(self._body_within_s):
+                await self._receive_body(receive, body)
+        except TimeoutError:
+            raise Refused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"HTTP 408 Request Timeout: the body did not arrive within {self._body_within_s:g} s",
+            ) from None
+
+    async def _receive_body(self, receive: Receive, body: bytearray) -> None:
+        dropped_bytes = 0
+        refused: Refused | None = None
+        has_more = True
+        while has_more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            has_more = message.get("more_body", False)
+            if refused is None:
+                body += part
+                self._bodies_bytes += len(part)
+                refused = self._excess(body)
+            if refused is not None:
+                dropped_bytes += len(part) + len(body)
+                self._bodies_bytes -= len(body)
+                body.clear()
+                if dropped_bytes > DROPPED_BYTES_MAX:
+                    break
+        if refused is not None:
+            raise refused
+
+    def _excess(self, body: bytearray) -> Refused | None:
+        if len(body) > REQUEST_BYTES_MAX:
+            return _too_large()
+        if len(body) > SMALL_BODY_BYTES and self._bodies_bytes > BODIES_BYTES_MAX:
+            return Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "requests with large bodies are being received already: try again"
+            )
+        return None
 
     def answer(self, received: Received) -> Response:
         try:
@@ -186,23 +265,37 @@ def _object(body: bytes) -> dict[str, Any]:
     return found
 
 
-async def _receive(scope: Message, receive: Receive) -> Received | None:
-    """None: it is larger than we take."""
-    body = bytearray()
-    goes_on = True
-    while goes_on:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        body += message.get("body", b"")
-        if len(body) > REQUEST_BYTES_MAX:
-            return None
-        goes_on = message.get("more_body", False)
-    passed = dict(scope["headers"]).get(_PASSED_HEADER.encode(), b"0")
+class _Lane:
+    """Threads of their own, and as many requests that wait for one as `WAITING_MAX`."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix=name)
+        self._waiting_count = 0
+
+    async def run(self, answer: Callable[[], Response]) -> Response:
+        if self._waiting_count >= WAITING_MAX:
+            return failure(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests are waiting already: try again")
+        self._waiting_count += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
+        finally:
+            self._waiting_count -= 1
+
+
+def _too_large() -> Refused:
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the request is too large: it may have {REQUEST_BYTES_MAX} bytes",
+        RegistryCode.SCHEMA_TOO_LARGE,
+    )
+
+
+def _received(scope: Message, headers: Mapping[bytes, bytes], body: bytes) -> Received:
+    passed = headers.get(_PASSED_HEADER.encode(), b"0")
     return Received(
         scope["method"],
         scope["raw_path"].decode("latin-1").partition("?")[0],
         scope["query_string"].decode("latin-1"),
-        bytes(body),
+        body,
         int(passed) if passed.isdigit() else PASSED_ON_MAX,
     )

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from ottla.registry import decisions
 from ottla.registry.answers import others_of_id, schema_answer, schema_of, version_answer, version_number
+from ottla.registry.checks import Answers
 from ottla.registry.decisions import Decision
 from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found
-from ottla.registry.formats import kept
 from ottla.registry.schema import Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
 from ottla.registry.state import RegistryState
@@ -44,6 +44,7 @@ Handler = Callable[[Registry, Request], Json]
 
 
 class Match(NamedTuple):
+    method: str
     handler: Handler
     path: Sequence[str]
 
@@ -59,7 +60,7 @@ def route(method: str, raw_path: str) -> Match | None:
         wanted = pattern.split("/")
         if len(wanted) == len(parts) and all(w in ("*", part) for w, part in zip(wanted, parts, strict=True)):
             if allowed == method:
-                return Match(handler, [part for w, part in zip(wanted, parts, strict=True) if w == "*"])
+                return Match(method, handler, [part for w, part in zip(wanted, parts, strict=True) if w == "*"])
             others = True
     if others:
         raise MethodNotAllowed(method)
@@ -98,11 +99,11 @@ def _versions(registry: Registry, request: Request) -> Json:
 def _version(registry: Registry, request: Request) -> Json:
     subject, number = request.path[0], version_number(request.path[1])
 
-    def ask(state: RegistryState) -> Json:
+    def ask(state: RegistryState, answers: Answers) -> Json:
         found = decisions.version_at(state, subject, number, deleted=request.flag("deleted"))
-        return version_answer(state, found, request.form)
+        return version_answer(state, found, answers, request.form)
 
-    return registry.read(ask)
+    return registry.answered(lambda answers: registry.read(lambda state: ask(state, answers)))
 
 
 def _version_text(registry: Registry, request: Request) -> Json:
@@ -120,25 +121,25 @@ def _referenced_by(registry: Registry, request: Request) -> Json:
 
 
 def _register(registry: Registry, request: Request) -> Json:
-    given = schema_of(request.body)
-    _compile(registry, given)
-    made: SubjectVersion = registry.change(
-        lambda state: decisions.register(state, request.path[0], given, normalize=request.flag("normalize"))
-    ).answer
+    given, normalize = schema_of(request.body), request.flag("normalize")
+
+    def decide(state: RegistryState, answers: Answers) -> Decision:
+        return decisions.register(state, request.path[0], given, answers, normalize=normalize)
+
+    decision = registry.answered(lambda answers: registry.change(lambda state: decide(state, answers)))
+    made: SubjectVersion = decision.answer
     return {"id": made.id, "version": made.version, **_plain(made.schema)}
 
 
 def _look_up(registry: Registry, request: Request) -> Json:
     given = schema_of(request.body)
-    _compile(registry, given)
+    normalize, deleted = request.flag("normalize"), request.flag("deleted")
 
-    def ask(state: RegistryState) -> Json:
-        found = decisions.look_up(
-            state, request.path[0], given, normalize=request.flag("normalize"), deleted=request.flag("deleted")
-        )
-        return version_answer(state, found, request.form)
+    def ask(state: RegistryState, answers: Answers) -> Json:
+        found = decisions.look_up(state, request.path[0], given, answers, normalize=normalize, deleted=deleted)
+        return version_answer(state, found, answers, request.form)
 
-    return registry.read(ask)
+    return registry.answered(lambda answers: registry.read(lambda state: ask(state, answers)))
 
 
 def _delete_version(registry: Registry, request: Request) -> Json:
@@ -169,12 +170,16 @@ def _schema(registry: Registry, request: Request) -> Json:
     def lookup(subject: str, number: int) -> Schema | None:
         return registry.read_known(lambda state: state.lookup(subject, number))
 
-    # Without a lock, since the form may need a compiler.
-    answer = schema_answer(lookup, schema, request.form)
+    answer: dict[str, Json] = registry.answered(lambda answers: schema_answer(lookup, schema, answers, request.form))
     answer |= registry.read_known(lambda state: others_of_id(state, schema_id)) or {}
     if with_id_max:
         answer["maxId"] = id_max
     return answer
+
+
+def only_reads(match: Match, request: Request) -> bool:
+    """Whether the request is answered from the topic, without a change and without a check."""
+    return match.method == "GET" and not request.form
 
 
 def is_known(registry: Registry, match: Match, request: Request) -> bool:
@@ -222,7 +227,7 @@ def _schemas(registry: Registry, request: Request) -> Json:
             if subject.startswith(prefix):
                 versions = state.versions(subject, deleted=deleted)
                 found += versions[-1:] if request.flag("latestOnly") else versions
-        return [version_answer(state, each) for each in _page(found, request)]
+        return [version_answer(state, each, Answers()) for each in _page(found, request)]
 
     return registry.read(ask)
 
@@ -240,12 +245,13 @@ def _compatible(registry: Registry, request: Request) -> Json:
     verbose = request.flag("verbose")
     given = schema_of(request.body)
 
-    def ask(state: RegistryState) -> list[str]:
-        normalize = request.flag("normalize")
-        return decisions.compatibility_problems(state, subject, number, given, normalize=normalize)
+    normalize = request.flag("normalize")
+
+    def ask(state: RegistryState, answers: Answers) -> list[str]:
+        return decisions.compatibility_problems(state, subject, number, given, answers, normalize=normalize)
 
     try:
-        problems = registry.read(ask)
+        problems = registry.answered(lambda answers: registry.read(lambda state: ask(state, answers)))
     except RegistryError as error:
         if not verbose or error.code is not RegistryCode.INVALID_SCHEMA:
             raise
@@ -303,23 +309,7 @@ def _changed(registry: Registry, decide: Callable[[RegistryState], Decision]) ->
 
 
 def _plain(schema: Schema) -> dict[str, Json]:
-    return schema_answer(RegistryState().lookup, schema)
-
-
-def _compile(registry: Registry, given: Schema) -> None:
-    """Before the registry's lock is taken, which all others need: what was compiled is remembered."""
-    if given.type is not SchemaType.PROTOBUF:
-        return
-
-    def lookup(subject: str, number: int) -> Schema | None:
-        return registry.read_known(lambda state: state.lookup(subject, number))
-
-    try:
-        kept(given, lookup)
-    except RegistryError:
-        # What it refers to may be in the topic and not yet here.
-        if not given.references:
-            raise
+    return schema_answer(RegistryState().lookup, schema, Answers())
 
 
 def _page(found: list[Json], request: Request) -> list[Json]:

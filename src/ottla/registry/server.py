@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -14,9 +15,13 @@ from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener, address_text
 from ottla.model.serve_options import RegistryOptions, require_registry_url
 from ottla.observe.events import fields
+from ottla.registry.checkers import Checkers
+from ottla.registry.connections import KEEP_ALIVE_S, BoundedConnection
 from ottla.registry.http_app import HttpApp
+from ottla.registry.request_rules import RequestRules
 from ottla.registry.service import Registry
 from ottla.registry.topic_log import TopicLog
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 
 log = logging.getLogger(__name__)
@@ -35,17 +40,20 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
         host, port = listening.getsockname()[:2]
         url = options.advertised_url or f"http://{address_text(host, port)}"
         topic = TopicLog(bootstrap, options.topic)
+        clock = SystemClock()
+        checkers = Checkers(clock)
         try:
             topic.prepare(options.replication_factor)
-            registry = Registry(topic, url)
+            registry = Registry(topic, url, checkers, clock)
             registry.claim()
             schemas_count = registry.read(lambda state: sum(len(state.versions(each)) for each in state.subjects()))
             log.info(
                 "registry.ready",
                 extra=fields(host=host, port=port, topic=options.topic, schemas_count=schemas_count, pid=os.getpid()),
             )
-            _serve_http(HttpApp(registry, url), listening, until_eof=until_eof)
+            _serve_http(HttpApp(registry, url, RequestRules(_names(options, url))), listening, until_eof=until_eof)
         finally:
+            checkers.close()
             topic.close()
     log.info("registry.stopped")
 
@@ -54,13 +62,14 @@ def _serve_http(app: HttpApp, listening: socket.socket, *, until_eof: bool) -> N
     config = uvicorn.Config(
         app,
         interface="asgi3",
-        http="h11",
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOPS_WITHIN_S,
     )
     server = uvicorn.Server(config)
@@ -73,6 +82,11 @@ def _end_with_input(server: uvicorn.Server) -> None:
     while sys.stdin.buffer.read(65_536):
         pass
     server.should_exit = True
+
+
+def _names(options: RegistryOptions, url: str) -> list[str]:
+    """By which clients may reach this registry, besides addresses."""
+    return [options.listener.host, urlsplit(url).hostname or "", socket.gethostname(), *options.allowed_hosts]
 
 
 def _bind(listener: Listener) -> socket.socket:

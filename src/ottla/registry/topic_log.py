@@ -1,6 +1,6 @@
 """The registry's topic: read on to its end, appended to, made where there is none.
 
-Blocking, for one thread at a time.
+Blocking: one thread at a time may read, and one append, each with connections of its own.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class TopicLog:
         self._partition = TopicPartition(topic, 0)
         options = ClientOptions(_CLIENT_ID, call_timeout_ms=CALL_TIMEOUT_MS, request_timeout_ms=CALL_TIMEOUT_MS)
         self._cluster = Cluster(bootstrap, options)
+        self._appending = Cluster(bootstrap, options)
         self._delivery = ProducerOptions(delivery_timeout_ms=CALL_TIMEOUT_MS, allow_auto_topic_creation=False)
 
     def close(self) -> None:
         self._cluster.close()
+        self._appending.close()
 
     def prepare(self, replication_factor: int | None = None) -> None:
         """Make the topic where there is none, by default with as many replicas as there are brokers, 3 at most.
@@ -101,11 +103,10 @@ class TopicLog:
     def append(self, records: Sequence[tuple[bytes, bytes | None]], claim: int | None) -> None:
         """Stored, on all in-sync replicas, when this returns; otherwise they may or may not be."""
         headers: Headers = () if claim is None else ((CLAIM_HEADER, str(claim).encode()),)
-        with RecordProducer(self._cluster, self._delivery) as producer:
+        now_ms = self._appending.clock.now_ms()
+        with RecordProducer(self._appending, self._delivery) as producer:
             for key, value in records:
-                producer.add(
-                    self._topic, key, value, timestamp_ms=self._cluster.clock.now_ms(), headers=headers, partition=0
-                )
+                producer.add(self._topic, key, value, timestamp_ms=now_ms, headers=headers, partition=0)
             for result in producer.flush():
                 if result.error is not None:
                     raise result.error

@@ -6,10 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.registry.checks import Answer, Answers, Check, Outcome
 from ottla.registry.decisions import Decision, register
+from ottla.registry.errors import RegistryError
+from ottla.registry.formats import answer
 from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
+from ottla.registry.service import Registry
 from ottla.registry.state import RegistryState
+from ottla.testing.fake_clock import FakeClock
 
 Stored = tuple[int, bytes | None, bytes | None, int | None]
 
@@ -49,6 +54,40 @@ class MemoryLog:
         return state
 
 
+class DirectAnswers(Answers):
+    """Does each check at once."""
+
+    def of(self, checks: Sequence[Check]) -> list[Answer]:
+        return [answer(check) for check in checks]
+
+
+class DirectCheckers:
+    """Does checks in the caller's thread, and counts them."""
+
+    def __init__(self) -> None:
+        self.done: list[Check] = []
+        # Called once, before the next check: what happens meanwhile.
+        self.before_check: Callable[[], None] | None = None
+
+    def outcomes(self, checks: Sequence[Check], give_up_ms: int) -> list[Outcome]:
+        meanwhile, self.before_check = self.before_check, None
+        if meanwhile is not None:
+            meanwhile()
+        self.done += checks
+        return [_outcome(check) for check in checks]
+
+
+def _outcome(check: Check) -> Outcome:
+    try:
+        return answer(check)
+    except RegistryError as error:
+        return error
+
+
+def registry_over(log: MemoryLog, url: str = "http://here", checkers: DirectCheckers | None = None) -> Registry:
+    return Registry(log, url, checkers or DirectCheckers(), FakeClock())
+
+
 class SmallState:
     """A state that decisions are applied to at once."""
 
@@ -65,7 +104,7 @@ class SmallState:
         return decision.answer
 
     def register(self, subject: str, text: str, *, type: SchemaType = SchemaType.AVRO, **more: Any) -> SubjectVersion:
-        found: SubjectVersion = self.take(register(self.now, subject, schema(text, type=type, **more)))
+        found: SubjectVersion = self.take(register(self.now, subject, schema(text, type=type, **more), DirectAnswers()))
         return found
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
 
-from ottla.registry.avro_format import problems_of_reader, read_avro
+from ottla.registry.avro_format import PROBLEMS_SHOWN, problems_of_reader, read_avro
+from ottla.registry.checks import incompatibilities, kept
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.formats import incompatibilities, kept
 from ottla.registry.levels import Level
 from ottla.registry.schema import Schema, SchemaType
-from tests.unit.registry.small_registry import optional, record, schema
+from tests.unit.registry.small_registry import DirectAnswers, optional, record, schema
 
 PLAIN: Final = record("a")
 WITH_OPTIONAL: Final = record("a", optional("b"))
@@ -24,8 +25,12 @@ def nothing(_: str, __: int) -> Schema | None:
 
 def allowed(new: str, *previous: str) -> set[str]:
     """The levels at which `new` may come after `previous`."""
-    schemas = [kept(schema(text), nothing) for text in (*previous, new)]
-    return {level.value for level in Level if not incompatibilities(level, schemas[-1], schemas[:-1], nothing)}
+    schemas = [kept(schema(text), nothing, DirectAnswers()) for text in (*previous, new)]
+    return {
+        level.value
+        for level in Level
+        if not incompatibilities(level, schemas[-1], schemas[:-1], nothing, DirectAnswers())
+    }
 
 
 ALL: Final = {level.value for level in Level}
@@ -103,9 +108,33 @@ def test_reason_says_where() -> None:
 def test_levels_of_what_is_not_compared_are_refused(kind: SchemaType, level: Level) -> None:
     text = '{"type":"object"}' if kind is SchemaType.JSON else 'syntax = "proto3"; message M {}'
     new = schema(text, type=kind)
-    assert incompatibilities(level, new, [], nothing) == []
+    assert incompatibilities(level, new, [], nothing, DirectAnswers()) == []
     with pytest.raises(RegistryError, match="set the subject's level to NONE") as raised:
-        incompatibilities(level, new, [schema(text + " ", type=kind)], nothing)
+        incompatibilities(level, new, [schema(text + " ", type=kind)], nothing, DirectAnswers())
     assert raised.value.code is RegistryCode.INVALID_COMPATIBILITY_LEVEL
     assert raised.value.status == 422
-    assert incompatibilities(Level.NONE, new, [schema(text + " ", type=kind)], nothing) == []
+    assert incompatibilities(Level.NONE, new, [schema(text + " ", type=kind)], nothing, DirectAnswers()) == []
+
+
+def union(prefix: str, count: int, field: dict[str, object] | str = "f") -> str:
+    return f"[{','.join(record(field, name=f'{prefix}{number}') for number in range(count))}]"
+
+
+def test_branches_of_unions_are_compared_by_name() -> None:
+    old = read_avro(union("R", 300))
+    assert problems_of_reader(read_avro(union("R", 301)), old) == []
+    [why] = problems_of_reader(read_avro(union("S", 300)), old)
+    assert "MISSING_UNION_BRANCH" in why
+    [why] = problems_of_reader(read_avro(union("R", 300, "g")), old)
+    assert "MISSING_UNION_BRANCH" in why
+    # An alias names the writer's record, too.
+    renamed = json.loads(union("S", 1))
+    renamed[0]["aliases"] = ["R0"]
+    assert problems_of_reader(read_avro(json.dumps(renamed)), read_avro(union("R", 1))) == []
+
+
+def test_locations_of_many_problems_are_counted() -> None:
+    old = read_avro(record("a"))
+    [why] = problems_of_reader(read_avro(record("a", *[f"f{number:03}" for number in range(PROBLEMS_SHOWN + 7)])), old)
+    assert why.endswith("; 7 more")
+    assert "/fields/1," in why

@@ -8,7 +8,7 @@ from ottla.registry import decisions
 from ottla.registry.decisions import Decision
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.schema import Reference, SchemaType
-from tests.unit.registry.small_registry import SmallState, optional, record, schema
+from tests.unit.registry.small_registry import DirectAnswers, SmallState, optional, record, schema
 
 ONE = record("a")
 TWO = record("a", optional("b"))
@@ -32,7 +32,7 @@ def test_ids_are_of_schemas_and_versions_of_subjects() -> None:
 def test_schema_that_is_there_is_found_and_not_registered_again() -> None:
     small = SmallState()
     small.register("orders", ONE)
-    decision = decisions.register(small.now, "orders", schema(ONE.replace(" ", "")))
+    decision = decisions.register(small.now, "orders", schema(ONE.replace(" ", "")), DirectAnswers())
     assert decision.changes == ()
     assert decision.answer.version == 1
 
@@ -190,7 +190,7 @@ def test_subject_that_is_readonly_takes_no_changes() -> None:
     small.register("orders", ONE)
     small.take(decisions.set_mode(small.now, "orders", "readonly"))
     refused: list[Callable[[], Decision]] = [
-        lambda: decisions.register(small.now, "orders", schema(TWO)),
+        lambda: decisions.register(small.now, "orders", schema(TWO), DirectAnswers()),
         lambda: decisions.delete_subject(small.now, "orders", permanent=False),
         lambda: decisions.set_config(small.now, "orders", {"compatibility": "NONE"}),
     ]
@@ -219,12 +219,12 @@ def test_subject_that_means_something_else_is_refused(subject: str) -> None:
 def test_look_up_says_what_is_missing() -> None:
     small = SmallState()
     with pytest.raises(RegistryError) as raised:
-        decisions.look_up(small.now, "orders", schema(ONE))
+        decisions.look_up(small.now, "orders", schema(ONE), DirectAnswers())
     assert code_of(raised) is RegistryCode.SUBJECT_NOT_FOUND
     small.register("orders", ONE)
-    assert decisions.look_up(small.now, "orders", schema(ONE)).version == 1
+    assert decisions.look_up(small.now, "orders", schema(ONE), DirectAnswers()).version == 1
     with pytest.raises(RegistryError) as raised:
-        decisions.look_up(small.now, "orders", schema(TWO))
+        decisions.look_up(small.now, "orders", schema(TWO), DirectAnswers())
     assert code_of(raised) is RegistryCode.SCHEMA_NOT_FOUND
     with pytest.raises(RegistryError) as raised:
         decisions.version_at(small.now, "orders", 2)
@@ -236,10 +236,10 @@ def test_compatibility_is_asked_without_registering() -> None:
     small.register("orders", ONE)
     small.register("orders", TWO)
     small.take(decisions.set_config(small.now, "orders", {"compatibility": "BACKWARD_TRANSITIVE"}))
-    assert decisions.compatibility_problems(small.now, "orders", None, schema(BAD)) != []
-    assert decisions.compatibility_problems(small.now, "orders", -1, schema(BAD)) == []
-    assert decisions.compatibility_problems(small.now, "orders", 1, schema(BAD)) != []
-    assert decisions.compatibility_problems(small.now, "nothing", None, schema(BAD)) == []
+    assert decisions.compatibility_problems(small.now, "orders", None, schema(BAD), DirectAnswers()) != []
+    assert decisions.compatibility_problems(small.now, "orders", -1, schema(BAD), DirectAnswers()) == []
+    assert decisions.compatibility_problems(small.now, "orders", 1, schema(BAD), DirectAnswers()) != []
+    assert decisions.compatibility_problems(small.now, "nothing", None, schema(BAD), DirectAnswers()) == []
     with pytest.raises(RegistryError) as raised:
-        decisions.compatibility_problems(small.now, "orders", 9, schema(BAD))
+        decisions.compatibility_problems(small.now, "orders", 9, schema(BAD), DirectAnswers())
     assert code_of(raised) is RegistryCode.VERSION_NOT_FOUND

@@ -10,9 +10,9 @@ from typing import Any
 
 from ottla.registry import decisions
 from ottla.registry.http_app import WAITING_MAX, HttpApp
-from ottla.registry.service import Registry
+from ottla.registry.request_rules import RequestRules
 from ottla.registry.state import RegistryState
-from tests.unit.registry.small_registry import MemoryLog, record, schema
+from tests.unit.registry.small_registry import DirectAnswers, MemoryLog, record, registry_over, schema
 
 # Far beyond what a busy machine needs.
 ENDS_WITHIN_S = 120
@@ -54,10 +54,10 @@ async def ask(app: HttpApp, target: str) -> tuple[int, Any]:
 
 def test_known_schemas_are_answered_while_requests_wait_for_the_cluster_and_not_all_may_wait() -> None:
     log = StoppedLog()
-    registry = Registry(log, "http://here")
+    registry = registry_over(log)
     registry.claim()
-    registry.change(lambda state: decisions.register(state, "orders", schema(record("a"))))
-    app = HttpApp(registry, "http://here")
+    registry.change(lambda state: decisions.register(state, "orders", schema(record("a")), DirectAnswers()))
+    app = HttpApp(registry, "http://here", RequestRules([]))
 
     async def run() -> None:
         log.goes_on.clear()

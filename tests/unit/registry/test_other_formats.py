@@ -82,3 +82,12 @@ def test_what_is_no_protobuf_schema_is_refused(text: str, reason: str) -> None:
 def test_reference_is_no_way_out_of_the_compilers_folder(name: str) -> None:
     with pytest.raises(RegistryError, match="no path of an import"):
         read_protobuf(MONEY, {name: MONEY})
+
+
+def test_protobuf_descriptors_that_refer_to_many_are_read_in_as_many_steps() -> None:
+    files = [
+        FileDescriptorProto(name=f"f{number}.proto", dependency=[f"f{number - 1}.proto"] if number else [])
+        for number in range(60)
+    ]
+    texts = {file.name: in_base64(file) for file in files[:-1]}
+    assert read_protobuf(in_base64(files[-1]), texts) == in_base64(files[-1])

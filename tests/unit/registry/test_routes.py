@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ottla.registry.http_app import HttpApp, Received, Response
-from ottla.registry.service import Registry
-from tests.unit.registry.small_registry import MemoryLog, optional, record
+from ottla.registry.request_rules import RequestRules
+from tests.unit.registry.small_registry import MemoryLog, optional, record, registry_over
 
 ONE = record("a")
 TWO = record("a", optional("b"))
@@ -17,9 +17,9 @@ class Client:
     """Asks an application without HTTP between."""
 
     def __init__(self) -> None:
-        registry = Registry(MemoryLog(), "http://here")
+        registry = registry_over(MemoryLog())
         registry.claim()
-        self._app = HttpApp(registry, "http://here")
+        self._app = HttpApp(registry, "http://here", RequestRules([]))
 
     def ask(self, method: str, target: str, body: object = None, raw: bytes | None = None) -> Response:
         path, _, query = target.partition("?")

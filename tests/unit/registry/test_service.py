@@ -9,18 +9,31 @@ from functools import partial
 import pytest
 
 from ottla.registry import decisions
+from ottla.registry.checks import Answers
 from ottla.registry.decisions import Decision
+from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.schema import SubjectVersion
-from ottla.registry.service import AnotherWrites, Registry
+from ottla.registry.service import AnotherWrites, Registry, SharedRead
 from ottla.registry.state import RegistryState
-from tests.unit.registry.small_registry import MemoryLog, everything, optional, record, schema
+from tests.unit.registry.small_registry import (
+    DirectCheckers,
+    MemoryLog,
+    everything,
+    optional,
+    record,
+    registry_over,
+    schema,
+)
 
 ONE = record("a")
 TWO = record("a", optional("b"))
 
 
 def register(registry: Registry, subject: str, text: str) -> SubjectVersion:
-    found: SubjectVersion = registry.change(lambda state: decisions.register(state, subject, schema(text))).answer
+    def attempt(answers: Answers) -> Decision:
+        return registry.change(lambda state: decisions.register(state, subject, schema(text), answers))
+
+    found: SubjectVersion = registry.answered(attempt).answer
     return found
 
 
@@ -35,14 +48,14 @@ def log() -> MemoryLog:
 
 @pytest.fixture
 def first(log: MemoryLog) -> Registry:
-    registry = Registry(log, "http://first")
+    registry = registry_over(log, "http://first")
     registry.claim()
     return registry
 
 
 @pytest.fixture
 def second(log: MemoryLog) -> Registry:
-    return Registry(log, "http://second")
+    return registry_over(log, "http://second")
 
 
 def test_registry_that_starts_has_what_was_stored_before(log: MemoryLog, first: Registry, second: Registry) -> None:
@@ -109,7 +122,7 @@ def test_registry_that_takes_over_corrects_what_the_one_before_left(
     with pytest.raises(AnotherWrites):
         register(first, "orders", ONE)
     expected = versions(second, "orders")
-    Registry(log, "http://third").claim()
+    registry_over(log, "http://third").claim()
     log.compact()
     assert [each.schema.text for each in log.state().versions("orders")] == expected
 
@@ -128,7 +141,7 @@ def test_id_whose_schema_was_deleted_for_good_is_not_given_again_after_compactio
             delete = partial(decisions.delete_subject, subject="returns", permanent=permanent)
         first.change(delete)
     log.compact()
-    restarted = Registry(log, "http://first")
+    restarted = registry_over(log, "http://first")
     restarted.claim()
     assert restarted.read(lambda state: state.subjects(deleted=True)) == ["orders"]
     assert register(restarted, "payments", record("z")).id == gone.id + 1
@@ -174,3 +187,83 @@ def test_what_is_known_waits_for_nobody_who_waits_for_the_topic(log: MemoryLog, 
     finally:
         may_end.set()
         waiting.join()
+
+
+def test_reads_wait_neither_for_a_check_nor_for_a_change(log: MemoryLog) -> None:
+    checkers = DirectCheckers()
+    registry = registry_over(log, checkers=checkers)
+    registry.claim()
+    register(registry, "orders", ONE)
+    seen: list[list[str]] = []
+    checkers.before_check = lambda: seen.append(versions(registry, "orders"))
+    log.before_append = lambda: seen.append(versions(registry, "orders"))
+    register(registry, "orders", TWO)
+    assert [len(each) for each in seen] == [1, 1]
+
+
+def test_change_is_decided_again_when_the_subject_changed_during_its_check(log: MemoryLog) -> None:
+    checkers = DirectCheckers()
+    registry = registry_over(log, checkers=checkers)
+    registry.claim()
+    register(registry, "orders", ONE)
+
+    def other_change() -> None:
+        register(registry, "orders", TWO)
+
+    checkers.before_check = other_change
+    with pytest.raises(RegistryError, match="READER_FIELD_MISSING_DEFAULT_VALUE at /fields/2"):
+        register(registry, "orders", record("a", optional("b"), "c"))
+    assert len(versions(registry, "orders")) == 2
+
+
+def test_passed_on_request_costs_no_check_here(first: Registry, log: MemoryLog) -> None:
+    checkers = DirectCheckers()
+    second = registry_over(log, "http://second", checkers)
+    with pytest.raises(AnotherWrites):
+        register(second, "orders", ONE)
+    assert checkers.done == []
+
+
+def test_what_is_appended_has_the_claim_of_its_decision(log: MemoryLog, first: Registry, second: Registry) -> None:
+    """A read may find that another took over between the decision and the append."""
+
+    def meanwhile() -> None:
+        second.claim()
+        first.read(lambda state: None)
+
+    log.before_append = meanwhile
+    with pytest.raises(AnotherWrites):
+        register(first, "orders", ONE)
+    assert versions(second, "orders") == versions(first, "orders") == []
+
+
+def test_calls_that_wait_for_the_topic_have_one_read_together() -> None:
+    is_reading, may_end = threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    def read() -> None:
+        runs.append(len(runs))
+        is_reading.set()
+        may_end.wait()
+
+    catch_up = SharedRead(read)
+    threads = [threading.Thread(target=catch_up) for _ in range(20)]
+    threads[0].start()
+    is_reading.wait()
+    for thread in threads[1:]:
+        thread.start()
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    # A call that came during the first run needs a later one.
+    assert 2 <= len(runs) < len(threads)
+
+
+def test_failure_of_a_read_is_that_of_all_calls_that_waited_for_it() -> None:
+    def read() -> None:
+        raise RegistryError(RegistryCode.STORE_ERROR, "the topic is shorter")
+
+    catch_up = SharedRead(read)
+    for _ in range(2):
+        with pytest.raises(RegistryError, match="the topic is shorter"):
+            catch_up()

@@ -11,7 +11,7 @@ from ottla.registry.errors import RegistryError
 from ottla.registry.records import NoopKey, SchemaKey, encode_key
 from ottla.registry.schema import Reference
 from ottla.registry.state import RegistryState
-from tests.unit.registry.small_registry import SmallState, everything, optional, record, schema
+from tests.unit.registry.small_registry import DirectAnswers, SmallState, everything, optional, record, schema
 
 SUBJECTS = ("a", "b", "c")
 TEXTS = [record("x"), record("x", optional("y")), record("x", "z"), '"int"', '"long"', record(name="Address")]
@@ -62,7 +62,7 @@ def test_largest_id_survives_compaction_in_the_claim() -> None:
     state = RegistryState()
     state.apply(0, encode_key(NoopKey()), b'{"instance":"i","url":"u","idMax":7}', None)
     assert state.id_max == 7
-    assert decisions.register(state, "a", schema('"int"')).answer.id == 8
+    assert decisions.register(state, "a", schema('"int"'), DirectAnswers()).answer.id == 8
 
 
 @pytest.mark.parametrize(
