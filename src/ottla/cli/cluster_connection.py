@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
+CLIENT_ID: Final = "ottla-cluster"
 CONNECT_SETTING: Final = "zookeeper.connect"
 
 
@@ -30,11 +32,36 @@ def cluster_flag(function: F) -> F:
     return option(function)
 
 
-def connect(bootstrap: str | None, client_id: str = "ottla-cluster") -> Cluster:
-    if bootstrap is None:
-        local = read_local_cluster(Path(DEFAULT_DATA_DIR))
-        bootstrap = DEFAULT_BOOTSTRAP if local is None else local.bootstrap
-    return open_cluster(bootstrap, client_id)
+def connect(bootstrap: str | None, client_id: str = CLIENT_ID) -> Cluster:
+    return open_cluster(bootstrap or default_bootstrap(), client_id)
+
+
+def default_bootstrap() -> str:
+    local = read_local_cluster(Path(DEFAULT_DATA_DIR))
+    return DEFAULT_BOOTSTRAP if local is None else local.bootstrap
+
+
+def registered_brokers(zookeeper: str, within_ms: int) -> str:
+    """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot.
+
+    Raises `OttlaError`.
+    """
+    from ottla.client.membership.tree.brokers import brokers_of_tree
+    from ottla.coordination.zookeeper.errors import ZooKeeperRefused
+
+    try:
+        return ",".join(brokers_of_tree(zookeeper, digest=given_digest(os.environ), timeout_ms=within_ms))
+    except ZooKeeperRefused as error:
+        error.hint = "give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST"
+        raise
+
+
+def given_digest(environment: Mapping[str, str]) -> str | None:
+    """As for brokers: from the environment, since a command line is visible."""
+    from ottla.model.broker_settings import ZOOKEEPER_DIGEST
+    from ottla.model.setting_sources import from_environment
+
+    return next((raw.text for raw in from_environment(environment)[0] if raw.name == ZOOKEEPER_DIGEST.name), None)
 
 
 def zookeeper_of(cluster: Cluster, node_ids: Iterable[int]) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.output import table
 from ottla.model.counted import counted
 from ottla.model.identifiers import TopicPartition
+from ottla.model.partition_state import NO_LEADER
 
 if TYPE_CHECKING:
     from ottla.client.log_dirs import StoredReplica
@@ -78,12 +80,24 @@ Stored = Mapping[int, "Mapping[TopicPartition, StoredReplica] | str"]
 
 
 def cluster_health(
-    info: ClusterInfo, topics: Iterable[TopicInfo], stored: Stored, zookeeper: Sequence[ZooKeeperHealth]
+    info: ClusterInfo,
+    topics: Iterable[TopicInfo],
+    stored: Stored,
+    zookeeper: Sequence[ZooKeeperHealth],
+    not_leading_ids: Collection[int] = (),
 ) -> ClusterHealth:
-    """`stored`: what each live broker stores, or why it did not say."""
+    """`stored`: what each live broker stores, or why it did not say.
+
+    `not_leading_ids`: brokers that refuse to lead, whatever the metadata of others says.
+    """
     topics = list(topics)
     partitions = [
-        (TopicPartition(topic.name, each.partition), each) for topic in topics for each in topic.partitions.values()
+        (
+            TopicPartition(topic.name, each.partition),
+            replace(each, leader_id=NO_LEADER) if each.leader_id in not_leading_ids else each,
+        )
+        for topic in topics
+        for each in topic.partitions.values()
     ]
     node_ids = sorted({*info.brokers, *(node_id for _, each in partitions for node_id in each.replicas)})
     return ClusterHealth(

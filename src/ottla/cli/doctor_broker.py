@@ -13,6 +13,7 @@ from ottla.cli.doctor_tree import tree_findings
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
+from ottla.client.broker_standing import describe_standing
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.options import ClientOptions
@@ -31,6 +32,7 @@ from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, topic_pa
 from ottla.storage.tools.inspect import Severity, verify_flushed_ends
 
 ASK_TIMEOUT_MS: Final = 3_000
+CUT_OFF_HINT: Final = "look at ZooKeeper, and at the network between; the broker's log says since when"
 _PARTITIONS_SHOWN: Final = 10
 
 
@@ -75,6 +77,8 @@ def _answers(bootstrap: str) -> Iterator[Finding]:
             topics = Admin(cluster).list_topics()
             info = cluster.info
             yield ok("broker", f"{bootstrap} answers: cluster {info.cluster_id}, {counted(len(topics), 'topic')}")
+            if describe_standing(cluster, ASK_TIMEOUT_MS).fenced_ids:
+                yield problem("broker", f"{bootstrap} is cut off from ZooKeeper: it leads nothing", CUT_OFF_HINT)
             for broker in info.brokers.values():
                 yield _reachable(cluster, broker.node_id, broker.address)
             refused = [

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from ottla.cli.doctor_broker import CUT_OFF_HINT
 from ottla.cli.findings import Finding, ok, problem, warning
 from ottla.client.address import Address
 from ottla.client.admin import Admin
+from ottla.client.broker_standing import describe_standing
 from ottla.client.cluster import Cluster
 from ottla.client.configs import ConfigResource, ResourceType
 from ottla.client.errors import ClientError
@@ -51,7 +53,7 @@ def _reachability(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Findin
         for address in known:
             try:
                 with Cluster(str(address), _options()) as cluster:
-                    cluster.connect_any(cluster.retrying.deadline())
+                    is_fenced = node_id in describe_standing(cluster, CALL_TIMEOUT_MS).fenced_ids
             except ClientError as error:
                 yield problem(
                     "address",
@@ -60,6 +62,8 @@ def _reachability(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Findin
                 )
             else:
                 yield ok("address", f"broker {node_id} answers at {address}")
+                if is_fenced:
+                    yield problem(AREA, f"broker {node_id} is cut off from ZooKeeper: it leads nothing", CUT_OFF_HINT)
 
 
 def _min_in_sync(admin: Admin, topics: Iterable[TopicInfo]) -> dict[str, int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
 from ottla.cli.client_flags import open_cluster
-from ottla.cli.cluster_connection import cluster_flag, connect, zookeeper_of
+from ottla.cli.cluster_connection import cluster_flag, connect, given_digest, registered_brokers, zookeeper_of
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
@@ -149,7 +149,7 @@ def open_homes(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupHo
 
     with ExitStack() as stack:
         if zookeeper is not None:
-            found = _brokers_in(zookeeper, _NAMED_WITHIN_MS)
+            found = registered_brokers(zookeeper, _NAMED_WITHIN_MS)
             cluster = stack.enter_context(open_cluster(bootstrap or found, _CLIENT_ID))
             tree: TreeGroupAdmin | None = _open_tree(zookeeper, _NAMED_WITHIN_MS)
             problem = None
@@ -168,32 +168,13 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
     if not zookeeper:
         return None, None
     try:
-        _brokers_in(zookeeper, _FOUND_WITHIN_MS)
+        registered_brokers(zookeeper, _FOUND_WITHIN_MS)
         return _open_tree(zookeeper, _FOUND_WITHIN_MS), None
     except OttlaError as error:
         return None, str(error)
 
 
-def _brokers_in(zookeeper: str, within_ms: int) -> str:
-    """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot."""
-    from ottla.client.membership.tree.brokers import brokers_of_tree
-    from ottla.coordination.zookeeper.errors import ZooKeeperRefused
-
-    try:
-        return ",".join(brokers_of_tree(zookeeper, digest=_digest(os.environ), timeout_ms=within_ms))
-    except ZooKeeperRefused as error:
-        raise NoTree(str(error), hint="give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST") from None
-
-
 def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:
     from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
 
-    return TreeGroupAdmin(zookeeper, _digest(os.environ), within_ms)
-
-
-def _digest(environment: Mapping[str, str]) -> str | None:
-    """As for brokers: from the environment, since a command line is visible."""
-    from ottla.model.broker_settings import ZOOKEEPER_DIGEST
-    from ottla.model.setting_sources import from_environment
-
-    return next((raw.text for raw in from_environment(environment)[0] if raw.name == ZOOKEEPER_DIGEST.name), None)
+    return TreeGroupAdmin(zookeeper, given_digest(os.environ), within_ms)

@@ -35,14 +35,17 @@ def _partition(index: int, leader_id: int, replicas: tuple[int, ...], in_sync: t
     return PartitionInfo(index, leader_id, 0, replicas, in_sync, (), ErrorCode.NONE)
 
 
-def _health(*partitions: PartitionInfo, live: tuple[int, ...] = (1, 2, 3)) -> ClusterHealth:
+def _health(
+    *partitions: PartitionInfo, live: tuple[int, ...] = (1, 2, 3), not_leading: tuple[int, ...] = ()
+) -> ClusterHealth:
     brokers = {node_id: BrokerInfo(node_id, Address("127.0.0.1", 9091 + node_id), f"r{node_id}") for node_id in live}
     topic = TopicInfo("orders", uuid4(), False, {each.partition: each for each in partitions})
     stored = {
         node_id: {TopicPartition("orders", each.partition): StoredReplica(100, node_id) for each in partitions}
         for node_id in live
     }
-    return cluster_health(ClusterInfo("c1", 1, brokers), [topic], stored, [zookeeper_health("127.0.0.1:2181", SRVR)])
+    servers = [zookeeper_health("127.0.0.1:2181", SRVR)]
+    return cluster_health(ClusterInfo("c1", 1, brokers), [topic], stored, servers, not_leading)
 
 
 def test_cluster_with_all_replicas_in_sync_is_well() -> None:
@@ -54,6 +57,15 @@ def test_cluster_with_all_replicas_in_sync_is_well() -> None:
     text = "\n".join(health_text(health, 10))
     assert "1 topic, 2 partitions: 0 under-replicated, 0 without a leader, 0 not led" in text
     assert "standalone, latency min/avg/max 0/0.3/12, connections 4, outstanding 0, node count 42" in text
+
+
+def test_leader_that_refuses_is_shown_as_none() -> None:
+    health = _health(_partition(0, 3, (3, 2), (3, 2)), _partition(1, 2, (2, 3), (2, 3)), not_leading=(3,))
+    assert (health.offline_count, health.is_well) == (1, False)
+    assert [each.leads_count for each in health.brokers] == [0, 1, 0]
+    # One without a leader has none that is not preferred.
+    assert health.not_preferred_count == 0
+    assert "orders-0  none" in "\n".join(health_text(health, 10))
 
 
 def test_broker_that_is_assigned_but_not_registered_is_shown() -> None:

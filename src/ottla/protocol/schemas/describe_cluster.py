@@ -1,4 +1,4 @@
-"""DescribeCluster (API key 60; KIP-700, KIP-919)."""
+"""DescribeCluster (API key 60; KIP-700, KIP-919, KIP-1073)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class DescribeClusterRequest:
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1)
+    include_fenced_brokers: bool = boolean("2+")
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class DescribeClusterBroker:
     host: str = string()
     port: int = int32()
     rack: str | None = nullable_string()
+    is_fenced: bool = boolean("2+")
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ def probe_cluster(talk: Talk) -> None:
     talk.create_topic("probe-cluster")
     talk.ask("DescribeCluster v0", 0, DescribeClusterRequest())
     talk.ask("DescribeCluster v1", 1, DescribeClusterRequest())
+    talk.ask("DescribeCluster v2", 2, DescribeClusterRequest(include_fenced_brokers=True))
     talk.ask("DescribeCluster of controllers", 1, DescribeClusterRequest(endpoint_type=2))
     talk.ask("ListPartitionReassignments", 0, ListPartitionReassignmentsRequest(1_000))
     for version in (0, 2):

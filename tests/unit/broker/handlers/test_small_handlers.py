@@ -24,6 +24,7 @@ from ottla.protocol.schemas.describe_cluster import (
 )
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
+from tests.unit.broker.live_brokers import live
 
 # --- InitProducerId ---------------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ async def test_transactional_producer_is_refused(version: int, transactional_id:
 # --- DescribeCluster --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("with_operations", [False, True])
 async def test_cluster_is_described(version: int, with_operations: bool) -> None:
     broker = SmallBroker()
@@ -88,6 +89,15 @@ async def test_cluster_is_described(version: int, with_operations: bool) -> None
         brokers=[DescribeClusterBroker(NODE_ID, HOST, PORT, "rack-1")],
         cluster_authorized_operations=0b1_1111_1010_0000 if with_operations else NO_AUTHORIZED_OPERATIONS,
     )
+
+
+@pytest.mark.parametrize(("version", "is_fenced"), [(0, False), (1, False), (2, True)])
+async def test_broker_that_may_not_lead_is_fenced(version: int, is_fenced: bool) -> None:
+    broker = SmallBroker()
+    broker.live = live(NODE_ID, 2)
+    broker.may_lead = False
+    response = await broker.ask(ApiKey.DESCRIBE_CLUSTER, version, DescribeClusterRequest(), DescribeClusterResponse)
+    assert [(each.broker_id, each.is_fenced) for each in response.brokers] == [(NODE_ID, is_fenced), (2, False)]
 
 
 @pytest.mark.parametrize(
