@@ -122,12 +122,7 @@ class Broker:
         )
         self._log_configs = LogConfigs(options.settings)
         self.clock = clock
-        self._patience = Patience(
-            clock,
-            self.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS]
-            or self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS],
-            asyncio.sleep,
-        )
+        self._patience = Patience(clock, self.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS], asyncio.sleep)
         self.node_id = NodeId(self.settings[setting.NODE_ID])
         self.partitions = PartitionTable()
         self.cluster_id = ""
@@ -179,7 +174,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         disk = self._disk
         # Addresses first: a port that is taken is reported before a long recovery, and the disk is left as it was.
-        bound = [bind(listener.host, listener.port) for listener in self._options.listeners]
+        # A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
+        bound = [bind(listener.host, listener.port, listens=self.is_sole) for listener in self._options.listeners]
         for listening in bound:
             self._closing.callback(listening.close)
         self.addresses = [listening.getsockname()[:2] for listening in bound]
@@ -376,7 +372,8 @@ class Broker:
             # With it comes the client of ZooKeeper, which a broker by itself does not need.
             from ottla.broker.zookeeper_home import SharedHome, zookeeper_home
 
-            home = SharedHome(zookeeper_home(self.settings, self.clock), self._disk, path)
+            waits = self.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None
+            home = SharedHome(zookeeper_home(self.settings, self.clock), self._disk, path, self.clock, waits=waits)
         self._closing.push_async_callback(home.close)
         return home
 

@@ -59,22 +59,30 @@ class ConnectionLimits(NamedTuple):
     receive_min_bytes_s: int = 16 * KIB
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; `ConfigError` says why the address cannot be bound."""
+def bind(host: str, port: int, *, listens: bool = True) -> socket.socket:
+    """A listening socket; `ConfigError` says why the address cannot be bound.
+
+    Without `listens` it has its address, and connections are refused until `Listener.start`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(LISTEN_BACKLOG)
+        if listens:
+            listening.listen(LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
         listening.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
-            hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
-        ) from error
+        raise _not_bound(host, port, error) from error
     listening.setblocking(False)
     return listening
+
+
+def _not_bound(host: str, port: int, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
+        hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
+    )
 
 
 class Listener:
@@ -130,6 +138,11 @@ class Listener:
         return len(self._connections)
 
     def start(self) -> None:
+        """Accept connections.  Raises `ConfigError` when another socket has listened at the address meanwhile."""
+        try:
+            self._listening.listen(LISTEN_BACKLOG)
+        except OSError as error:
+            raise _not_bound(*self.address, error) from error
         self._hold_spare()
         self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)

@@ -52,13 +52,19 @@ async def serve(
         # As Apache Kafka: a terminal that closes ends it in order, and `nohup` keeps it.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop.set)
-    broker = await Broker.start(
-        options,
-        clock=clock,
-        open_files_max=None if open_files is None else open_files.now,
-        disk=disk,
-        sockets=sockets,
+    starting = loop.create_task(
+        Broker.start(
+            options,
+            clock=clock,
+            open_files_max=None if open_files is None else open_files.now,
+            disk=disk,
+            sockets=sockets,
+        )
     )
+    broker = await _started_before(stop, starting)
+    if broker is None:
+        log.info("broker.stopped")
+        return
     registry = None
     if options.registry is not None:
         registry = schema_registry(options.registry, reachable(broker.addresses[0]), clock)
@@ -95,3 +101,23 @@ async def serve(
         finally:
             await broker.stop()
     log.info("broker.stopped")
+
+
+async def _started_before(stop: asyncio.Event, starting: asyncio.Task[Broker]) -> Broker | None:
+    """None when the broker was stopped first: a start may wait for ZooKeeper for ever."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        starting.cancel()
+        raise
+    finally:
+        stopping.cancel()
+    if not starting.done():
+        log.info("broker.stopping")
+        notify(STOPPING)
+        starting.cancel()
+        await asyncio.wait((starting,))
+        if starting.cancelled():
+            return None
+    return await starting

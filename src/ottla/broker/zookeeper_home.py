@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final, TypeVar
 
 from ottla.broker.session_file import SessionFile
 from ottla.coordination.tree import SessionState, Tree
 from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.model.broker_settings import (
@@ -29,6 +32,12 @@ from ottla.runtime.mutex import Mutex
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+# Of a start that waits for ZooKeeper.
+REPORT_INTERVAL_MS: Final = 60_000
+RETRY_DELAY_S: Final = 0.5
+
 
 def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
     """The ZooKeeper that the settings name.  Raises `ConfigError`."""
@@ -44,21 +53,26 @@ def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
 
 
 class SharedHome:
-    """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process."""
+    """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process.
 
-    def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str) -> None:
+    `waits`: for a ZooKeeper that does not answer, as long as it takes.
+    """
+
+    def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str, clock: Clock, *, waits: bool) -> None:
         self._home = home
         self._file = SessionFile(disk, data_dir)
         self._writing = Mutex()
         self._remembering: asyncio.Task[None] | None = None
+        self._clock = clock
+        self._waits = waits
 
     async def connect(self) -> Tree:
         """End the session of the former process, if it has one, and begin sessions of this one."""
         former = self._file.read()
         if former is not None:
             log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
-            await self._home.end_session(former)
-        keeper = await SessionKeeper.open(self._home)
+            await self._reached(partial(self._home.end_session, former))
+        keeper = await self._reached(partial(SessionKeeper.open, self._home))
         await self._remember(keeper)
 
         def remember_next(state: SessionState) -> None:
@@ -80,3 +94,18 @@ class SharedHome:
             credentials = keeper.credentials
             if credentials is not None:
                 await LoopOffload()(partial(self._file.write, credentials))
+
+    async def _reached(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The result of `attempt`, made until a server answers.  Each attempt lasts a session time-out."""
+        reported_ms: int | None = None
+        while True:
+            try:
+                return await attempt()
+            except ZooKeeperUnreachable as error:
+                if not self._waits:
+                    raise
+                now_ms = self._clock.monotonic_ms()
+                if reported_ms is None or now_ms - reported_ms >= REPORT_INTERVAL_MS:
+                    reported_ms = now_ms
+                    log.warning("zookeeper.awaited", extra=fields(problem=str(error), hint=error.hint))
+            await asyncio.sleep(RETRY_DELAY_S)

@@ -16,10 +16,10 @@ ATTEMPT_INTERVAL_S: Final = 0.1
 class Patience:
     """For a start, which nobody repeats: a broken connection, or a session that ended meanwhile, is no reason to fail.
 
-    Each piece of work has `patience_ms` from its first failure on.
+    Each piece of work has `patience_ms` from its first failure on; None: as long as it takes.
     """
 
-    def __init__(self, clock: Clock, patience_ms: int, sleep: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(self, clock: Clock, patience_ms: int | None, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._clock = clock
         self._patience_ms = patience_ms
         self._sleep = sleep
@@ -36,8 +36,8 @@ class Patience:
                 return await work()
             except (ConnectionLoss, SessionLost):
                 now_ms = self._clock.monotonic_ms()
-                if give_up_ms is None:
+                if give_up_ms is None and self._patience_ms is not None:
                     give_up_ms = now_ms + self._patience_ms
-                if now_ms >= give_up_ms:
+                if give_up_ms is not None and now_ms >= give_up_ms:
                     raise
             await self._sleep(ATTEMPT_INTERVAL_S)

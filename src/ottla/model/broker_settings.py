@@ -70,7 +70,7 @@ ZOOKEEPER_SESSION_TIMEOUT_MS: Final = int32(
 )
 ZOOKEEPER_CONNECTION_TIMEOUT_MS: Final = optional_int32(
     "zookeeper.connection.timeout.ms",
-    "How long a start waits for ZooKeeper.  Unset: as long as the session time-out.",
+    "How long a start waits for ZooKeeper.  Unset: as long as it takes.",
     minimum=1,
 )
 CONTROLLED_SHUTDOWN_ENABLE: Final = flag(
