@@ -68,6 +68,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
     "tests/cluster/test_schema_registries.py": "cluster",
+    "tests/cluster/test_stale_directories.py": "cluster",
     "tests/cluster/test_doctor_of_a_cluster.py": "cluster",
     "tests/cluster/test_start_without_zookeeper.py": "cluster",
     "tests/cluster/test_status_without_zookeeper.py": "cluster",

@@ -84,6 +84,7 @@ from ottla.storage.log_config import LogConfig
 if TYPE_CHECKING:
     from ottla.broker.admin_server import AdminServer
     from ottla.broker.cluster_part import ClusterPart
+    from ottla.broker.directory_generation import DirectoryGeneration
     from ottla.broker.elector import Elector
     from ottla.broker.replica_fetchers import ReplicaFetchers
 
@@ -130,6 +131,7 @@ class Broker:
         self._listeners: list[Listener] = []
         # None for a broker by itself.
         self._cluster: ClusterPart | None = None
+        self._generation: DirectoryGeneration | None = None
         # Marks of damaged logs that are being written.
         self._distrusting: set[asyncio.Task[None]] = set()
 
@@ -356,7 +358,19 @@ class Broker:
         self._membership = self._coordination.membership
         self.cluster_id = self._coordination.cluster_id
         if not self.is_sole:
+            self._generation = self._open_generation(disk, path)
+            self._closing.push_async_callback(self._generation.stop)
+            # Before anything is written there: a copy that is refused stays as it is.
+            await self._patience.until_done(self._generation.check)
             directory_tree.mark_shared(disk, path)
+
+    def _open_generation(self, disk: PosixDisk, path: str) -> DirectoryGeneration:
+        # A broker by itself has the only copy of its tree in the directory.
+        from ottla.broker.directory_generation import DirectoryGeneration
+
+        loop = asyncio.get_running_loop()
+        tree, membership = self._coordination.tree, self._membership
+        return DirectoryGeneration(tree, membership, disk, path, self._space.relieve, loop, LoopOffload)
 
     def _space_in(self, path: str) -> DirectorySpace:
         total_bytes = volume_size(path).total_bytes
@@ -399,7 +413,8 @@ class Broker:
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
         was_clean = self.is_sole and self._directory.was_clean
         await self._patience.until_done(lambda: self._join(patience_ms, was_clean=was_clean))
-        if not self.is_sole:
+        if self._generation is not None:
+            self._generation.start(self._directory.stored)
             self._cluster = self._join_cluster()
         self._served_topics = ServedTopics(
             self._membership,
@@ -500,7 +515,7 @@ class Broker:
     async def _join(self, patience_ms: int, *, was_clean: bool) -> None:
         """Register.  A sole broker leads its partitions in this new life; in a cluster, elections decide."""
         coordination = self._coordination
-        broker_epoch = await coordination.registrar.register(patience_ms, self._keep_from)
+        broker_epoch = await coordination.registrar.register(patience_ms, self._keep_from, self._generation)
         if self.is_sole:
             log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
             changes = elections.after_start(
@@ -530,8 +545,9 @@ class Broker:
 
     def _elect(self) -> None:
         """The logs of the view are made, as far as they can be."""
-        if self._cluster is not None:
+        if self._cluster is not None and self._generation is not None:
             self._cluster.on_view(self._served_topics.view)
+            self._generation.on_view(self._served_topics.view)
 
     def _open_groups(self, loop: asyncio.AbstractEventLoop, flusher: Flusher) -> GroupCoordinator:
         """The contents of `__consumer_offsets` are loaded while requests are served."""

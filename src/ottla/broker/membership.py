@@ -49,6 +49,10 @@ class Membership:
         """The only broker of its tree."""
         return cls(node_id, is_sole=True)
 
+    @property
+    def is_registered(self) -> bool:
+        return self.broker_epoch != NOT_REGISTERED
+
     def registered(self, broker_epoch: int) -> None:
         """The tree has this broker's registration."""
         self.broker_epoch = broker_epoch

@@ -7,13 +7,13 @@ the loss of a session the broker registers again, and is from then on another in
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.membership import Membership
 from ottla.coordination.layout import broker_path
 from ottla.coordination.registries import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
-from ottla.coordination.tree import SessionLost, SessionState
+from ottla.coordination.tree import BadVersion, NodeExists, NoNode, Operation, SessionLost, SessionState
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
@@ -35,6 +35,14 @@ class Session(Protocol):
 
     @property
     def state(self) -> SessionState: ...
+
+
+class Generation(Protocol):
+    """The part of the data directory's generation that this module needs."""
+
+    async def write(self) -> Sequence[Operation]:
+        """Move the directory's, durably; returns what moves the tree's."""
+        ...
 
 
 class Registrar:
@@ -78,7 +86,12 @@ class Registrar:
         """When this broker was registered, by the tree's own clock; None when its session has ended."""
         return await self._registry.registered_ms(self.registration.node_id)
 
-    async def register(self, patience_ms: int = 0, record: Callable[[int], Awaitable[None]] = _record_nowhere) -> int:
+    async def register(
+        self,
+        patience_ms: int = 0,
+        record: Callable[[int], Awaitable[None]] = _record_nowhere,
+        generation: Generation | None = None,
+    ) -> int:
         """Register in the present session, and read the live brokers; returns the new broker epoch.
 
         A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
@@ -86,14 +99,24 @@ class Registrar:
 
         `record` is awaited with the epoch before `membership` has it, so before anything is done under it.  When it
         raises, this broker is not registered for all that it knows, and has to register again.
+
+        `generation`: of the data directory, which moves with the registration.  Raises what its `write` raises.
         """
         give_up_ms = self._clock.monotonic_ms() + patience_ms
         is_told = False
         while True:
             try:
                 session_id = self._session.session_id
-                broker_epoch = await self._registry.register(self.registration, self._clock.now_ms())
+                now_ms = self._clock.now_ms()
+                if generation is None:
+                    broker_epoch = await self._registry.register(self.registration, now_ms)
+                else:
+                    broker_epoch = await self._registry.register(self.registration, now_ms, generation.write)
                 break
+            except (BadVersion, NodeExists, NoNode):
+                # The generation is another one than was read a moment ago: judge it again.
+                if self._clock.monotonic_ms() >= give_up_ms:
+                    raise
             except BrokerIdTaken:
                 if self._clock.monotonic_ms() >= give_up_ms:
                     raise

@@ -48,6 +48,7 @@ TESTING_VERBS: Final[Mapping[str, Verb]] = {
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
     "up": Verb("ottla.cli.cluster_up", "Run ZooKeeper and several brokers on this machine."),
     "adopt": Verb("ottla.cli.cluster_adopt", "Make the first broker of a cluster of one that was by itself."),
+    "rejoin": Verb("ottla.cli.cluster_rejoin", "Accept a stale copy of a data directory, which the others refill."),
     "status": Verb("ottla.cli.cluster_status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
     "plan": Verb("ottla.cli.cluster_plan", "Show the moves that would spread replicas evenly."),
     "rebalance": Verb("ottla.cli.cluster_rebalance", "Spread replicas evenly over brokers and racks."),

@@ -13,6 +13,7 @@ from ottla.model.uuid_text import uuid_to_text
 CHANGES: Final = "/changes"
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
+GENERATIONS: Final = "/brokers/generations"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -30,6 +31,7 @@ _STANDING: Final = (
     "/cluster",
     "/brokers",
     BROKER_IDS,
+    GENERATIONS,
     TOPICS,
     "/config",
     TOPIC_CONFIGS,
@@ -47,6 +49,11 @@ _STANDING: Final = (
 
 def broker_path(node_id: NodeId) -> str:
     return f"{BROKER_IDS}/{node_id}"
+
+
+def generation_path(node_id: NodeId) -> str:
+    """The newest generation of the broker's data directory; it stays when the broker is gone."""
+    return f"{GENERATIONS}/{node_id}"
 
 
 def topic_path(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
@@ -82,6 +82,10 @@ async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
         return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
 
 
+async def _nothing() -> Sequence[Operation]:
+    return ()
+
+
 class BrokerRegistry:
     """The ephemeral nodes below `/brokers/ids`: one watch on their names, because they are created and deleted but
     never changed."""
@@ -92,10 +96,17 @@ class BrokerRegistry:
         self._watch = StandingWatch(on_stale)
         self._refreshing = Mutex()
 
-    async def register(self, registration: BrokerRegistration, now_ms: int) -> int:
+    async def register(
+        self,
+        registration: BrokerRegistration,
+        now_ms: int,
+        with_it: Callable[[], Awaitable[Sequence[Operation]]] = _nothing,
+    ) -> int:
         """Register a broker for the life of this session; returns its broker epoch.
 
         Registering again in the same session replaces the node and gives a new epoch.  Raises `BrokerIdTaken`.
+        `with_it`: further operations of the same request, called once no other session has the id.  When one of them
+        fails, its `TreeError` is raised, and nothing is registered.
         """
         path = layout.broker_path(registration.node_id)
         create = CreateNode(path, encode_registration(registration, now_ms), ephemeral=True)
@@ -105,9 +116,13 @@ class BrokerRegistry:
             if former.ephemeral_owner != self._tree.session_id:
                 raise BrokerIdTaken(f"broker id {registration.node_id} is registered by another session")
             operations.insert(0, DeleteNode(path, ANY_VERSION))
+        own_count = len(operations)
+        operations += await with_it()
         try:
             await self._tree.multi(operations)
         except (NodeExists, NoNode) as error:
+            if error.operation_index is not None and error.operation_index >= own_count:
+                raise
             raise BrokerIdTaken(f"broker id {registration.node_id} was registered by another session") from error
         stat = (await self._tree.get(path)).stat
         if stat.ephemeral_owner != self._tree.session_id:

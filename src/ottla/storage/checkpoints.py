@@ -5,6 +5,7 @@
 `kept-from`: the same with broker epochs, of logs that lost something (ours)
 `cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
+`generation`: how often the directory's broker has moved it (ours; broker/directory_generation.py)
 `partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
 `.kafka_cleanshutdown`: the last stop was clean
 
@@ -32,6 +33,7 @@ RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 KEPT_FROM_FILE: Final = "kept-from"
+GENERATION_FILE: Final = "generation"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
@@ -42,6 +44,7 @@ VERSION: Final = 0
 # Kafka's format has no field for a checksum, so it is the offset of a partition that no topic has: Kafka's reader looks
 # partitions up by name and ignores it.
 CHECKSUM_ENTRY: Final = TopicPartition("__ottla_checksum", 0)
+GENERATION_ENTRY: Final = TopicPartition("__ottla_generation", 0)
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +172,15 @@ def read_kept_from(disk: Disk, directory: str) -> dict[TopicPartition, int] | No
 
 def write_kept_from(disk: Disk, directory: str, broker_epochs: Mapping[TopicPartition, int]) -> None:
     replace_file(disk, f"{directory}/{KEPT_FROM_FILE}", format_offsets(broker_epochs))
+
+
+def read_generation(disk: Disk, directory: str) -> int:
+    """The directory's generation; 0 when the file is missing or damaged."""
+    return (_read_offsets(disk, f"{directory}/{GENERATION_FILE}") or {}).get(GENERATION_ENTRY, 0)
+
+
+def write_generation(disk: Disk, directory: str, generation: int) -> None:
+    replace_file(disk, f"{directory}/{GENERATION_FILE}", format_offsets({GENERATION_ENTRY: generation}))
 
 
 def _read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:

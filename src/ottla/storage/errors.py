@@ -110,6 +110,13 @@ class ForeignDirectory(StorageError):
     hint = "give this broker its own empty --data-dir"
 
 
+class StaleDirectory(StorageError):
+    """The data directory is not the newest one of its broker: a copy of an earlier time, or another one.
+
+    Its logs may lack records that this broker reported as stored.
+    """
+
+
 class DirectoryUnusable(StorageError):
     """The operating system does not let this process make or use the directory."""
 

@@ -143,6 +143,13 @@ def check_or_write(disk: Disk, path: str, node_id: int, cluster_id: str | None) 
         checkpoints.write_meta_properties(disk, path, {**found, **wanted})
 
 
+def accept_stale(disk: Disk, path: str) -> None:
+    """Make a claimed directory another one, durably, of which no log holds all that its broker reported."""
+    found = checkpoints.read_meta_properties(disk, path) or {}
+    renewed = {**found, DIRECTORY_ID: _new_directory_id(), KEPT_FROM: NOT_KEPT}
+    checkpoints.write_meta_properties(disk, path, renewed)
+
+
 def _new_directory_id() -> str:
     """Kafka's tools take a text with a dash in front for an option."""
     while True:

@@ -8,7 +8,8 @@ is forgotten that tells it.  It ends with the next registration (`keep_from`), o
 reported nothing under it yet: as long as it lasted a restart would give up what the log has fetched anew.
 
 `ottla.kept.from` in meta.properties is for all logs of the directory; `kept-from` has the logs that lost something
-later, in the format of Kafka's checkpoints.
+later, in the format of Kafka's checkpoints.  Epoch 0 there is of a log that is kept although the directory's are not:
+the only replica of its partition, in a copy that an operator accepted (`ottla cluster rejoin`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ KEPT_FROM: Final = "ottla.kept.from"
 NOT_KEPT: Final = "nothing"
 # Above every epoch.
 _NEVER: Final = 2**63 - 1
+# Below every epoch.
+_ALWAYS: Final = 0
 
 
 class KeptLogs:
@@ -45,12 +48,17 @@ class KeptLogs:
         self._lost_until: dict[TopicPartition, int] = lost or {}
         # Of one change at a time: the next one follows from what was written.
         self._changing = Mutex()
+        if self.kept_from is None and _ALWAYS in self._lost_until.values():
+            # Of an earlier time; `keep_though_lost` says it of each that it still holds for.
+            self._lost_until = {name: epoch for name, epoch in self._lost_until.items() if epoch != _ALWAYS}
+            self._write_nothing_kept()
 
     def is_kept(self, topic_partition: TopicPartition, broker_epoch: int) -> bool:
         """Whether the log has all that was reported of it under that epoch."""
-        if self.kept_from is None:
-            return False
-        return broker_epoch >= max(self.kept_from, self._lost_until.get(topic_partition, 0))
+        lost_until = self._lost_until.get(topic_partition)
+        if lost_until == _ALWAYS:
+            return True
+        return self.kept_from is not None and broker_epoch >= max(self.kept_from, lost_until or 0)
 
     async def lost(
         self, partitions: Iterable[TopicPartition], broker_epoch: int | None = None, offload: Offload = INLINE
@@ -63,6 +71,17 @@ class KeptLogs:
             found = {name: max(until, self._lost_until.get(name, 0)) for name in partitions}
             if found:
                 await self._write({**self._lost_until, **found}, offload)
+
+    def keep_though_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """These logs may lack something, and have no other replica that could have it: they keep their places.
+
+        Only while `kept_from` is None.
+        """
+        assert self.kept_from is None
+        found = dict.fromkeys(partitions, _ALWAYS)
+        if found:
+            self._lost_until = {**self._lost_until, **found}
+            self._write_nothing_kept()
 
     async def forget(self, partitions: Iterable[TopicPartition], offload: Offload = INLINE) -> None:
         """Logs are deleted: what was reported of them is of no topic any more."""
@@ -85,6 +104,11 @@ class KeptLogs:
             if self.kept_from is None:
                 self.kept_from = broker_epoch
 
+    def _write_nothing_kept(self) -> None:
+        """First that nothing is kept: the file may be damaged, and then says it as long as it is not replaced."""
+        set_nothing_kept(self._disk, self._directory)
+        checkpoints.write_kept_from(self._disk, self._directory, self._lost_until)
+
     async def _write(self, lost_until: dict[TopicPartition, int], offload: Offload) -> None:
         await offload(lambda: checkpoints.write_kept_from(self._disk, self._directory, lost_until))
         self._lost_until = lost_until
@@ -94,6 +118,20 @@ def set_kept_from(disk: Disk, directory: str, broker_epoch: int) -> None:
     """All logs of a directory are kept from this epoch on: 0 when a broker's tree moves to another home."""
     found = checkpoints.read_meta_properties(disk, directory) or {}
     checkpoints.write_meta_properties(disk, directory, {**found, KEPT_FROM: str(broker_epoch)})
+
+
+def set_nothing_kept(disk: Disk, directory: str) -> None:
+    """No log of a directory holds all that was reported of it, until its broker is registered again."""
+    found = checkpoints.read_meta_properties(disk, directory) or {}
+    if found.get(KEPT_FROM) != NOT_KEPT:
+        checkpoints.write_meta_properties(disk, directory, {**found, KEPT_FROM: NOT_KEPT})
+
+
+def keeps_logs(disk: Disk, directory: str) -> bool:
+    """Whether any log of a directory may count for what was reported of it.  Writes nothing."""
+    text = (checkpoints.read_meta_properties(disk, directory) or {}).get(KEPT_FROM)
+    kept_from = _parsed(text, directory, has_logs=True)
+    return kept_from is not None and checkpoints.read_kept_from(disk, directory) is not None
 
 
 def _parsed(text: str | None, directory: str, *, has_logs: bool) -> int | None:

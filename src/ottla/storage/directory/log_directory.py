@@ -18,7 +18,7 @@ from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
-from ottla.storage.directory import directory_identity
+from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
@@ -65,6 +65,10 @@ _FOREIGN_HINT: Final = "it holds other files than a log's; move it out of the da
 _UNFLUSHED_HINT: Final = (
     "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
     "taken some; use flush.policy=ack, or more replicas"
+)
+_STALE_HINT: Final = (
+    "an operator accepted this directory, which may lack acknowledged records; of these partitions there is no other "
+    "replica that could have them"
 )
 
 
@@ -116,6 +120,9 @@ class LogDirectory:
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._start_moves = LogStartMoves(disk, clock, self._removals)
         self._housekeeping_failure = ""
+        self._flushes_count = 0
+        # Of logs that are not in `logs` any more.
+        self._appended_before_count = 0
         self.compactor: Compactor
         self._records: LogRecords
         self._kept: KeptLogs
@@ -180,6 +187,8 @@ class LogDirectory:
         self._kept = KeptLogs(disk, self.path, has_logs=bool(present))
         if not self.was_clean and not is_same_boot(disk, self.path, boot_id_path):
             self._unflushed_lost([each for each in present if self._may_lack_unflushed(each)], is_only_replica)
+        if self._kept.kept_from is None and directory_tree.is_shared(disk, self.path):
+            self._keep_only_replicas(present, is_only_replica)
         write_note(disk, self.path, boot_id_path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
         found: list[tuple[PresentLog, LogParts]] = []
@@ -230,6 +239,16 @@ class LogDirectory:
             _log.warning(
                 "log.unflushed_lost", extra=fields(path=self.path, partitions_count=len(alone), hint=_UNFLUSHED_HINT)
             )
+
+    def _keep_only_replicas(
+        self, present: Collection[PresentLog], is_only_replica: Callable[[TopicPartition], bool]
+    ) -> None:  # fmt: skip
+        """No log of the directory is known to be whole.  Those without another replica lead on with what they have."""
+        alone = [each.topic_partition for each in present if is_only_replica(each.topic_partition)]
+        self._kept.keep_though_lost(alone)
+        for topic_partition in alone:
+            facts = fields(partition=topic_partition, path=self.path, hint=_STALE_HINT)
+            _log.warning("log.stale_one_is_kept", extra=facts)
 
     def _mark_unflushed(self, present: PresentLog, config: LogConfig) -> bool:
         """Note that flush policy `os` begins, for the next start; whether that must be synced."""
@@ -418,7 +437,13 @@ class LogDirectory:
         if self.on_offline is not None:
             self.on_offline(self.offline)
 
+    def stored(self) -> tuple[int, int]:
+        """Another value whenever a log took records or a flush ended; looks at each log."""
+        appended_count = sum(log.appended.records_count for log in self.logs.values())
+        return self._flushes_count, self._appended_before_count + appended_count
+
     def _record_flushed(self, plan: FlushPlan) -> None:
+        self._flushes_count += 1
         self._records.flushed(flush.log for flush in plan.flushes if not flush.log.is_deleted)
 
     # --- creating and deleting ------------------------------------------------------------------------------
@@ -669,6 +694,7 @@ class LogDirectory:
         self._refused_ids.pop(topic_partition, None)
         self._renamed[topic_partition] = topic_id
         if log is not None:
+            self._appended_before_count += log.appended.records_count
             log.mark_deleted()
             self.scheduler.forget(log)
             self._start_moves.forget(log)
