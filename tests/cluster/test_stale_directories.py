@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from ottla.cli.cluster_rejoin import command as rejoin
+from ottla.cli.log import command as log_command
+from ottla.records.record import decode_batch, split_batches
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import read_generation
 from ottla.testing.broker import BrokerDidNotStart
@@ -196,13 +199,52 @@ def test_only_replica_leads_with_what_an_accepted_copy_has_and_the_others_wait_f
     assert consume(cluster.bootstrap, TOPIC, len(EARLIER), "reader") == EARLIER
 
 
+def test_stale_copy_that_leads_all_the_same_has_the_followers_keep_what_they_cut(cluster: RunningCluster) -> None:
+    cluster.broker(3).stop()
+    copy = copied(cluster, 3)
+    cluster.broker(3).start()
+    cluster.wait_for_isr(TOPIC, 0)
+    produce(cluster.bootstrap, TOPIC, LATER, acks="all")
+    # The checkpoints of the high watermarks have them.
+    for node_id in (1, 2):
+        cluster.broker(node_id).stop()
+    cluster.broker(3).kill()
+    put_back(cluster, 3, copy)
+    forget_generation(cluster, 3)
+    cluster.broker(3).start()
+    cluster.wait_for_leader(TOPIC, 0)
+    for node_id in (1, 2):
+        cluster.broker(node_id).start()
+    cluster.wait_for_isr(TOPIC, 0)
+    for node_id in (1, 2):
+        lines = cluster.broker(node_id).log_lines
+        assert any("ERROR" in line and "log.cut_below_watermark" in line for line in lines), lines
+        (kept,) = directory_of(cluster, node_id).glob(f"{TOPIC}-0.*-cut")
+        content = b"".join(path.read_bytes() for path in sorted(kept.glob("*.log")))
+        records = (record for batch in split_batches(memoryview(content)) for record in decode_batch(batch))
+        assert [(record.value or b"").decode() for record in records] == LATER
+        dumped = CliRunner().invoke(log_command, ["dump", str(kept)])
+        assert dumped.exit_code == 0, dumped.output
+
+
+def forget_generation(cluster: RunningCluster, node_id: int) -> None:
+    """As after an upgrade from a version that did not count."""
+    with tree_of(cluster) as client:
+        client.delete(f"/brokers/generations/{node_id}")
+
+
 def tree_generation(cluster: RunningCluster, node_id: int) -> int:
-    address, _, chroot = cluster.zookeeper.connect.partition("/")
-    client = KazooClient(address)
+    with tree_of(cluster) as client:
+        data, _ = client.get(f"/brokers/generations/{node_id}")
+        return int(json.loads(data)["generation"])
+
+
+@contextmanager
+def tree_of(cluster: RunningCluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper.connect)
     client.start(30)
     try:
-        data, _ = client.get(f"/{chroot}/brokers/generations/{node_id}".replace("//", "/"))
-        return int(json.loads(data)["generation"])
+        yield client
     finally:
         client.stop()
         client.close()

@@ -13,7 +13,7 @@ from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerAction, FollowerStep
 from ottla.replication.replica import Replica
 from ottla.runtime.offload import Offload
-from ottla.storage.errors import AppendRefused
+from ottla.storage.errors import AppendRefused, StorageError
 from ottla.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
@@ -29,6 +29,10 @@ _OTHER_STATE: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
+)
+_BELOW_WATERMARK_HINT: Final = (
+    "the leader lacks committed records: after an unclean election, or because its directory is an old copy; "
+    "`log.cut_is_kept` names the directory that has them"
 )
 
 
@@ -76,6 +80,22 @@ def apply_fetched(
 async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offload) -> None:
     """Truncate or reset the log of a follower, while it follows the leader that it follows now."""
     is_wanted = _follows_on(replica)
+    if step.offset < replica.high_watermark:
+        facts = fields(
+            partition=log.topic_partition,
+            to_offset=step.offset,
+            high_watermark=replica.high_watermark,
+            log_end_offset=log.log_end_offset,
+            leader=replica.leader,
+            leader_epoch=replica.leader_epoch,
+            hint=_BELOW_WATERMARK_HINT,
+        )
+        _log.error("log.cut_below_watermark", extra=facts)
+        try:
+            await log.keep_above(step.offset, offload)
+        except (OSError, StorageError) as error:
+            # What the cut itself needs: it says whether it can be made.
+            _log.warning("log.cut_not_kept", extra=fields(partition=log.topic_partition, reason=str(error)))
     if step.action is FollowerAction.TRUNCATED:
         try:
             await log.truncate_in_steps(step.offset, offload, is_wanted)

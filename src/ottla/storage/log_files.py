@@ -20,6 +20,10 @@ DELETED_DIRECTORY_SUFFIX: Final = "-delete"
 DAMAGED_DIRECTORY_SUFFIX: Final = "-damaged"
 # A log whose topic the tree of the cluster does not know: kept until somebody removes it, as by Apache Kafka.
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
+# Committed records that a follower cut from its log: kept until somebody removes them.
+CUT_DIRECTORY_SUFFIX: Final = "-cut"
+# Behind that while they are copied.
+UNFINISHED_CUT_SUFFIX: Final = ".unfinished"
 # In a partition's directory: up to where records were taken out, so that gaps are no damage (compacted_mark.py).
 COMPACTED_FILE: Final = "compacted"
 # The log was found to be damaged in use, and other replicas are whole: its next opening reads all of it.

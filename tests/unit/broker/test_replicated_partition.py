@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 
 import pytest
 
@@ -18,6 +19,7 @@ from ottla.model.partition_state import ChangeResult
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.replication.replica import Role
+from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.errors import DiskFull, LogOffline, OutOfOrderSequence
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.leader_answers import NO_RECORDS, fetched
@@ -530,6 +532,41 @@ def test_follower_that_cuts_its_log_deletes_nothing_that_it_does_not_know_to_be_
     here.served.become_stable()
     take(here, high_watermark=3, log_start=2)
     assert (here.partition.log_start_offset, here.partition.high_watermark) == (2, 3)
+
+
+def cut_as_told(here: Replicated, *, diverging: tuple[int, int]) -> None:
+    fetch = here.partition.next_fetch()
+    assert fetch is not None
+    step = here.partition.planned_cut(fetch.request_id, fetched(NO_RECORDS, diverging=diverging))
+    assert step is not None
+    run_inline(here.partition.cut(step, INLINE))
+
+
+def test_follower_that_cuts_committed_records_logs_an_error_and_keeps_them(caplog: pytest.LogCaptureFixture) -> None:
+    there, here = leader(), follower()
+    there.add(2)
+    take(here, records_of(there))
+    here.served.become_stable()
+    take(here, high_watermark=3)
+    assert here.partition.high_watermark == 3
+    here.be(ELSEWHERE, 2)
+    cut_as_told(here, diverging=(1, 1))
+    assert (here.partition.log_end_offset, here.partition.high_watermark) == (1, 1)
+    (error,) = (record for record in caplog.records if record.getMessage() == "log.cut_below_watermark")
+    assert error.levelno == logging.ERROR
+    expected = {"to_offset": 1, "high_watermark": 3, "log_end_offset": 3, "leader": ELSEWHERE}
+    assert expected.items() <= vars(error)["ottla_facts"].items()
+    (kept,) = (record for record in caplog.records if record.getMessage() == "log.cut_is_kept")
+    assert vars(kept)["ottla_facts"]["path"].endswith(".1-3.e1-cut")
+
+
+def test_follower_that_cuts_what_was_never_committed_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    here = leader()
+    here.add(2)
+    here.be(ELSEWHERE, 2)
+    cut_as_told(here, diverging=(1, 1))
+    assert here.partition.log_end_offset == 1
+    assert not [record for record in caplog.records if "cut" in record.getMessage()]
 
 
 def test_late_answer_changes_nothing() -> None:

@@ -20,6 +20,7 @@ from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
+from ottla.storage.directory.cut_records import CUT_HINT, CutRecords, report_not_kept
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.failed_syncs import FailedSyncs
@@ -41,13 +42,15 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
-from ottla.storage.log.log import Log
+from ottla.storage.log.log import CutRun, Log
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
+    CUT_DIRECTORY_SUFFIX,
     DAMAGED_DIRECTORY_SUFFIX,
     DELETED_DIRECTORY_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
+    UNFINISHED_CUT_SUFFIX,
     UNFLUSHED_FILE,
     deleted_directory_name,
     deleted_log_of,
@@ -90,6 +93,7 @@ class LogDirectory:
     ) -> None:
         self.path = path
         self.space: Final = space
+        self._cut_records = CutRecords(disk, path, space)
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
         # Topics of those in `failed`, where they could be read.
@@ -298,6 +302,10 @@ class LogDirectory:
                 self._removals.add(self._clock.monotonic_ms(), (), directory=path)
             elif name.endswith(DAMAGED_DIRECTORY_SUFFIX):
                 _log.warning("log.damaged_one_is_kept", extra=fields(path=path, hint=_DAMAGED_HINT))
+            elif name.endswith(CUT_DIRECTORY_SUFFIX):
+                _log.warning("log.cut_one_is_kept", extra=fields(path=path, hint=CUT_HINT))
+            elif name.endswith(CUT_DIRECTORY_SUFFIX + UNFINISHED_CUT_SUFFIX):
+                self._removals.add(self._clock.monotonic_ms(), (), directory=path)
             elif name.endswith(STRAY_DIRECTORY_SUFFIX):
                 _log.warning("log.stray_one_is_kept", extra=fields(path=path, hint=_STRAY_HINT))
             elif topic_partition is None:
@@ -415,6 +423,16 @@ class LogDirectory:
         except OSError:
             self._records.begin_at(log, former_start)
             raise
+
+    async def keep_cut(self, log: Log, end_offset: int, runs: list[CutRun], offload: Offload) -> None:
+        target = await self._cut_records.copy(log, end_offset, runs, offload)
+        if target is None:
+            return
+        try:
+            await self.sync_files(offload)
+            await offload(lambda: self._cut_records.finish(log, target))
+        except OSError as error:
+            report_not_kept(log, str(error))
 
     def end_cut(self, log: Log) -> None:
         self._records.end_cut(log)

@@ -102,6 +102,15 @@ class FlushMarks(Protocol):
         ...
 
 
+class CutRun(NamedTuple):
+    """A run of whole batches in one file that a cut removes; `base_offset` is not above its first one's."""
+
+    path: str
+    position: int
+    size_bytes: int
+    base_offset: int
+
+
 class LogHost(Protocol):
     """The log directory, as a log uses it."""
 
@@ -133,6 +142,10 @@ class LogHost(Protocol):
 
     async def finish_swap_in_steps(self, offload: Offload) -> None:
         """Finish the swap of cleaned segments that is under way, before this returns."""
+        ...
+
+    async def keep_cut(self, log: Log, end_offset: int, runs: list[CutRun], offload: Offload) -> None:
+        """The log will be cut to `end_offset`: copy what it loses, as far as there is room.  Failures are logged."""
         ...
 
     async def lower_records(self, log: Log, end_offset: int, offload: Offload) -> None:
@@ -1011,6 +1024,23 @@ class Log:
             return await self.reset_in_steps(offset, offload, is_wanted)
         with self._closed_for_cut():
             return await self._truncate(offset, offload, is_wanted)
+
+    async def keep_above(self, offset: int, offload: Offload) -> None:
+        """Copy what a cut at `offset` removes to a directory beside this one; right before that cut.
+
+        `offload` copies.  Meanwhile the log takes nothing.  A copy that is not made is logged only.
+        """
+        with self._closed_for_cut():
+            await self._host.finish_swap_in_steps(offload)
+            end_offset, runs = self._runs_above(offset)
+            await self._host.keep_cut(self, end_offset, runs, offload)
+
+    def _runs_above(self, offset: int) -> tuple[int, list[CutRun]]:
+        last, position, end_offset = self._cut_of(offset)
+        runs = [CutRun(last.log_path, position, last.size_bytes - position, end_offset)]
+        later = [segment for segment in self._segments if segment.base_offset > last.base_offset]
+        runs += [CutRun(segment.log_path, 0, segment.size_bytes, segment.base_offset) for segment in later]
+        return end_offset, [run for run in runs if run.size_bytes]
 
     @contextmanager
     def _closed_for_cut(self) -> Iterator[None]:
