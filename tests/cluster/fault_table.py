@@ -11,16 +11,24 @@ from tests.cluster.faults import FAULTS
 from tests.cluster.group_faults import GROUP_FAULTS
 from tests.cluster.network_faults import NETWORK_FAULTS
 from tests.cluster.scripted_orders import SCRIPTED_ORDERS, power_cut_all_unflushed
+from tests.cluster.stale_directories import STALE_DIRECTORY_FAULTS
 from tests.cluster.target import Fault
 from tests.cluster.topic_faults import TOPIC_FAULTS
 
-PLAIN_FAULTS: Final[Mapping[str, Fault]] = {**FAULTS, **GROUP_FAULTS, **TOPIC_FAULTS, **CLOCK_FAULTS}
+PLAIN_FAULTS: Final[Mapping[str, Fault]] = {
+    **FAULTS,
+    **GROUP_FAULTS,
+    **TOPIC_FAULTS,
+    **CLOCK_FAULTS,
+    **STALE_DIRECTORY_FAULTS,
+}
 PRIVATE_FAULTS: Final[Mapping[str, Fault]] = {**DISK_FAULTS, **NETWORK_FAULTS, **SCRIPTED_ORDERS}
 ALL_FAULTS: Final[Mapping[str, Fault]] = {**PLAIN_FAULTS, **PRIVATE_FAULTS}
 # Some tens of seconds each, by watching or waiting.
 SLOW_FAULTS: Final = (
     CLOCK_FAULTS.keys()
     | SCRIPTED_ORDERS.keys()
+    | STALE_DIRECTORY_FAULTS.keys()
     | {"recreate-topic-while-one-is-away", "stuck-sync-of-leader", "stuck-sync-of-follower"}
 )
 # Loses records by intent: only the controls do it.
