@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from ottla.coordination.generations import NO_GENERATION, HeldGeneration, SeenGeneration
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.replica import Role
+from tests.seeds.search import Violation
 from tests.simulation.network import TREE
 from tests.simulation.partition import SimulatedPartition
 from tests.simulation.scale import (
     ELECTION_PATIENCE_MS,
     LEASE_MARGIN_MS,
+    MOVE_MS,
     PING_MS,
     REQUEST_TIMEOUT_MS,
     SESSION_MS,
@@ -34,13 +39,32 @@ Outcome = Callable[..., None]
 class Disk:
     """What a process leaves to the next one: logs, checkpointed high watermarks, and what it still holds."""
 
-    def __init__(self, partitions_count: int, *, is_os_policy: bool) -> None:
+    def __init__(self, partitions_count: int, directory_id: UUID, *, is_os_policy: bool) -> None:
         self.logs = [PartitionLog(is_stable_at_once=is_os_policy) for _ in range(partitions_count)]
         self.high_watermarks = [0] * partitions_count
         # Everything that was reported in this broker epoch or a later one is still here; None: nothing is.
         self.kept_from: int | None = None
         # Whether the last process' end lost reported records.
         self.has_just_lost = False
+        self.directory_id = directory_id
+        self.generation = NO_GENERATION
+        # An earlier time's, put back, of which its broker has not found that yet.
+        self.is_copy = False
+
+    def held(self) -> HeldGeneration:
+        return HeldGeneration(self.directory_id, self.generation, self.kept_from is not None)
+
+    def copy(self) -> Disk:
+        """As it is now, of a running process too."""
+        copied = deepcopy(self)
+        copied.is_copy = True
+        return copied
+
+    def accept_stale(self, directory_id: UUID) -> None:
+        """What `ottla cluster rejoin` does."""
+        self.directory_id = directory_id
+        self.kept_from = None
+        self.is_copy = False
 
     def cut_power(self, chance: random.Random) -> None:
         """Of what was not flushed a part is left: a write may be torn, or none of it may have reached the disk."""
@@ -52,8 +76,8 @@ class Disk:
             log.truncate_to(end_offset)
 
     def holds(self, broker_epoch: int) -> bool:
-        """Whether what was reported in a life of the broker is still here."""
-        return self.kept_from is not None and broker_epoch >= self.kept_from
+        """Whether what was reported in a life of the broker is still here, as far as its broker believes the disk."""
+        return not self.is_copy and self.kept_from is not None and broker_epoch >= self.kept_from
 
 
 class SimulatedBroker:
@@ -62,6 +86,7 @@ class SimulatedBroker:
     def __init__(self, simulation: Simulation, node_id: NodeId) -> None:
         self.simulation = simulation
         self.node_id = node_id
+        self._directories_count = 0
         self.disk = self._new_disk()
         self.disk.kept_from = 0
         self.life = 0
@@ -86,7 +111,11 @@ class SimulatedBroker:
 
     def _new_disk(self) -> Disk:
         plan = self.simulation.plan
-        return Disk(plan.partitions_count, is_os_policy=plan.is_os_policy)
+        return Disk(plan.partitions_count, self._new_directory_id(), is_os_policy=plan.is_os_policy)
+
+    def _new_directory_id(self) -> UUID:
+        self._directories_count += 1
+        return UUID(int=self.node_id << 64 | self._directories_count)
 
     # --- the process ------------------------------------------------------------------------------------------
 
@@ -111,6 +140,8 @@ class SimulatedBroker:
         self.simulation.trace("broker %d: starts, log ends %s", self.node_id, [log.log_end_offset for log in disk.logs])
         self._connect()
         self.after(VIEW_POLL_MS, self._poll)
+        if self.simulation.plan.counts_generations:
+            self.after(MOVE_MS, self._move_from_time_to_time)
 
     def crash(self, *, is_power_cut: bool) -> None:
         """The process ends.  A power cut also takes what was not flushed, or the end of it."""
@@ -289,18 +320,77 @@ class SimulatedBroker:
         if session == -1 or self.is_registered():
             return
         tree = self.simulation.tree
-        self._request(tree.register, self._on_registered, lambda: self._register_later(session), is_read=False)
+
+        def later() -> None:
+            self._register_later(session)
+
+        def register(after: SeenGeneration, version: int) -> None:
+            self._request(
+                lambda own: tree.register(own, after, version),
+                lambda answer: self._on_registered(answer, after),
+                later,
+                is_read=False,
+            )
+
+        if self.simulation.plan.counts_generations:
+            self._request(
+                tree.read_generation, lambda answer: self._on_generation(answer, register), later, is_read=True
+            )
+        else:
+            self._request(tree.register, self._on_registered, later, is_read=False)
+
+    # --- the directory's generation ---------------------------------------------------------------------------
+
+    def _on_generation(self, answer: Answer, write: Callable[[SeenGeneration, int], None]) -> None:
+        """Judge the directory, then move its generation and the tree's by `write`."""
+        kinds, held = self.simulation.kinds, self.disk.held()
+        if kinds.is_stale(held, answer.generation):
+            if not self.disk.is_copy:
+                raise Violation(f"R5a: the newest directory of broker {self.node_id} is refused: {held}, {answer}")
+            self.simulation.trace("broker %d: its directory is stale: %s, %s", self.node_id, held, answer.generation)
+            # An operator accepts it.
+            self.disk.accept_stale(self._new_directory_id())
+            self.after(PING_MS, self._register_later, self._session)
+            return
+        generation = kinds.next_generation(held, answer.generation)
+        if kinds.moves_directory_first:
+            self.disk.generation = generation
+        write(SeenGeneration(self.disk.directory_id, generation), answer.number)
+
+    def _move_from_time_to_time(self) -> None:
+        if self.is_registered():
+            tree = self.simulation.tree
+
+            def move(after: SeenGeneration, version: int) -> None:
+                self._request(
+                    lambda own: tree.move_generation(own, after, version),
+                    lambda answer: self._on_moved(answer, after),
+                    lambda: None,
+                    is_read=False,
+                )
+
+            self._request(
+                tree.read_generation, lambda answer: self._on_generation(answer, move), lambda: None, is_read=True
+            )
+        self.after(MOVE_MS, self._move_from_time_to_time)
+
+    def _on_moved(self, answer: Answer, after: SeenGeneration) -> None:
+        if answer.is_done:
+            self.disk.generation = max(self.disk.generation, after.generation)
 
     def _register_later(self, session: int) -> None:
         if session == self._session:
             self._register()
 
-    def _on_registered(self, answer: Answer) -> None:
+    def _on_registered(self, answer: Answer, after: SeenGeneration | None = None) -> None:
         if not answer.is_done:
             # The former session's node is still there.
             self.after(PING_MS, self._register_later, self._session)
             return
         self.broker_epoch = answer.number
+        if after is not None:
+            self._on_moved(answer, after)
+            self.disk.is_copy = False
         if self.disk.kept_from is None:
             # From now on it reports what this disk holds.
             self.disk.kept_from = answer.number

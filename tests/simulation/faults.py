@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.coordination import generations
 from ottla.model.errors import RequestError
 from ottla.replication.replica import Role
-from tests.simulation.broker import SimulatedBroker
+from tests.simulation.broker import Disk, SimulatedBroker
 from tests.simulation.network import TREE
 from tests.simulation.scale import SESSION_MS, STUCK_FLUSH_MS
 
@@ -45,6 +46,7 @@ class Faults:
             "retention": self._delete_records,
             "shrink": self._shrink,
             "move": self._move,
+            "stale_directory": self._copy_directory,
         }
         self._kinds = [kinds[kind] for kind in simulation.plan.fault_kinds]
         self._is_over = False
@@ -196,8 +198,7 @@ class Faults:
 
     def _may_give_way(self) -> bool:
         """A member leaves the sets for one that may have lost its records unnoticed."""
-        loses = self._simulation.plan.is_os_policy or "disk_replaced" in self._simulation.plan.fault_kinds
-        return not loses or self._may_lose()
+        return not self._simulation.plan.may_lose_disks or self._may_lose()
 
     def _disk_works(self, broker: SimulatedBroker, fault: str) -> None:
         setattr(broker, fault, False)
@@ -216,6 +217,25 @@ class Faults:
             broker.crash(is_power_cut=True)
             self._after(self._chance.random() * 1500, self._start, broker, broker.life)
         broker.replace_disk()
+        self.disks_lost += 1
+
+    def _copy_directory(self) -> None:
+        """To be put back later, in the same life or another one."""
+        broker = self._any()
+        self._after(200 + self._chance.random() * 3000, self._put_back, broker, broker.disk.copy())
+
+    def _put_back(self, broker: SimulatedBroker, copy: Disk) -> None:
+        """Only one of before the last move: what was stored after it is the window that remains."""
+        seen, _ = self._simulation.tree.generations.get(broker.node_id, (None, 0))
+        if self._is_over or not generations.is_stale(copy.held(), seen) or not self._may_lose():
+            return
+        if self._chance.random() < 0.6:
+            for each in self._simulation.brokers:
+                self._down(each, is_power_cut=False, longest_ms=1500)
+        else:
+            self._down(broker, is_power_cut=False, longest_ms=1500)
+        self._simulation.trace("broker %d: a copy of its directory is put back: %s", broker.node_id, copy.held())
+        broker.disk = copy
         self.disks_lost += 1
 
     def _fail_log(self) -> None:

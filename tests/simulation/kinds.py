@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.coordination import elections, reassignment
+from ottla.coordination import elections, generations, reassignment
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.partition_state import ReplicaIncarnation
@@ -26,6 +26,9 @@ class Kinds:
     due: Callable[..., list[Any]] = staticmethod(elections.due)
     requested: Callable[..., Any] = staticmethod(reassignment.requested)
     completed: Callable[..., Any] = staticmethod(reassignment.completed)
+    is_stale: Callable[..., bool] = staticmethod(generations.is_stale)
+    next_generation: Callable[..., int] = staticmethod(generations.next_generation)
+    moves_directory_first = True
 
     def election_rules(self, min_in_sync: int, *, allows_unclean: bool) -> ElectionRules:
         def effective(topic: Topic, partition: Partition) -> int:

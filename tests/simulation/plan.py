@@ -35,6 +35,7 @@ FAULT_KINDS: Final = (
     "retention",
     "shrink",
     "move",
+    "stale_directory",
 )
 
 
@@ -67,9 +68,10 @@ class Plan:
     def of_seed(cls, seed: int) -> Plan:
         chance = random.Random(seed * 2 + 1)
         draw = chance.random
-        kinds = FAULT_KINDS[:-1]
-        # By a chance of its own: the seeds of the time before there were moves draw what they drew.
-        moves = FAULT_KINDS[-1:] if random.Random(seed * 2 + 2).random() < 0.4 else ()
+        kinds = FAULT_KINDS[:-2]
+        # By chances of their own: the seeds of the time before there were these faults draw what they drew.
+        moves = ("move",) if random.Random(seed * 2 + 2).random() < 0.4 else ()
+        stale = ("stale_directory",) if random.Random(f"stale directories of {seed}").random() < 0.25 else ()
         brokers_count = chance.choice((3, 3, 3, 4, 5))
         replicas_count = chance.choice((2, 3, 3, 3, brokers_count))
         return cls(
@@ -81,7 +83,7 @@ class Plan:
             allows_unclean=draw() < 0.1,
             bounds_losses=draw() < 0.6,
             closes_former_session=draw() < 0.5,
-            fault_kinds=(*(kind for kind in kinds if draw() < 0.4), *moves),
+            fault_kinds=(*(kind for kind in kinds if draw() < 0.4), *moves, *stale),
             fault_interval_ms=chance.choice((80, 150, 300, 600)),
             faults_ms=FAULTS_MS,
             loss=chance.choice((0, 0, 0.01, 0.05, 0.2)),
@@ -92,6 +94,16 @@ class Plan:
             lag_changes_max=chance.choice((0, 0, 1, 3)),
             pause_between_sends_ms=chance.choice((5, 20, 60)),
         )
+
+    @property
+    def may_lose_disks(self) -> bool:
+        """Whether a replica may lack what it reported."""
+        return self.is_os_policy or not {"disk_replaced", "stale_directory"}.isdisjoint(self.fault_kinds)
+
+    @property
+    def counts_generations(self) -> bool:
+        """Where no directory can be stale this is left out, and seeds run as before there were such faults."""
+        return "stale_directory" in self.fault_kinds
 
     def with_only(self, *fault_kinds: str) -> Plan:
         return replace(self, fault_kinds=fault_kinds)

@@ -15,6 +15,8 @@ FETCH_WAIT_MS: Final = 120
 FETCH_TIMEOUT_MS: Final = 300
 FETCH_BACKOFF_MS: Final = 40
 PRODUCE_TIMEOUT_MS: Final = 700
+# Between two moves of a directory's generation.
+MOVE_MS: Final = 300
 VIEW_POLL_MS: Final = 400
 FLUSH_MS: Final = 1.0
 STUCK_FLUSH_MS: Final = 500

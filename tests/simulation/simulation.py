@@ -180,8 +180,7 @@ class Simulation:
 
     def _is_given_up(self, node: Partition) -> bool:
         """No replica is known to hold every committed record: only an operator may choose one."""
-        can_lose = self.plan.is_os_policy or "disk_replaced" in self.plan.fault_kinds
-        if not can_lose or self.plan.allows_unclean or node.state.in_sync or node.state.eligible:
+        if not self.plan.may_lose_disks or self.plan.allows_unclean or node.state.in_sync or node.state.eligible:
             return False
         return not self.plan.bounds_losses or self._allowed_one_in_sync()
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.coordination.generations import NO_VERSION, SeenGeneration
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
@@ -39,6 +40,7 @@ class Answer(NamedTuple):
     partitions: tuple[Partition, ...] = ()
     live: Mapping[NodeId, int] = {}
     min_in_sync: int = 0
+    generation: SeenGeneration | None = None
 
 
 EXPIRED = Answer(is_done=False, is_expired=True)
@@ -70,6 +72,8 @@ class SimulatedTree:
         self.history: list[Snapshot] = []
         self.sessions: dict[int, Session] = {}
         self.owners: dict[NodeId, int] = {}
+        # (generation of the directory, version of its node) of each broker.
+        self.generations: dict[NodeId, tuple[SeenGeneration, int]] = {}
         # Faults: how often an answer is lost, how often a request is applied late, how far reads lag.
         self.lost_answers = 0.0
         self.late_requests = 0.0
@@ -153,11 +157,27 @@ class SimulatedTree:
         session.seen[0] = len(self.history) - 1
         return Answer(is_done=True, number=expected_version + 1)
 
-    def register(self, session: Session) -> Answer:
-        """Create the broker's ephemeral node: `number` is its broker epoch."""
+    def read_generation(self, session: Session) -> Answer:
+        """`number` is the node's version."""
+        seen, version = self.generations.get(session.node_id, (None, NO_VERSION))
+        return Answer(is_done=True, number=version, generation=seen)
+
+    def move_generation(self, session: Session, after: SeenGeneration, expected_version: int) -> Answer:
+        """Compare-and-set."""
+        if self.generations.get(session.node_id, (None, NO_VERSION))[1] != expected_version:
+            return REFUSED
+        self.generations[session.node_id] = (after, expected_version + 1)
+        return Answer(is_done=True)
+
+    def register(
+        self, session: Session, after: SeenGeneration | None = None, expected_version: int = NO_VERSION
+    ) -> Answer:  # fmt: skip
+        """Create the broker's ephemeral node, and move its generation with it: `number` is its broker epoch."""
         if session.node_id in self.owners:
             is_own = self.owners[session.node_id] == session.session_id
             return Answer(is_done=is_own, number=self.now.live[session.node_id])
+        if after is not None and not self.move_generation(session, after, expected_version).is_done:
+            return REFUSED
         self.owners[session.node_id] = session.session_id
         broker_epoch = self.now.change_id + 1
         self._change(live={**self.now.live, session.node_id: broker_epoch})
