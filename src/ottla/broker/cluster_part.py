@@ -18,6 +18,7 @@ from ottla.broker.in_sync_changes import InSyncChanges
 from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionTable
 from ottla.broker.reassigner import Reassigner
+from ottla.broker.refused_leaders import RefusedLeaders
 from ottla.broker.remote_logs import RemoteLogs
 from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.state_writer import StateWriter
@@ -63,6 +64,7 @@ class ClusterPart:
             partitions, propose, clock, loop, settings[setting.REPLICA_LAG_TIME_MAX_MS]
         )  # fmt: skip
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
+        self._refused_leaders = RefusedLeaders(membership, address_of, self._on_broker_gone)
         others = RemoteLogs(membership.node_id, address_of)
         self.elector = Elector(membership, directory, propose, rules, _balance(settings), clock, loop, others)
         self._reassigner = Reassigner(membership, topics, rules.min_in_sync, loop)
@@ -80,6 +82,7 @@ class ClusterPart:
         """Write nothing more; returns when nothing is under way.  `follow_leaders`' fetchers are stopped before."""
         await self._reassigner.stop()
         self.elector.stop()
+        await self._refused_leaders.stop()
         await self.gone_followers.stop()
         self.in_sync_changes.stop()
         await self._writer.stop()
@@ -95,7 +98,7 @@ class ClusterPart:
             self._loop,
             lambda: self._directory.scheduler.is_stuck,
         )
-        fetchers.on_leader_refused = self._on_broker_gone
+        fetchers.on_leader_refused = self._refused_leaders.on_refused
         fetchers.on_log_failed = self.elector.on_log_failed
         self._throttle(fetchers)
         fetchers.follow(self._partitions)
@@ -140,12 +143,10 @@ class ClusterPart:
         if self._fetchers is not None:
             self._fetchers.on_log_start_moved(partition)
 
-    def _on_broker_gone(self, node_id: NodeId) -> None:
-        """Nobody listens where this broker did, which leads partitions and may follow others."""
-        broker_epoch = self._coordination.membership.live.get(node_id)
+    def _on_broker_gone(self, node_id: NodeId, broker_epoch: int) -> None:
+        """The process of this broker has ended, which leads partitions and may follow others."""
         self.elector.on_leader_refused(node_id)
-        if broker_epoch is not None:
-            self.gone_followers.on_gone(node_id, broker_epoch)
+        self.gone_followers.on_gone(node_id, broker_epoch)
 
     def _throttle(self, fetchers: ReplicaFetchers) -> None:
         configs = self._coordination.configs.view

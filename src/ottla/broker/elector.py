@@ -162,7 +162,7 @@ class Elector:
         self._decide_again(topic_partition)
 
     def on_leader_refused(self, node_id: NodeId) -> None:
-        """Nobody listens where this broker did: its process is gone, and its registration ends with its session.
+        """The process of this broker is gone (`RefusedLeaders`), and its registration ends with its session.
 
         The elections that this broker wins without it are held now.  Should it be alive after all, it learns from the
         tree that it leads no more, as after any election; what it acknowledged to all is in every in-sync log.
