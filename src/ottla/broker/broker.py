@@ -31,6 +31,7 @@ from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.lease_watch import LeaseWatch
 from ottla.broker.limits import DRAIN_MS
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.log_configs import LogConfigs
@@ -129,11 +130,12 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, int]] = []
         self._listeners: list[Listener] = []
-        # None for a broker by itself.
+        # Both None for a broker by itself.
         self._cluster: ClusterPart | None = None
         self._generation: DirectoryGeneration | None = None
         # Marks of damaged logs that are being written.
         self._distrusting: set[asyncio.Task[None]] = set()
+        self._lease_watch: LeaseWatch | None = None
 
     @classmethod
     async def start(
@@ -163,6 +165,8 @@ class Broker:
         """Do at once what is due by now: a test has moved the clock.  Retention is due whatever its interval."""
         await self._housekeeping.run_all()
         self.groups.on_clock_moved()
+        if self._lease_watch is not None:
+            self._lease_watch.check()
 
     def on_room_changed(self) -> None:
         """Look at the disk's room at once: a test has filled it, or made room."""
@@ -194,14 +198,18 @@ class Broker:
             ready.send_all()
             flushes.on_flushed(error)
 
-        lease = self._membership.lease
+        lease, lease_watch = self._membership.lease, None
+        if lease is not None:
+            # Of a cluster only: nobody else leads what a broker by itself has.
+            lease_watch = LeaseWatch(self._membership, lease, self.clock, loop, self._served_topics.follow_membership)
         flusher = Flusher(
             self._directory.scheduler,
             disk,
             self.clock,
             loop,
             on_flushed,
-            before_announced=None if lease is None else self._check_lease,
+            # What waits for a flush that ended after the lease must not be acknowledged.
+            before_announced=None if lease_watch is None else lease_watch.check,
             on_stuck_changed=None if self._cluster is None else self._cluster.on_logs_changed,
         )
         flusher.start()
@@ -210,7 +218,9 @@ class Broker:
         self._directory.on_log_damaged = self._on_log_damaged
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
-        leader_hints = LeaderHints(self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at)
+        leader_hints = LeaderHints(
+            self.node_id, lambda: self.topics, lambda: self.live, self._brokers_at, self._membership
+        )
         slow = SlowRequests(self.settings[setting.REQUEST_SLOW_MS])
         opener = BatchOpener(self.clock)
         self._closing.callback(opener.close)
@@ -238,6 +248,7 @@ class Broker:
             self._membership,
             None if cluster is None else cluster.gone_followers.on_connection_closed,
             selector,
+            lease_watch,
         )
         self.groups = self._open_groups(loop, flusher)
         room = AnswerRoom()
@@ -267,6 +278,10 @@ class Broker:
             fetchers = cluster.follow_leaders(flushes)
             self._closing.push_async_callback(fetchers.stop)
             self._served_topics.on_roles_changed = fetchers.follow
+            if lease_watch is not None:
+                self._lease_watch = lease_watch
+                self._closing.callback(lease_watch.stop)
+                lease_watch.start()
             if admin is not None:
                 self._add_replica_figures(admin, fetchers)
         self._closing.push_async_callback(self._follower.stop)
@@ -635,12 +650,6 @@ class Broker:
             self.settings[setting.QUEUED_MAX_REQUEST_BYTES],
             self.settings[setting.SOCKET_RECEIVE_MIN_BYTES_PER_SECOND],
         )
-
-    def _check_lease(self) -> None:
-        """A flush has ended.  If others may lead by now, what waits for it must not be acknowledged."""
-        if self._membership.is_uncertain(self.clock.boottime_ms()):
-            for partition in self.partitions:
-                partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _on_directory_offline(self, failure: DirectoryOffline) -> None:
         log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))

@@ -23,6 +23,10 @@ from ottla.protocol.schemas.metadata import MetadataResponse
 from ottla.runtime.loop_offload import paced
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
+# By which clients look for leaders and coordinators.  They send them to any broker that they are connected to, so one
+# that cannot lead closes the connection after its answer: the client then finds another broker.
+_LOOKS_FOR_BROKERS: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
+_RELEASED: Final = "this broker may not lead now: another one knows who does"
 
 
 class _InMaking:
@@ -64,6 +68,8 @@ class ColdCalls:
             response: object = unsupported_version_response()
             connection.let_go()
         else:
+            if api in _LOOKS_FOR_BROKERS and not self._broker.may_lead:
+                connection.drain(_RELEASED)
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body)

@@ -89,6 +89,7 @@ class Connection:
     __slots__ = (
         "_blocked",
         "_buffer",
+        "_drain_reason",
         "_exclusive",
         "_is_held",
         "_loop",
@@ -148,6 +149,7 @@ class Connection:
         self._is_held = False
         self.is_closed = False
         self.is_draining = False
+        self._drain_reason = ""
         self.closed_reason = ""
         # All bytes that came, now and at the last sweep.
         self._received_bytes = self._swept_bytes = 0
@@ -282,9 +284,10 @@ class Connection:
         state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
         return state == _TCP_CLOSE_WAIT
 
-    def drain(self) -> None:
+    def drain(self, reason: str = "the broker is stopping") -> None:
         """Start no further request; close when those in progress have been answered."""
-        self.is_draining = True
+        if not self.is_draining:
+            self.is_draining, self._drain_reason = True, reason
         self._pause_reading()
         self._close_if_drained()
 
@@ -441,4 +444,4 @@ class Connection:
 
     def _close_if_drained(self) -> None:
         if self.is_draining and not self.is_closed and not self.has_unanswered:
-            self.close("the broker is stopping")
+            self.close(self._drain_reason)

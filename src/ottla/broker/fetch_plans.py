@@ -11,6 +11,7 @@ from ottla.broker.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetch_session_read import SessionRead, fill_session, note_sent, read_session
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.lease_watch import LeaseWatch
 from ottla.broker.limits import PARTITIONS_OF_STEP
 from ottla.broker.outbox import Piece
 from ottla.broker.partition import Partition, WaitingFetch, WakeOn
@@ -32,7 +33,7 @@ _LED_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(Er
 class FetchService:
     """Shared by all fetches."""
 
-    __slots__ = ("_leader_hints", "clock", "sent_bytes", "sessions", "size_bytes_max", "table")
+    __slots__ = ("_leader_hints", "clock", "lease_watch", "sent_bytes", "sessions", "size_bytes_max", "table")
 
     def __init__(
         self,
@@ -41,8 +42,11 @@ class FetchService:
         sessions: FetchSessionCache,
         clock: Clock,
         leader_hints: LeaderHints | None,
+        lease_watch: LeaseWatch | None = None,
     ) -> None:
         self.table = table
+        # Compared before each read; None where no session could end.
+        self.lease_watch = lease_watch
         # Of one response (fetch.max.bytes).
         self.size_bytes_max = size_bytes_max
         self.sessions = sessions
@@ -125,8 +129,10 @@ class FullFetch:
         self._held_by: list[Partition] = []
 
     def read(self) -> FetchRead:
-        replica = self._replica
-        read = read_partitions(self._partitions, self._request, self._service.size_bytes_max, replica, self._consumer)
+        service, replica = self._service, self._replica
+        if service.lease_watch is not None:
+            service.lease_watch.check()
+        read = read_partitions(self._partitions, self._request, service.size_bytes_max, replica, self._consumer)
         if replica is not None:
             replica.count()
         return read
@@ -145,6 +151,8 @@ class FullFetch:
         parts: list[FetchRead] = []
         readable_bytes = 0
         for part in in_parts(self._request):
+            if self._service.lease_watch is not None:
+                self._service.lease_watch.check()
             read = read_partitions(
                 self._partitions, part, self._service.size_bytes_max, self._replica, self._consumer, readable_bytes
             )
@@ -281,11 +289,13 @@ class SessionFetch:
         self._consumer = consumer
 
     def read(self) -> SessionRead:
-        request, replica = self._request, self._replica
+        service, request, replica = self._service, self._request, self._replica
+        if service.lease_watch is not None:
+            service.lease_watch.check()
         read = read_session(
             self._partitions,
             self._session,
-            min(request.max_bytes, self._service.size_bytes_max),
+            min(request.max_bytes, service.size_bytes_max),
             reads_committed=request.isolation_level == READ_COMMITTED,
             replica=replica,
             consumer=self._consumer,

@@ -25,14 +25,15 @@ class Lease(Protocol):
 
 
 class Membership:
-    """Other modules read the fields; who registers the broker and follows the registrations calls the methods.
+    """Other modules read the fields; who registers the broker and follows the registrations calls the methods, and
+    `LeaseWatch` sets `is_suspended`.
 
     A broker leads only in the life that the partition's state names: after a restart it has another broker epoch, and
     never resumes what it led before (KIP-903).  The one broker of an embedded tree is `sole`: nobody can have led in
     its absence, so it leads whatever names its node id.
     """
 
-    __slots__ = ("broker_epoch", "is_sole", "lease", "live", "node_id")
+    __slots__ = ("broker_epoch", "is_sole", "is_suspended", "lease", "live", "node_id")
 
     def __init__(self, node_id: NodeId, lease: Lease | None = None, *, is_sole: bool = False) -> None:
         self.node_id: Final = node_id
@@ -43,6 +44,9 @@ class Membership:
         self.broker_epoch = NOT_REGISTERED
         # The live brokers and their broker epochs, this one included.
         self.live = _NOBODY
+        # The lease was over when `LeaseWatch` compared it last: this broker serves as if others led, until it is
+        # extended.  `is_uncertain` compares now.
+        self.is_suspended = False
 
     @classmethod
     def sole(cls, node_id: NodeId) -> Membership:

@@ -198,7 +198,7 @@ class Partition:
     def on_state(self, node: PartitionNode, membership: Membership, now_ms: int) -> bool:
         """Take the role that the tree gives this broker; True when role, leader or leader epoch changed.
 
-        Also called when the broker's own life, or the live brokers, in `membership` are others.
+        Also called when the broker's own life, its lease or the live brokers in `membership` are others.
         Raises `EpochBehindLog`: the partition then neither leads nor follows.
         """
         replica = self._replica
@@ -206,7 +206,7 @@ class Partition:
             # This broker's own change of the state is newer than the view.
             node = node._replace(state=self.node.state, state_version=self.node.state_version)
         self.node = node
-        before = (replica.role, replica.leader, replica.leader_epoch)
+        before = (self.role, replica.leader, replica.leader_epoch)
         try:
             replica.on_state(
                 node.replicas,
@@ -218,13 +218,16 @@ class Partition:
                 now_ms,
             )
         finally:
-            after = (replica.role, replica.leader, replica.leader_epoch)
-            if replica.role is not self.role:
+            # The replica keeps its leadership while the lease is over: the same session may extend it, and what was
+            # proposed for the in-sync set must not be forgotten.  Clients are refused meanwhile.
+            role = Role.FOLLOWER if membership.is_suspended else replica.role
+            after = (role, replica.leader, replica.leader_epoch)
+            if role is not self.role:
                 self._produced_before_role, self._appended_before_role = self.produced, self._log.appended
-            self.role = replica.role
+            self.role = role
             self.leader_epoch = replica.leader_epoch
             if after != before:
-                if replica.role is not _LEADER:
+                if role is not _LEADER:
                     self._fail_produces(_NOT_LEADER)
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
                     self._log.flush_soon()
@@ -235,7 +238,9 @@ class Partition:
                 self.wake_fetches()
             self._follow_replica()
             own = ReplicaIncarnation(membership.node_id, membership.own_epoch(node.state))
-            is_in_sync_follower = node.state.leader != own.node_id and own in node.state.in_sync
+            is_in_sync_follower = (
+                node.state.leader != own.node_id and own in node.state.in_sync and not membership.is_suspended
+            )
             if self._is_in_sync_follower and not is_in_sync_follower:
                 self.wake_fetches()
             self._is_in_sync_follower = is_in_sync_follower

@@ -111,6 +111,8 @@ class ServedTopics:
         self._broker_epoch = membership.broker_epoch
         # The live brokers of which the partitions know.
         self._live = membership.live
+        # Whether the partitions know that the lease is over.
+        self._is_suspended = membership.is_suspended
         self._kept: set[TopicPartition] = set()
         self._retries_count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -163,14 +165,14 @@ class ServedTopics:
             await self._follow_armed(self._failures)
 
     def follow_membership(self) -> None:
-        """This broker's registration, or those of the others, changed: the partitions are told at once.
+        """This broker's registration or lease, or the registrations of the others, changed: the partitions follow now.
 
         `follow` does the same; but a broker that lost its session must cease to lead before it can read the tree.
         """
-        epoch, live = self._membership.broker_epoch, self._membership.live
-        if epoch == self._broker_epoch and live == self._live:
+        epoch, live, is_suspended = self._membership.broker_epoch, self._membership.live, self._membership.is_suspended
+        if epoch == self._broker_epoch and live == self._live and is_suspended is self._is_suspended:
             return
-        self._broker_epoch, self._live = epoch, live
+        self._broker_epoch, self._live, self._is_suspended = epoch, live, is_suspended
         changed = [
             partition
             for partition in self._partitions

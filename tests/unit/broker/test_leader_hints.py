@@ -6,6 +6,7 @@ from uuid import UUID
 
 from ottla.broker.context import BrokerAddress
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.membership import Membership
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -81,3 +82,13 @@ def test_partitions_that_do_not_exist_have_no_hint() -> None:
 
 def test_nothing_refused_asks_nothing() -> None:
     assert hints(view(LIVE)).by_name([], ("never", 0)) is None
+
+
+def test_broker_whose_lease_is_over_hints_at_nobody() -> None:
+    membership = Membership(OWN)
+    found = LeaderHints(
+        OWN, lambda: view(LIVE), lambda: live(OWN, LIVE), lambda _: [address(LIVE), address(OWN)], membership
+    )
+    assert found.by_name([(b"t", 0)], ADDRESS) is not None
+    membership.is_suspended = True
+    assert found.by_name([(b"t", 0)], ADDRESS) is None, "its view may be older than an election"

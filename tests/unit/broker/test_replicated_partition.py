@@ -748,3 +748,90 @@ def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() ->
     here.membership.unregistered()
     here.be(ELSEWHERE, 1)
     assert here.consume(0).error_code == NOT_LEADER, "its session has ended"
+
+
+# --- the lease --------------------------------------------------------------------------------------------------------
+
+
+def see(here: Replicated, *, is_suspended: bool) -> bool:
+    """The lease ended, or was extended: the state is the one that was seen last."""
+    assert here.partition.node is not None
+    here.membership.is_suspended = is_suspended
+    return here.partition.on_state(here.partition.node, here.membership, here.now_ms)
+
+
+def test_leader_releases_what_waits_when_its_lease_ends() -> None:
+    here, reader, follower = leader(), Fetch(), Fetch()
+    of_all, of_leader = Produce(), Produce()
+    here.partition.park_fetch(reader)
+    here.partition.park_fetch(follower, WakeOn.APPEND)
+    produce(here.served, of_all, 0)
+    produce(here.served, of_leader, 0, ACKS_LEADER)
+    woken_count = follower.woken_count
+    assert see(here, is_suspended=True)
+    assert of_all.outcomes == of_leader.outcomes == {0: NOT_LEADER}
+    assert (reader.woken_count, follower.woken_count) == (1, woken_count + 1)
+
+
+def test_leader_whose_lease_is_over_refuses_readers_and_writers() -> None:
+    here = leader()
+    see(here, is_suspended=True)
+    assert here.consume(0).error_code == here.consume(7).error_code == NOT_LEADER, "also what is out of its range"
+    assert here.partition.leadership_error(-1) == NOT_LEADER
+    with pytest.raises(NotLeader):
+        here.served.append(acks=ACKS_ALL)
+
+
+def test_leader_whose_lease_is_extended_leads_on_in_its_epoch_with_what_it_knew() -> None:
+    here = leader()
+    here.fetch(ELSEWHERE, 1)
+    here.fetch(THIRD, 1)
+    assert here.partition.high_watermark == 1
+    see(here, is_suspended=True)
+    assert see(here, is_suspended=False)
+    assert (here.partition.role, here.partition.leader_epoch) == (Role.LEADER, 1)
+    assert (here.partition.high_watermark, here.partition.in_sync_count) == (1, 3)
+    assert here.partition.has_reached_epoch_start
+    assert here.consume(0).error_code == 0
+    here.add()
+    here.fetch(ELSEWHERE, 2)
+    here.fetch(THIRD, 2)
+    assert here.partition.high_watermark == 2
+
+
+def test_leader_that_was_replaced_while_its_lease_was_over_follows() -> None:
+    here = leader()
+    see(here, is_suspended=True)
+    here.be(ELSEWHERE, 2, ELSEWHERE, THIRD)
+    see(here, is_suspended=False)
+    assert here.partition.role is Role.FOLLOWER
+    assert here.consume(0).error_code == NOT_LEADER
+
+
+def test_leader_that_is_elected_while_its_lease_is_over_serves_when_that_is_extended() -> None:
+    here = Replicated()
+    here.membership.is_suspended = True
+    here.be(HERE, 1)
+    assert here.consume(0).error_code == NOT_LEADER
+    see(here, is_suspended=False)
+    assert here.consume(0).error_code == 0
+
+
+def test_follower_whose_lease_is_over_sends_consumers_back_to_the_leader() -> None:
+    here, reader = Replicated(), Fetch()
+    here.be(ELSEWHERE, 1)
+    assert here.consume(0).error_code == 0
+    here.partition.park_fetch(reader)
+    see(here, is_suspended=True)
+    assert here.consume(0).error_code == NOT_LEADER
+    assert reader.woken_count == 1
+    see(here, is_suspended=False)
+    assert here.consume(0).error_code == 0
+
+
+def test_what_is_produced_counts_once_through_an_end_of_the_lease() -> None:
+    here = leader()
+    see(here, is_suspended=True)
+    see(here, is_suspended=False)
+    here.add()
+    assert here.partition.produced.records_count == 2

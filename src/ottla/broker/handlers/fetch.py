@@ -49,6 +49,7 @@ from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.large_fetches import LargeFetches
 from ottla.broker.large_requests import LargeRequests, Turn
 from ottla.broker.leader_hints import LeaderHints
+from ottla.broker.lease_watch import LeaseWatch
 from ottla.broker.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.membership import Membership
 from ottla.broker.outbox import Piece
@@ -100,13 +101,15 @@ class FetchHandler:
         membership: Membership | None = None,
         on_replica_closed: Callable[[NodeId, int], None] | None = None,
         selector: RackAwareSelector | None = None,
+        lease_watch: LeaseWatch | None = None,
     ) -> None:
         """`membership`: the brokers that may fetch as replicas; nobody may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
         `selector` knows the followers near a consumer; without one the leader serves all who ask it.
+        `lease_watch`: compared before each read; None where no session could end.
         """
-        self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints)
+        self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints, lease_watch)
         self._sessions = sessions
         self._clock = clock
         self._membership = membership

@@ -88,11 +88,15 @@ def _find(key: str, key_type: int, broker: BrokerContext, call: Call) -> Coordin
 
 
 def _leader_of(group_id: str, broker: BrokerContext) -> NodeId:
-    """The leader of the group's partition, as this broker's view has it."""
+    """The leader of the group's partition, as this broker's view has it.
+
+    One that registered again since it was elected coordinates nothing before the next election.
+    """
     topic = broker.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
         return NO_LEADER
-    return topic.partitions[partition_of(group_id, len(topic.partitions))].state.leader
+    state = topic.partitions[partition_of(group_id, len(topic.partitions))].state
+    return state.leader if broker.is_sole or broker.live.has_leader(state) else NO_LEADER
 
 
 def _refused(code: ErrorCode, message: str) -> Coordinator:

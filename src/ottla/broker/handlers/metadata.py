@@ -12,6 +12,7 @@ Departure: it is created before the answer, so the first answer has its partitio
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admin requests, and all name the live one
 with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
 replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
+While this broker may not lead it names only others, and the connection is closed after the answer (cold_calls.py).
 Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
 """
@@ -21,14 +22,14 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.context import BrokerAddress, BrokerContext, Call, NewTopic
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE, MAX_AUTO_CREATE_TOPICS_PER_MINUTE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, topic_name_problem
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, OFFSETS_TOPIC, topic_name_problem
 from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import (
@@ -70,7 +71,7 @@ async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) ->
                 await _wanted_entry(broker, wanted, call, request.allow_auto_topic_creation, operations, turn)
             )  # fmt: skip
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(*address) for address in broker.brokers(call)],
+        brokers=[MetadataResponseBroker(*address) for address in useful_brokers(broker, call)],
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,
         topics=topics,
@@ -78,6 +79,15 @@ async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) ->
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
         ),
     )
+
+
+def useful_brokers(broker: BrokerContext, call: Call) -> list[BrokerAddress]:
+    """The live brokers without this one while it may not lead: clients would come back to it for metadata."""
+    found = broker.brokers(call)
+    if broker.may_lead:
+        return found
+    # Clients ignore an answer without any broker.
+    return [each for each in found if each.node_id != broker.node_id] or found
 
 
 async def _distinct(
@@ -167,8 +177,9 @@ def partition_entry(
 ) -> MetadataResponsePartition:
     """A partition as the tree has it, except that nobody can use a leader that is not live, or lacks its log.
 
-    A broker that has lost its session and registered anew does not lead as before, though the tree names it until the
-    next election; only one by itself leads on in another life.
+    A broker that lost its session and registered again does not lead as before, though the tree names it until the
+    next election; only one by itself leads on in another life.  Of its own role this broker knows more than its views,
+    of which one may be older than its registration.
     """
     state = partition.state
     live = broker.live.by_id
@@ -176,10 +187,14 @@ def partition_entry(
     replicas: list[int] = list(partition.replicas)
     code, leader = ErrorCode.NONE, state.leader
     offline: list[int] = [replica for replica in partition.replicas if replica not in live]
-    if leader == broker.node_id and broker.partitions.find(topic_name, index) is None:
-        leader, offline = NO_LEADER, [*offline, broker.node_id]
-    elif not is_led or (leader == broker.node_id and not broker.may_lead):
-        # A client that was sent back here would stay with a broker that is cut off from the others.
+    if leader == broker.node_id:
+        here = broker.partitions.find(topic_name, index)
+        if here is None:
+            offline = [*offline, broker.node_id]
+        if here is None or here.leadership_error(NO_LEADER_EPOCH) or not is_led or not broker.may_lead:
+            # A client that was sent back here would stay with a broker that is cut off from the others.
+            leader = NO_LEADER
+    elif not is_led:
         leader = NO_LEADER
     if leader == NO_LEADER:
         code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -17,6 +17,9 @@ def find_partition(
     if partition is None:
         return broker.partitions.absence_error(topic_name, index)
     error = partition.leadership_error(current_leader_epoch)
+    if not error and not broker.may_lead:
+        # The process was paused until its lease was over, and has not suspended its partitions yet.
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode(error) if error else partition
 
 

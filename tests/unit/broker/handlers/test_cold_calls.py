@@ -40,8 +40,14 @@ class Reached:
     peer_name = "192.0.2.7:4711"
     client_id = "a-client"
 
+    def __init__(self) -> None:
+        self.drain_reasons: list[str] = []
+
     def let_go(self) -> None:
         """Nothing is held."""
+
+    def drain(self, reason: str) -> None:
+        self.drain_reasons.append(reason)
 
 
 CONNECTION = cast("Connection", Reached())
@@ -194,14 +200,28 @@ class Registering(SmallBroker):
         self.leads_when_asked = [value]
 
 
+@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR])
+async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_that_may_not_lead(api: ApiKey) -> None:
+    broker, reached = SmallBroker(), Reached()
+    calls, version = ColdCalls(broker), API_VERSIONS[api].highest
+    frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request_class(api)()))
+    header = read_request_header(frame, 4, len(frame))
+    body, connection = frame[header.body_position :], cast("Connection", reached)
+    assert await calls.answer(header, body, connection)
+    assert reached.drain_reasons == []
+    broker.may_lead = False
+    assert await calls.answer(header, body, connection)
+    assert len(reached.drain_reasons) == 1
+
+
 async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_not() -> None:
     broker = Registering()
     broker.add_topic("big", 8)
     broker.add_topic("bigger", 12)
     calls = ColdCalls(broker)
-    broker.leads_when_asked = [False, *[True] * 21]
+    broker.leads_when_asked = [False, False, *[True] * 22]
     assert await led_count(calls) == 20
-    broker.leads_when_asked = [False] * 22
+    broker.leads_when_asked = [False] * 24
     assert await led_count(calls) == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.context import BrokerAddress
 from ottla.broker.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.lease_watch import LeaseWatch
 from ottla.broker.membership import Lease, Membership
 from ottla.broker.rack_aware_selector import RackAwareSelector
 from ottla.coordination.registries import BrokersView
@@ -368,3 +369,61 @@ def test_follower_serves_consumers_that_know_of_followers(served: Leading, versi
     served.version = version
     served.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=0, min_bytes=1, max_bytes=1_000_000))
     assert served.codes() == [code]
+
+
+# --- the lease --------------------------------------------------------------------------------------------------------
+
+
+class Leased(Leading):
+    """With a lease whose end suspends the partition, as the broker has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease = TreeLease(self.clock.boottime_ms() + 1_000)
+        self.watch = LeaseWatch(
+            self.membership,
+            self.lease,
+            self.clock,
+            self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
+            self.suspend,
+        )
+        self.handler = FetchHandler(
+            self.table,
+            self.ready,
+            self.deadlines,
+            SIZE_BYTES_MAX,
+            self.sessions,
+            self.clock,
+            None,
+            self.membership,
+            lease_watch=self.watch,
+        )
+
+    def suspend(self) -> None:
+        for partition in self.table:
+            assert partition.node is not None
+            partition.on_state(partition.node, self.membership, 0)
+
+
+@pytest.fixture
+def leased() -> Iterator[Leased]:
+    made = Leased()
+    yield made
+    made.connection.close("the test ended")
+    made.client.close()
+
+
+def test_consumer_is_refused_by_a_leader_that_was_paused_until_its_lease_was_over(leased: Leased) -> None:
+    leased.lead()
+    leased.clock.advance(1_000)
+    leased.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=500, min_bytes=1, max_bytes=1_000))
+    assert leased.codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_waiting_fetch_that_expires_after_a_pause_is_refused_and_not_answered_empty(leased: Leased) -> None:
+    leased.lead()
+    leased.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=500, min_bytes=1, max_bytes=1_000))
+    assert leased.answer() is None
+    leased.clock.advance(1_000)
+    leased.loop.advance(0.5)
+    assert leased.codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

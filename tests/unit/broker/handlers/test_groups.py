@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import pytest
 
+from ottla.coordination.registries import BrokersView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.group_partition import partition_of
-from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
 from ottla.observe.events import EventFormatter
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -123,6 +124,16 @@ async def test_coordinator_is_the_leader_of_the_groups_partition(broker: SmallBr
 async def test_no_coordinator_is_named_while_the_groups_partition_has_no_live_leader(broker: SmallBroker) -> None:
     broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
     broker.live = live(broker.node_id, 7)
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 2, FindCoordinatorRequest("g"), FindCoordinatorResponse)
+    assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+async def test_broker_that_registered_again_coordinates_nothing_before_the_next_election(broker: SmallBroker) -> None:
+    broker.is_sole = False
+    broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
+    broker.live = live(broker.node_id, 6, 7)
+    again = broker.live.by_id[NodeId(6)]._replace(broker_epoch=9)
+    broker.live = BrokersView(2, {**broker.live.by_id, NodeId(6): again})
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, 2, FindCoordinatorRequest("g"), FindCoordinatorResponse)
     assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 

@@ -234,6 +234,13 @@ async def test_partition_that_is_led_elsewhere_is_refused() -> None:
     assert (await ask(broker, 9, EARLIEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
+async def test_broker_that_was_paused_until_its_lease_was_over_answers_for_no_partition(timestamp: int) -> None:
+    broker = with_records()
+    broker.may_lead = False
+    assert (await ask(broker, 9, timestamp)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 async def test_partition_that_is_named_twice_is_refused() -> None:
     twice = ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)])
     response = await with_records().ask(ApiKey.LIST_OFFSETS, 9, ListOffsetsRequest(topics=[twice]), ListOffsetsResponse)

@@ -21,6 +21,7 @@ from ottla.protocol.schemas.metadata import (
 from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
 from tests.unit.broker.live_brokers import live
+from tests.unit.broker.roles import resign
 
 VERSIONS = range(13)
 
@@ -173,7 +174,29 @@ async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leade
     answer = await ask(broker, 12, named("orders"))
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
-    assert {each.node_id for each in answer.brokers} == {NODE_ID, 7}, "it still answers, and names the others"
+    assert {each.node_id for each in answer.brokers} == {7}, "it still answers, and names the others"
+
+
+async def test_broker_that_may_not_lead_names_itself_where_it_knows_no_other() -> None:
+    broker = SmallBroker()
+    broker.live = live(NODE_ID)
+    broker.may_lead = False
+    answer = await ask(broker, 12, named())
+    assert {each.node_id for each in answer.brokers} == {NODE_ID}, "clients ignore an answer without brokers"
+
+
+async def test_broker_that_registered_again_and_has_not_read_so_is_no_leader() -> None:
+    broker = SmallBroker()
+    broker.is_sole = False
+    broker.add_topic("orders", leader_epoch=4)
+    broker.place("orders", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
+    broker.live = live(NODE_ID, 7)
+    assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == NODE_ID
+    partition = broker.partitions.find("orders", 0)
+    assert partition is not None
+    resign(partition)
+    (answered,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
+    assert (answered.error_code, answered.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
 async def test_broker_that_registered_anew_is_no_leader_before_the_next_election() -> None:
