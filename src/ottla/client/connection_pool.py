@@ -36,10 +36,15 @@ class ConnectionPool:
         return connection
 
     def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
-        """A connection to any of them, an open one first.  Raises BrokerUnreachable with the reason of each."""
+        """A connection to any of them: an open one first, one to a broker whose last connection failed at the end.
+
+        A broker that cannot serve closes its connections: another one must get the next request.
+        Raises BrokerUnreachable with the reason of each.
+        """
         opened = [address for address, connection in self._connections.items() if connection.is_fresh]
+        failed = {address for address, connection in self._connections.items() if not connection.is_open}
         failures: list[ClientError] = []
-        for address in dict.fromkeys([*opened, *addresses]):
+        for address in dict.fromkeys([*opened, *sorted(addresses, key=failed.__contains__)]):
             try:
                 return self.connect(address, deadline)
             except ClientError as error:

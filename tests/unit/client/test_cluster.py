@@ -49,6 +49,16 @@ def test_cluster_asks_again_when_the_connection_is_lost() -> None:
     assert len(fake.brokers[1].connections) == 3
 
 
+def test_cluster_asks_another_broker_when_one_closes_its_connections() -> None:
+    fake = FakeCluster(2)
+    fake.add_topic("t", 1)
+    with fake.client() as cluster:
+        assert cluster.partitions("t") == [0]
+        fake.brokers[1].fault_of = lambda api: Fault.CUT_AFTER if api is ApiKey.METADATA else None
+        assert [each.name for each in cluster.refresh(["t"])] == ["t"]
+    assert [api for api, _ in fake.brokers[1].seen].count(ApiKey.METADATA) == 2, "it was not asked again and again"
+
+
 def test_cluster_remembers_a_topic_until_it_is_old_or_wrong() -> None:
     fake = FakeCluster()
     (partition,) = fake.add_topic("t", 1)
