@@ -19,13 +19,14 @@ from ottla.broker.slow_requests import SlowRequests
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
-from ottla.protocol.schemas.metadata import MetadataResponse
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 # By which clients look for leaders and coordinators.  They send them to any broker that they are connected to, so one
-# that cannot lead closes the connection after its answer: the client then finds another broker.
-_LOOKS_FOR_BROKERS: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
+# that cannot lead closes the connection after its answer: the client then finds another broker.  kafka-python 3.0 sends
+# a refused ListOffsets again, thousands of times a second, and asks for metadata only when its connection is closed.
+_LOOKS_FOR_BROKERS: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS})
 _RELEASED: Final = "this broker may not lead now: another one knows who does"
 
 
@@ -68,7 +69,7 @@ class ColdCalls:
             response: object = unsupported_version_response()
             connection.let_go()
         else:
-            if api in _LOOKS_FOR_BROKERS and not self._broker.may_lead:
+            if api in _LOOKS_FOR_BROKERS and not self._broker.may_lead and not _wants_brokers_only(api, version, body):
                 connection.drain(_RELEASED)
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA and isinstance(body, bytes):
@@ -135,3 +136,14 @@ class ColdCalls:
 
     def _brokers_state(self) -> tuple[int, bool]:
         return self._broker.live.version, self._broker.may_lead
+
+
+def _wants_brokers_only(api: ApiKey, version: int, body: bytes | memoryview) -> bool:
+    """Whether a client asks for no topic: librdkafka does so on each new connection, followed by what it wants there.
+
+    Closed at once it would learn nothing from that, and come back.
+    """
+    if api is not ApiKey.METADATA or version == 0 or not isinstance(body, bytes):
+        return False
+    request = decode_request(api, version, body)
+    return isinstance(request, MetadataRequest) and request.topics == []

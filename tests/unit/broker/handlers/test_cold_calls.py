@@ -200,7 +200,7 @@ class Registering(SmallBroker):
         self.leads_when_asked = [value]
 
 
-@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR])
+@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS])
 async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_that_may_not_lead(api: ApiKey) -> None:
     broker, reached = SmallBroker(), Reached()
     calls, version = ColdCalls(broker), API_VERSIONS[api].highest
@@ -212,6 +212,17 @@ async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_tha
     broker.may_lead = False
     assert await calls.answer(header, body, connection)
     assert len(reached.drain_reasons) == 1
+
+
+async def test_client_that_asks_for_brokers_only_stays_connected_to_one_that_may_not_lead() -> None:
+    broker, reached = SmallBroker(), Reached()
+    broker.may_lead = False
+    for topics, is_released in (([], False), (None, True)):
+        request = MetadataRequest(topics)
+        frame = request_frame(ApiKey.METADATA, 12, 77, "a-client", encode_request(ApiKey.METADATA, 12, request))
+        header = read_request_header(frame, 4, len(frame))
+        assert await ColdCalls(broker).answer(header, frame[header.body_position :], cast("Connection", reached))
+        assert bool(reached.drain_reasons) is is_released
 
 
 async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_not() -> None:

@@ -174,15 +174,10 @@ async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leade
     answer = await ask(broker, 12, named("orders"))
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
-    assert {each.node_id for each in answer.brokers} == {7}, "it still answers, and names the others"
-
-
-async def test_broker_that_may_not_lead_names_itself_where_it_knows_no_other() -> None:
-    broker = SmallBroker()
-    broker.live = live(NODE_ID)
-    broker.may_lead = False
-    answer = await ask(broker, 12, named())
-    assert {each.node_id for each in answer.brokers} == {NODE_ID}, "clients ignore an answer without brokers"
+    assert {each.node_id for each in answer.brokers} == {NODE_ID, 7}, "it still answers, and names the others"
+    assert answer.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE, "clients ask again for a topic with an error"
+    broker.place("orders", replicas=(NODE_ID, 7), leader=7, in_sync=(NODE_ID, 7))
+    assert (await ask(broker, 12, named("orders"))).topics[0].error_code == 0, "of others' topics it knows the leaders"
 
 
 async def test_broker_that_registered_again_and_has_not_read_so_is_no_leader() -> None:
