@@ -123,6 +123,7 @@ def test_rule_of_dead_modules_finds_one() -> None:
 SLEEPS: Final = {
     "tests/cluster/chaos_run.py": "pauses between faults",
     "tests/cluster/clock_faults.py": "for how long clocks are off, and are watched, is the fault",
+    "tests/cluster/cut_off_leaders.py": "how long a leader is cut off, and clients are watched after it",
     "tests/cluster/disk_faults.py": "how long a disk is full or broken is the fault",
     "tests/cluster/fencing.py": "how long a leader may still try to acknowledge after it was replaced",
     "tests/cluster/injected_calls.py": "a poll with a deadline that ends with the process",
@@ -140,6 +141,7 @@ SLEEPS: Final = {
     "tests/history/consuming_librdkafka.py": "a member that is slow is the fault",
     "tests/history/mutated_broker.py": "the planted fault is slow",
     "tests/history/clients.py": "a pause of a member beyond its session is the fault",
+    "tests/history/waiting_clients.py": "the pace of clients",
     "tests/history/workload.py": "pauses between faults",
     "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
     "tests/integration/test_full_disk.py": "the pace of a producer",

@@ -29,7 +29,12 @@ SLOW_FAULTS: Final = (
     CLOCK_FAULTS.keys()
     | SCRIPTED_ORDERS.keys()
     | STALE_DIRECTORY_FAULTS.keys()
-    | {"recreate-topic-while-one-is-away", "stuck-sync-of-leader", "stuck-sync-of-follower"}
+    | {
+        "recreate-topic-while-one-is-away",
+        "stuck-sync-of-leader",
+        "stuck-sync-of-follower",
+        "leader-from-zookeeper-with-waiting-clients",
+    }
 )
 # Loses records by intent: only the controls do it.
 CONTROL_FAULTS: Final[Mapping[str, Fault]] = {"power-cut-all-unflushed": power_cut_all_unflushed}

@@ -14,9 +14,14 @@ from tests.cluster.lossy_links import LinkQuality
 from tests.cluster.network import Direction
 from tests.cluster.site import CLIENTS, ZOOKEEPER, broker_name
 from tests.cluster.target import Fault, Target
+from tests.history.recorder import now_ns
 
 # Also for less than a session, and long enough for a session to end and an election to follow.
 CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
+
+# Longer than a client may be silent, and what is watched when the leader is connected again.
+WAITED_S: Final = (12.0, 25.0)
+AFTER_S: Final = 5.0
 
 # A long way, over bad radio.
 LOSSY: Final = LinkQuality(delay_ms=50, jitter_ms=50, loss=0.05, duplication=0.1)
@@ -36,6 +41,37 @@ def leader_from_followers(target: Target) -> str:
 def leader_from_zookeeper(target: Target) -> str:
     """It is replaced and does not hear of it, while clients and followers reach it: its lease must end before."""
     return watch_the_fence(target, [ZOOKEEPER])
+
+
+def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
+    """Others lead when its session has ended: clients that wait at it, and knew only it at first, must go there.
+
+    From ZooKeeper only, or from its followers too; also one way.  The checker judges how long each client was silent.
+    """
+    broker = target.leader()
+    others, direction = target.random.choice(
+        [
+            ([ZOOKEEPER], Direction.BOTH),
+            ([ZOOKEEPER], Direction.IN),
+            ([ZOOKEEPER], Direction.OUT),
+            ([ZOOKEEPER, *_others(target, broker)], Direction.BOTH),
+        ]
+    )
+    name, network = broker_name(broker.node_id or 0), target.site.network
+    duration_s = target.random.uniform(*WAITED_S)
+    with target.clients.waiting(broker.bootstrap):
+        began_ns = now_ns()
+        network.wall(name, others, direction)
+        try:
+            time.sleep(duration_s)
+        finally:
+            stopped_count = network.open(name)
+        time.sleep(AFTER_S)
+        target.clients.note_servable(began_ns, now_ns())
+    if stopped_count == 0:
+        raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
+    way = "" if direction is Direction.BOTH else f" (one way: {direction.name})"
+    return f"{name} cut off from {', '.join(others)}{way} for {duration_s:.1f} s under waiting clients"
 
 
 def leader_alone(target: Target) -> str:
@@ -131,6 +167,7 @@ def _others(target: Target, broker: RunningBroker) -> Sequence[str]:
 NETWORK_FAULTS: Final[Mapping[str, Fault]] = {
     "leader-from-followers": leader_from_followers,
     "leader-from-zookeeper": leader_from_zookeeper,
+    "leader-from-zookeeper-with-waiting-clients": leader_from_zookeeper_with_waiting_clients,
     "leader-from-clients": leader_from_clients,
     "leader-alone": leader_alone,
     "brokers-in-a-ring": brokers_in_a_ring,

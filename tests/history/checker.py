@@ -9,7 +9,18 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from tests.history import group_checks, log_checks
-from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send, Snapshot, Watermark
+from tests.history.operations import (
+    Commit,
+    Committed,
+    LatestOffset,
+    Operation,
+    Outcome,
+    Poll,
+    Positioned,
+    Send,
+    Snapshot,
+    Watermark,
+)
 from tests.history.report import Report
 
 # The process that reads every partition from its beginning, after all faults have ended.
@@ -50,6 +61,8 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     log_checks.check_sends(sends, report)
     log_checks.check_real_time(sends, polls, report)
     log_checks.check_watermarks((mark for mark in operations if isinstance(mark, Watermark)), report)
+    log_checks.check_latest((each for each in operations if isinstance(each, LatestOffset)), sends, polls, report)
+    log_checks.check_silences(told, report)
     reads = (read for read in operations if isinstance(read, Committed))
     group_checks.check_commits(commits, reads, report)
     group_checks.check_stale_commits([operation for operation in operations if _is_of(operation, members)], report)

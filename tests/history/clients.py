@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
@@ -20,10 +21,21 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from ottla.testing.pause import pause_process
 from tests.eventually import eventually
+from tests.history import waiting_clients
 from tests.history.checker import FINAL_READER
 from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE
-from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Snapshot, read_lines
-from tests.history.recorder import now_ns
+from tests.history.operations import (
+    LatestOffset,
+    Operation,
+    Outcome,
+    Poll,
+    Positioned,
+    Send,
+    Servable,
+    Snapshot,
+    read_lines,
+)
+from tests.history.recorder import Recorder, now_ns
 
 TOPIC: Final = "history"
 GROUP: Final = "readers"
@@ -89,6 +101,13 @@ def _command_of(module: str) -> tuple[str, ...]:
     return sys.executable, "-m", f"tests.history.{module}"
 
 
+# Those that wait at a leader that is cut off: library and role.
+WAITING: Final = (
+    ("librdkafka", waiting_clients.READER),
+    ("kafka-python", waiting_clients.READER),
+    ("librdkafka", waiting_clients.ASKER),
+    ("kafka-python", waiting_clients.ASKER),
+)
 LIBRDKAFKA: Final = ProducerKind("librdkafka", ProducerKind.of_module("producing").command)
 KAFKA_PYTHON: Final = ProducerKind.of_module("producing_kafka_python")
 AIOKAFKA: Final = ProducerKind.of_module("producing_aiokafka")
@@ -148,6 +167,7 @@ class HistoryClients:
         self._producers_ever: list[ClientProcess] = []
         self._members: list[ClientProcess] = []
         self._readers: list[ClientProcess] = []
+        self._waiting_count = 0
         # Of all members that there were.
         self.member_names: list[str] = []
         self.problems: list[str] = []
@@ -275,6 +295,30 @@ class HistoryClients:
         self._start_member(instance_id)
         self._stop([member])
 
+    @contextmanager
+    def waiting(self, bootstrap: str) -> Iterator[None]:
+        """Clients of `waiting_clients` that know only this broker at first, at work when the context begins."""
+        started: list[ClientProcess] = []
+        try:
+            for library, role in WAITING:
+                self._waiting_count += 1
+                name = f"waiting{self._waiting_count}-{library}-{role}"
+                command = (*_command_of("waiting_clients"), library, role)
+                started.append(self._start(command, name, (name, bootstrap, TOPIC, str(self.partitions_count))))
+            eventually(lambda: all(_has_read(each.history) for each in started), within_s=STARTED_WITHIN_S, every_s=0.5)
+            yield
+        except BaseException:
+            for client in started:
+                client.process.kill()
+            raise
+        finally:
+            self._stop(started)
+
+    def note_servable(self, began_ns: int, ended_ns: int) -> None:
+        """Between these times a replica of each partition could serve every client."""
+        with Recorder(self._directory / "run.history") as recorder:
+            recorder.add(Servable("run", began_ns, ended_ns))
+
     def write_to(self, partitions_count: int) -> None:
         """The topic has grown: the producer that has run for longest ends, and another one writes to all of it."""
         self.partitions_count = partitions_count
@@ -362,6 +406,11 @@ class HistoryClients:
             eventually(undelivered, lambda count: count == 0, within_s=DRAIN_S, every_s=1)
         except AssertionError as late:
             self.problems.append(f"acknowledged records were not read by the group: {late}")
+
+
+def _has_read(history: Path) -> bool:
+    """Whether records, or an answer about the latest offset, are in the history."""
+    return history.exists() and any(isinstance(each, Poll | LatestOffset) for each in read_lines([history]))
 
 
 def _given_count(history: Path) -> int:

@@ -9,10 +9,24 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Final, TypeAlias
 
-from tests.history.operations import Operation, Outcome, Poll, Positioned, Send, Snapshot, Watermark
+from tests.history.operations import (
+    LatestOffset,
+    Operation,
+    Outcome,
+    Poll,
+    Positioned,
+    Send,
+    Servable,
+    Snapshot,
+    Watermark,
+)
 from tests.history.report import Anomaly, Report
+
+# A session that ends, an election, and the time in which clients find the new leader.
+SILENCE_NS_MAX: Final = 10_000_000_000
 
 # partition -> offset -> the values that somebody was told or shown there, in the order of discovery
 VersionOrder: TypeAlias = Mapping[int, Mapping[int, Mapping[str, None]]]
@@ -183,6 +197,61 @@ def check_watermarks(watermarks: Iterable[Watermark], report: Report) -> None:
             where = f"{mark.process} partition {mark.partition}"
             report.add(Anomaly.WATERMARK_WENT_BACK, f"{where}: {mark.high_watermark} after {known}")
         highest[mark.process, mark.partition] = max(known, mark.high_watermark)
+
+
+def check_latest(answers: Iterable[LatestOffset], sends: Iterable[Send], polls: Iterable[Poll], report: Report) -> None:
+    """Once a latest offset was answered, a record read or a write acknowledged, no broker answers a lower latest
+    offset to a question that was asked later, whoever asks."""
+    # (when it was known, the least latest offset from then on)
+    known: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    asked: dict[int, list[LatestOffset]] = defaultdict(list)
+    for answer in answers:
+        known[answer.partition].append((answer.completed_ns, answer.offset))
+        asked[answer.partition].append(answer)
+    for send in sends:
+        if send.outcome is Outcome.OK:
+            known[send.partition].append((send.completed_ns, send.offset + 1))
+    for poll in polls:
+        if poll.records:
+            known[poll.partition].append((poll.completed_ns, max(offset for offset, _ in poll.records) + 1))
+    for partition, of_partition in asked.items():
+        facts = iter(sorted(known[partition]))
+        fact = next(facts, None)
+        least = 0
+        for answer in sorted(of_partition, key=lambda answer: answer.invoked_ns):
+            while fact is not None and fact[0] < answer.invoked_ns:
+                least = max(least, fact[1])
+                fact = next(facts, None)
+            if answer.offset < least:
+                where = f"{answer.process} partition {partition}"
+                report.add(Anomaly.LATEST_WENT_BACK, f"{where}: {answer.offset} after {least}")
+
+
+def check_silences(operations: Iterable[Operation], report: Report) -> None:
+    """While a replica can serve them, clients that were at work before make progress every `SILENCE_NS_MAX`.
+
+    One that makes none afterwards either may have been ended before: the run itself looks for those.
+    """
+    windows: list[Servable] = []
+    progress: dict[str, list[int]] = defaultdict(list)
+    for operation in operations:
+        if isinstance(operation, Servable):
+            windows.append(operation)
+        elif (isinstance(operation, Send) and operation.outcome is Outcome.OK) or (
+            isinstance(operation, Poll) and operation.records
+        ):
+            progress[operation.process].append(operation.completed_ns)
+    for process, unsorted_ns in progress.items():
+        times_ns = sorted(unsorted_ns)
+        for window in windows:
+            first = bisect_left(times_ns, window.began_ns)
+            if not 0 < first < len(times_ns) or window.began_ns - times_ns[first - 1] > SILENCE_NS_MAX:
+                continue
+            inside = [window.began_ns, *(at for at in times_ns[first:] if at < window.ended_ns), window.ended_ns]
+            longest_ns = max(later - earlier for earlier, later in pairwise(inside))
+            if longest_ns > SILENCE_NS_MAX:
+                where = f"{process}: {longest_ns / 1e9:.1f} s of {(window.ended_ns - window.began_ns) / 1e9:.1f} s"
+                report.add(Anomaly.SILENT, where)
 
 
 def _when_seen(operation: Poll | Positioned) -> tuple[int, int]:

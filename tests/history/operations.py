@@ -77,6 +77,24 @@ class Watermark(NamedTuple):
     high_watermark: int
 
 
+class LatestOffset(NamedTuple):
+    """The latest offset as a leader answered it (ListOffsets)."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    offset: int
+
+
+class Servable(NamedTuple):
+    """From some moment to another one, clients had a replica that could serve them, whatever was done to others."""
+
+    process: str
+    began_ns: int
+    ended_ns: int
+
+
 class Positioned(NamedTuple):
     """A consumer was given a partition, or moved within it: what it reads next need not follow what it read before.
 
@@ -118,9 +136,12 @@ class Committed(NamedTuple):
     offset: int
 
 
-Operation: TypeAlias = Send | Poll | Snapshot | Watermark | Positioned | Revoked | Commit | Committed
+Operation: TypeAlias = (
+    Send | Poll | Snapshot | Watermark | LatestOffset | Servable | Positioned | Revoked | Commit | Committed
+)
 _KINDS: Final = {
-    kind.__name__: kind for kind in (Send, Poll, Snapshot, Watermark, Positioned, Revoked, Commit, Committed)
+    kind.__name__: kind
+    for kind in (Send, Poll, Snapshot, Watermark, LatestOffset, Servable, Positioned, Revoked, Commit, Committed)
 }
 
 

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tests.history.checker import FINAL_READER
+from tests.history.log_checks import SILENCE_NS_MAX
 from tests.history.operations import (
     Commit,
     Committed,
+    LatestOffset,
     Operation,
     Outcome,
     Poll,
     Positioned,
     Revoked,
     Send,
+    Servable,
     Snapshot,
     Watermark,
 )
@@ -24,6 +27,7 @@ from tests.history.report import Anomaly
 PARTITIONS: Final = (0, 1)
 PRODUCERS: Final = ("p0", "p1")
 MEMBERS: Final = ("m0", "m1", "m2")
+ASKERS: Final = ("a0", "a1")
 STEPS: Final = 300
 
 Kind = TypeVar("Kind", bound=Operation)
@@ -50,7 +54,7 @@ class CorrectWorld:
             self._send(PRODUCERS[0], partition, Outcome.OK)
             self._send(PRODUCERS[0], partition, Outcome.FAILED)
         steps: list[Callable[[], None]] = [self._send_any] * 6 + [self._poll] * 5 + [self._commit] * 2
-        steps += [self._tell_watermark, self._rebalance, self._read_committed, self._read_at_once]
+        steps += [self._tell_watermark, self._rebalance, self._read_committed, self._read_at_once, self._ask_latest]
         for _ in range(STEPS):
             self._random.choice(steps)()
         self._finish()
@@ -111,6 +115,12 @@ class CorrectWorld:
         process = self._random.choice(MEMBERS)
         self.history.append(Watermark(process, invoked_ns, self._tick(), partition, high_watermark))
 
+    def _ask_latest(self) -> None:
+        partition = self._random.choice(PARTITIONS)
+        invoked_ns = self._tick()
+        offset = len(self._stored[partition])
+        self.history.append(LatestOffset(self._random.choice(ASKERS), invoked_ns, self._tick(), partition, offset))
+
     def _rebalance(self) -> None:
         self._generation += 1
         for partition in PARTITIONS:
@@ -121,6 +131,7 @@ class CorrectWorld:
             self.history.append(Positioned(owner, self._tick(), partition, self._generation))
 
     def _finish(self) -> None:
+        self.history.append(Servable("run", 0, self._tick()))
         for partition in PARTITIONS:
             self._poll_as(self._owner[partition], partition, len(self._stored[partition]))
             self._position[partition] = 0
@@ -259,6 +270,22 @@ def _watermark_went_back(history: list[Operation], rng: random.Random) -> None:
     history.append(mark._replace(completed_ns=at_ns, high_watermark=mark.high_watermark - 1))
 
 
+def _latest_went_back(history: list[Operation], rng: random.Random) -> None:
+    answer = _pick(history, LatestOffset, rng, lambda answer: answer.offset > 0)
+    at_ns = _last_ns(history)
+    other = rng.choice([asker for asker in ASKERS if asker != answer.process])
+    history.append(LatestOffset(other, at_ns, at_ns + 1, answer.partition, answer.offset - 1))
+
+
+def _silent(history: list[Operation], rng: random.Random) -> None:
+    """A producer whose next acknowledgement comes too late, though all could be served."""
+    began_ns = max(send.completed_ns for send in history if isinstance(send, Send) and _is_acknowledged(send)) + 1
+    send = _pick(history, Send, rng, _is_acknowledged)
+    ended_ns = began_ns + SILENCE_NS_MAX + rng.randrange(1, SILENCE_NS_MAX)
+    history.append(Servable("run", began_ns, ended_ns))
+    history.append(send._replace(value=f"{send.value}-late", invoked_ns=ended_ns, completed_ns=ended_ns + 1))
+
+
 def _double_owner(history: list[Operation], rng: random.Random) -> None:
     given = _pick(history, Positioned, rng, lambda _: True)
     other = rng.choice([member for member in MEMBERS if member != given.process])
@@ -307,6 +334,8 @@ PLANTERS: Final[Mapping[Anomaly, Callable[[list[Operation], random.Random], None
     Anomaly.SENDS_OUT_OF_ORDER: _sends_out_of_order,
     Anomaly.REAL_TIME_ORDER: _real_time_order,
     Anomaly.WATERMARK_WENT_BACK: _watermark_went_back,
+    Anomaly.LATEST_WENT_BACK: _latest_went_back,
+    Anomaly.SILENT: _silent,
     Anomaly.DOUBLE_OWNER: _double_owner,
     Anomaly.STALE_COMMIT: _stale_commit,
     Anomaly.COMMIT_LOST: _commit_lost,

@@ -22,6 +22,8 @@ class Anomaly(StrEnum):
     SENDS_OUT_OF_ORDER = "a producer's later record stands before its earlier one"
     REAL_TIME_ORDER = "a write that began later stands below an offset already known"
     WATERMARK_WENT_BACK = "a high watermark went back"
+    LATEST_WENT_BACK = "the latest offset was below what was answered, read or acknowledged before it was asked for"
+    SILENT = "a client got no record and no acknowledgement for too long although a replica could serve it"
     DOUBLE_OWNER = "two owners of one partition in one generation"
     STALE_COMMIT = "a commit was accepted from a member that had lost the partition"
     COMMIT_LOST = "a committed offset that was acknowledged was read back as a lower one"

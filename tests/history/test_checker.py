@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.history.checker import FINAL_READER, check
+from tests.history.log_checks import SILENCE_NS_MAX
 from tests.history.operations import (
     Commit,
     Committed,
+    LatestOffset,
     Operation,
     Outcome,
     Poll,
     Positioned,
     Revoked,
     Send,
+    Servable,
     Snapshot,
     Watermark,
     from_line,
@@ -35,6 +38,7 @@ def poll(at_ns: int, *records: tuple[int, str], process: str = FINAL_READER) -> 
 
 A, B, C = send(10, "a", 0), send(20, "b", 1), send(30, "c", 2)
 ALL = poll(90, (0, "a"), (1, "b"), (2, "c"))
+LATE = poll(2 * SILENCE_NS_MAX, (0, "a"), (1, "b"), (2, "c"))
 
 BY_HAND: dict[Anomaly, list[Operation]] = {
     Anomaly.INCONSISTENT_OFFSET: [A, B, C, ALL, poll(95, (1, "a"), process="x")],
@@ -49,6 +53,8 @@ BY_HAND: dict[Anomaly, list[Operation]] = {
     Anomaly.SENDS_OUT_OF_ORDER: [send(10, "b", 1), send(11, "a", 0), C, ALL],
     Anomaly.REAL_TIME_ORDER: [B, send(25, "a", 0, process="q"), C, ALL],
     Anomaly.WATERMARK_WENT_BACK: [A, B, C, ALL, Watermark("x", 40, 41, 0, 3), Watermark("x", 42, 43, 0, 2)],
+    Anomaly.LATEST_WENT_BACK: [A, B, C, ALL, LatestOffset("x", 40, 41, 0, 3), LatestOffset("y", 42, 43, 0, 2)],
+    Anomaly.SILENT: [A, B, Servable("run", 22, 23 + SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
     Anomaly.DOUBLE_OWNER: [Positioned("m0", 1, 0, 7), Positioned("m1", 2, 0, 7)],
     Anomaly.STALE_COMMIT: [
         Positioned("m0", 1, 0, 1),
@@ -71,6 +77,15 @@ def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> N
     by_successor, by_former = Commit("m1", 4, 5, Outcome.OK, 0, 3), Commit("m0", 6, 7, Outcome.OK, 0, 3)
     assert Anomaly.STALE_COMMIT in check([*given, by_successor, by_former], members=("m0", "m1")).found
     assert check([*given, by_former], members=("m0", "m1")).is_clean, "nothing says who was given it later"
+
+
+def test_latest_offset_counts_what_was_acknowledged_and_read_before_it_was_asked_for() -> None:
+    for offset, is_clean in ((3, True), (2, False)):
+        acknowledged_before: list[Operation] = [A, B, C, ALL, LatestOffset("x", 32, 33, 0, offset)]
+        assert check(acknowledged_before).is_clean is is_clean
+    unknown = C._replace(outcome=Outcome.UNKNOWN, offset=-1)
+    assert check([A, B, unknown, ALL, LatestOffset("x", 89, 92, 0, 2)]).is_clean
+    assert check([A, B, unknown, ALL, LatestOffset("x", 92, 93, 0, 2)]).found == {Anomaly.LATEST_WENT_BACK}
 
 
 def test_write_that_was_acknowledged_without_an_offset_is_where_it_is_read() -> None:
@@ -101,6 +116,18 @@ def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) 
         pytest.param([A, send(20, "b", -1, Outcome.UNKNOWN), C, poll(90, (0, "a"), (2, "c"))], id="and one not stored"),
         pytest.param([A, B, C, ALL, Snapshot("x", 30, 41, 0, ((0, "a"), (1, "b")))], id="a reading begun before"),
         pytest.param([send(10, "b", 1), send(10, "a", 0, process="q"), C, ALL], id="writes at the same time"),
+        pytest.param(
+            [A, B, C, ALL, LatestOffset("x", 29, 43, 0, 3), LatestOffset("y", 30, 44, 0, 2)],
+            id="two latest offsets that were asked for at the same time",
+        ),
+        pytest.param(
+            [A, B, Servable("run", 22, SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
+            id="a silence that no replica could have ended",
+        ),
+        pytest.param(
+            [A, B, send(23, "c", 2, process="q"), Servable("run", 22, 22 + SILENCE_NS_MAX), LATE],
+            id="a producer that had ended",
+        ),
         pytest.param(
             [
                 Positioned("m0", 1, 0, 1),

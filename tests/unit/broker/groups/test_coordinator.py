@@ -8,6 +8,7 @@ import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.membership import Membership
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.moment import Moment
@@ -20,7 +21,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
-from tests.unit.broker.roles import lead
+from tests.unit.broker.roles import HERE, lead
 
 
 @pytest.fixture
@@ -368,6 +369,32 @@ def test_broker_whose_lease_is_over_decides_nothing_and_continues_with_what_it_l
     assert small.coordinator.state_of("g") is ErrorCode.NONE
     small.flush()
     assert offsets_of(small, "g") == {("t", 0): 7}
+
+
+def suspend(small: SmallCoordinator, *, is_suspended: bool) -> None:
+    """The lease ended, or was extended, and the partitions have taken that over."""
+    membership = Membership.sole(HERE)
+    membership.registered(1)
+    membership.is_suspended = is_suspended
+    for partition in small.partitions:
+        assert partition.node is not None
+        partition.on_state(partition.node, membership, 0)
+    small.show_topics()
+    small.loop.turn()
+
+
+def test_members_that_wait_for_their_group_are_sent_away_when_the_lease_ends() -> None:
+    small = SmallCoordinator(initial_rebalance_delay_ms=3_000)
+    small.show_topics()
+    small.loop.turn()
+    joined, committed = small.ask(join("g")), small.ask(commit("other", 8))
+    assert joined == committed == []
+    suspend(small, is_suspended=True)
+    assert [reply.error for reply in joined] == [ErrorCode.NOT_COORDINATOR]
+    assert [list(reply.errors) for reply in committed] == [[ErrorCode.NOT_COORDINATOR]]
+    suspend(small, is_suspended=False)
+    small.flush()
+    assert offsets_of(small, "other") == {("t", 0): 8}, "what is in the log counts when this broker coordinates again"
 
 
 def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
