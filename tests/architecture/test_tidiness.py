@@ -131,6 +131,7 @@ SLEEPS: Final = {
     "tests/cluster/scripted_orders.py": "how long a replica may be elected that must not be, and the moment of a kill",
     "tests/cluster/target.py": "how long a process is down is the fault",
     "tests/cluster/faults.py": "how long a process is down or paused is the fault",
+    "tests/cluster/test_stuck_syncs.py": "how long a disk is stuck is the fault, and the pace of a producer",
     "tests/connectors/faults.py": "how long a member is stopped is the fault",
     "tests/connectors/feed.py": "the pace of a producer",
     "tests/connectors/homes.py": "how long a process is down is the fault",
