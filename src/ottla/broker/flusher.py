@@ -164,6 +164,8 @@ class Flusher:
                 error = OSError(errno.EIO, f"the flush ended by {bug!r}")
             plan.took_ms = (perf_counter() - started_s) * 1_000
             self._loop.call_soon_threadsafe(self._complete, plan, error)
+            # It keeps the files open of logs that may be deleted before the next one comes.
+            del plan
 
     def _complete(self, plan: FlushPlan, error: OSError | None) -> None:
         self.times.observe(plan.took_ms)

@@ -344,7 +344,7 @@ LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
 LOG_SEGMENT_DELETE_DELAY_MS: Final = int64(
     "log.segment.delete.delay.ms",
     60 * SECOND_MS,
-    "How long the files of a deleted segment are kept for running reads.",
+    "How long the files of a deleted segment stay on the disk.",
     minimum=0,
 )
 

@@ -55,7 +55,7 @@ RETENTION_BYTES: Final = int64(
     "retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
 )
 FILE_DELETE_DELAY_MS: Final = int64(
-    "file.delete.delay.ms", MINUTE_MS, "How long the files of a deleted segment are kept for running reads.", minimum=0
+    "file.delete.delay.ms", MINUTE_MS, "How long the files of a deleted segment stay on the disk.", minimum=0
 )
 SEGMENT_BYTES: Final = int32(
     "segment.bytes", GIB, "Roll to a new segment before the active one would pass this size.", minimum=14

@@ -47,11 +47,19 @@ class File(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it, which no reader may need: its descriptor's number is given to the next file that is opened.
+
+        A file that others may be reading is dropped instead: it is closed with the last reference to it.
+        """
+        ...
 
 
 class FileRun(NamedTuple):
-    """A range of an open file, the unit that reads send to a socket without copying it."""
+    """A range of an open file, the unit that reads send to a socket without copying it.
+
+    It keeps the file open, also when the log that the file belonged to is gone.
+    """
 
     file: File
     position: int

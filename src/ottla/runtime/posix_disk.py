@@ -69,6 +69,9 @@ class PosixFile:
             os.close(self._fd)
             self._fd = -1
 
+    # CPython counts references: the last one that is dropped closes the file at once.
+    __del__ = close
+
 
 class PosixDisk:
     """The file system of this machine, and the directories that it holds open."""

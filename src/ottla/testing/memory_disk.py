@@ -123,6 +123,8 @@ class MemoryFile:
             self._disk.open_files_count -= 1
         self._is_open = False
 
+    __del__ = close
+
     def _opened(self) -> FileNode:
         if not self._is_open:
             raise _error(errno.EBADF, self._path)

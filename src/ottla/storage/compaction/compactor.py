@@ -7,7 +7,7 @@ made.  Everything here is called from the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
@@ -21,7 +21,7 @@ from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
 from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
-from ottla.storage.compaction.swap import Swap, Swapped
+from ottla.storage.compaction.swap import Swap
 from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.errors import StorageError, SwapRefused, lacks_room
 from ottla.storage.log.log import Log
@@ -176,7 +176,7 @@ class Compactor:
         try:
             if isinstance(result, CleanedGroup):
                 swap = self._swap = Swap(
-                    self._disk, log, result, lambda swapped: self._retire(log, swapped), self._on_sync_failed
+                    self._disk, log, result, lambda paths: self._retire(log, paths), self._on_sync_failed
                 )
                 while (work := swap.next_work()) is not None:
                     await offload(work)
@@ -198,12 +198,8 @@ class Compactor:
         self._report(clean, result)
         return False
 
-    def _retire(self, log: Log, swapped: Swapped) -> None:
-        paths = tuple(swapped.paths)
-        due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
-        for segment in swapped.segments:
-            self._removals.add(due_ms, (), segment.close)
-        self._removals.add(due_ms, paths)
+    def _retire(self, log: Log, paths: Sequence[str]) -> None:
+        self._removals.add(self._clock.monotonic_ms() + log.config.file_delete_delay_ms, tuple(paths))
 
     def _report(self, clean: _Clean, summary: CleanSummary) -> None:
         log = clean.log

@@ -4,14 +4,14 @@ The syncs run in another thread, the rest runs between two turns of the event lo
 log, and when the cleaned files have their names and the log knows them, settling touches only the file that describes
 the swap.  In between no segment is removed: retention waits, and a truncation or a deletion finishes the swap first.
 
-Readers that have runs of the old files keep them: those are closed and removed after `file.delete.delay.ms`.
+Readers that have runs of the old files keep them open; the files are removed after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.runtime.disk import Disk
 from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX
@@ -19,17 +19,9 @@ from ottla.storage.compaction.job import CleanedGroup
 from ottla.storage.compaction.swap_file import commit_swap, is_swap_begun, move_files, settle_swap
 from ottla.storage.errors import LogOffline, StorageError
 from ottla.storage.log_files import segment_file_name
-from ottla.storage.segment.segment import Segment
 
 if TYPE_CHECKING:
     from ottla.storage.log.log import Log
-
-
-class Swapped(NamedTuple):
-    """Segments and files that the log no longer needs once its readers are done."""
-
-    segments: list[Segment]
-    paths: list[str]
 
 
 class DiskWork:
@@ -56,7 +48,8 @@ class DiskWork:
 class Swap:
     """Swaps in one cleaned group: call what `next_work` returns, in any thread, until it returns None.
 
-    `on_swapped` is called as soon as the log has its new segments; never when retention has removed the whole group.
+    `on_swapped` is called with the paths of the replaced files as soon as the log has its new segments; never when
+    retention has removed the whole group.
     `on_sync_failed` is called when a sync failed and the state after a crash is unknown.
     """
 
@@ -65,7 +58,7 @@ class Swap:
         disk: Disk,
         log: Log,
         group: CleanedGroup,
-        on_swapped: Callable[[Swapped], None],
+        on_swapped: Callable[[list[str]], None],
         on_sync_failed: Callable[[OSError], None],
     ) -> None:
         self.log = log
@@ -127,10 +120,10 @@ class Swap:
             log.check_swap(self._group.replaced)
             retired = move_files(disk, log.path, self._group)
             cleaned = [(files.base_offset, files.size_bytes) for files in self._group.cleaned]
-            swapped = Swapped(log.replace_segments(self._group.replaced, cleaned), retired)
+            log.replace_segments(self._group.replaced, cleaned)
         except (OSError, StorageError) as failed:
             raise self._offline(failed) from failed
-        self._on_swapped(swapped)
+        self._on_swapped(retired)
         self._work = DiskWork(lambda: settle_swap(disk, log.path))
         self._go_on = self._end
 

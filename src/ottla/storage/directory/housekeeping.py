@@ -9,12 +9,11 @@ stops retention until the former time comes again.  Only the age of records is b
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
-from ottla.storage.log.flush import FlushScheduler
 from ottla.storage.log.log import Log
 
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
@@ -29,48 +28,41 @@ REMOVAL_RETRY_MS: Final = 60_000
 
 
 class Removal(NamedTuple):
-    """Files to remove at `due_ms`, of the monotonic clock: they have no reader by then."""
+    """Files to remove at `due_ms`, of the monotonic clock."""
 
     due_ms: int
     sequence: int
-    # A flush with this number, if it is still in progress, may hold the files.
-    plans_count: int
     paths: tuple[str, ...]
-    close: Callable[[], None] | None
     # Removed with its remaining content, after its files.
     directory: str | None
 
 
 class Removals:
-    """Files waiting to be closed and removed, ordered by when they are due."""
+    """Files waiting to be removed, ordered by when they are due.
 
-    def __init__(self, disk: Disk, scheduler: FlushScheduler) -> None:
+    No log has them open: whoever still reads or flushes one has its file, which outlives its name.
+    """
+
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._scheduler = scheduler
         self._waiting: list[Removal] = []
         self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(
-        self, due_ms: int, paths: tuple[str, ...], close: Callable[[], None] | None = None, directory: str | None = None
-    ) -> None:
+    def add(self, due_ms: int, paths: tuple[str, ...] = (), directory: str | None = None) -> None:
         self._sequence += 1
-        removal = Removal(due_ms, self._sequence, self._scheduler.plans_count, paths, close, directory)
-        heapq.heappush(self._waiting, removal)
+        heapq.heappush(self._waiting, Removal(due_ms, self._sequence, paths, directory))
 
     def remove_due(self, monotonic_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
         """Remove what is due, up to a maximum count; returns whether more is due at once.
 
         Raises `OSError`: what could not be removed is retried after `REMOVAL_RETRY_MS`.
         """
-        in_flight = self._scheduler.in_flight
         while self._waiting and self._waiting[0].due_ms <= monotonic_ms:
             if count_max == 0:
                 return True
-            if in_flight is not None and in_flight.number <= self._waiting[0].plans_count:
-                return False
             count_max -= 1
             removal = heapq.heappop(self._waiting)
             try:
@@ -82,20 +74,11 @@ class Removals:
         return False
 
     def _remove(self, removal: Removal) -> None:
-        if removal.close is not None:
-            removal.close()
         for path in removal.paths:
             if self._disk.exists(path):
                 self._disk.remove(path)
         if removal.directory is not None and self._disk.exists(removal.directory):
             remove_tree(self._disk, removal.directory)
-
-    def close_all(self) -> None:
-        """Close the files; those not removed yet are left for the next start."""
-        for removal in self._waiting:
-            if removal.close is not None:
-                removal.close()
-        self._waiting = []
 
 
 def remove_tree(disk: Disk, directory: str) -> None:

@@ -120,7 +120,7 @@ class LogDirectory:
         self._lock = lock
         self._creation = LogCreation(disk, path)
         self._cache = IndexCache()
-        self._removals = Removals(disk, self.scheduler)
+        self._removals = Removals(disk)
         self._retention = RetentionPass(self.logs, retention_check_interval_ms)
         self._start_moves = LogStartMoves(disk, clock, self._removals)
         self._housekeeping_failure = ""
@@ -299,7 +299,7 @@ class LogDirectory:
                 continue
             topic_partition = topic_partition_of(name)
             if name.endswith(DELETED_DIRECTORY_SUFFIX):
-                self._removals.add(self._clock.monotonic_ms(), (), directory=path)
+                self._removals.add(self._clock.monotonic_ms(), directory=path)
             elif name.endswith(DAMAGED_DIRECTORY_SUFFIX):
                 _log.warning("log.damaged_one_is_kept", extra=fields(path=path, hint=_DAMAGED_HINT))
             elif name.endswith(CUT_DIRECTORY_SUFFIX):
@@ -700,10 +700,7 @@ class LogDirectory:
     async def _take_out_aside(
         self, topic_partition: TopicPartition, forgotten_id: UUID | None, offload: Offload
     ) -> None:  # fmt: skip
-        log = self.logs.get(topic_partition)
         self._take_out(topic_partition, forgotten_id)
-        if log is not None:
-            self._removals.add(self._clock.monotonic_ms() + log.config.file_delete_delay_ms, (), log.close)
         await self._forget_renamed(offload)
 
     def _take_out(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
@@ -729,9 +726,9 @@ class LogDirectory:
             self._disk.rename(path, target)
         self._take_out(topic_partition, topic_id)
         if log is not None:
-            self._removals.add(monotonic_ms + log.config.file_delete_delay_ms, (), log.close, target)
+            self._removals.add(monotonic_ms + log.config.file_delete_delay_ms, directory=target)
         elif is_there:
-            self._removals.add(monotonic_ms, (), directory=target)
+            self._removals.add(monotonic_ms, directory=target)
 
     # --- housekeeping ---------------------------------------------------------------------------------------
 
@@ -846,7 +843,6 @@ class LogDirectory:
     def _close_files(self) -> None:
         for log in self.logs.values():
             log.close()
-        self._removals.close_all()
         if hasattr(self, "_records"):
             self._records.close()
         self._disk.on_sync_failed = None

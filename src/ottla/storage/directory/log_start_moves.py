@@ -93,9 +93,9 @@ class LogStartMoves:
                 sync_snapshot(self._disk, path, offset)
 
     def _retire(self, due_ms: int, segment: Segment) -> None:
-        """Readers keep the open file until `due_ms`; the next start removes files that have the new names."""
+        """Remove the files at `due_ms`; the next start removes those that have the new names."""
         deleted = []
         for path in segment.existing_paths():
             self._disk.rename(path, path + DELETED_SUFFIX)
             deleted.append(path + DELETED_SUFFIX)
-        self._removals.add(due_ms, tuple(deleted), segment.close)
+        self._removals.add(due_ms, tuple(deleted))

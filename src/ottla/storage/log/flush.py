@@ -43,13 +43,12 @@ class FlushPlan:
     would each need a descriptor, to be kept open or opened at a moment when there may be none left.
     """
 
-    __slots__ = ("flushes", "number", "root_path", "syncs_at_once", "syncs_file_system", "took_ms")
+    __slots__ = ("flushes", "root_path", "syncs_at_once", "syncs_file_system", "took_ms")
 
     def __init__(
-        self, number: int, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False
+        self, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False
     ) -> None:  # fmt: skip
         """`syncs_at_once`: whether each file is synced in a thread of its own."""
-        self.number = number
         # None of a probe: a sync of the file system shows how long the disk takes.
         self.flushes = flushes
         self.root_path = root_path
@@ -104,7 +103,6 @@ class FlushScheduler:
         "_root_path",
         "_sequence",
         "is_stuck",
-        "plans_count",
     )
 
     def __init__(
@@ -133,7 +131,6 @@ class FlushScheduler:
         # Whether a flush that acknowledgements wait for is stuck, or was, and none has been faster since.
         self.is_stuck = False
         self._probe_due_ms = 0
-        self.plans_count = 0
         self._has_failed = False
         # Whether the last sync of a file was slow.
         self._is_slow = False
@@ -205,9 +202,8 @@ class FlushScheduler:
         return self._planned(flushes, now_ms) if flushes else None
 
     def _planned(self, flushes: Sequence[LogFlush], now_ms: int) -> FlushPlan:
-        self.plans_count += 1
         self._planned_ms = now_ms
-        self._plan = FlushPlan(self.plans_count, flushes, self._root_path, syncs_at_once=self._is_slow)
+        self._plan = FlushPlan(flushes, self._root_path, syncs_at_once=self._is_slow)
         return self._plan
 
     def becomes_stuck(self, now_ms: int) -> bool:

@@ -971,11 +971,10 @@ class Log:
         slot = self._swap_slot(replaced)
         assert slot is not None, "segments were removed while they were swapped"
 
-    def replace_segments(self, replaced: Sequence[int], cleaned: Sequence[tuple[int, int]]) -> list[Segment]:
+    def replace_segments(self, replaced: Sequence[int], cleaned: Sequence[tuple[int, int]]) -> None:
         """Replace closed segments by cleaned ones, (base offset, size in bytes) each, whose files are in place.
 
-        Returns the replaced segments, whose files readers may still use.  Raises `OSError` when a stale snapshot of
-        the producers cannot be removed.
+        Raises `OSError` when a stale snapshot of the producers cannot be removed.
         """
         assert self.is_swapping
         slot = self._swap_slot(replaced)
@@ -990,7 +989,6 @@ class Log:
             path = f"{self.path}/{snapshot_file_name(segment.base_offset)}"
             if segment.base_offset not in kept and self._disk.exists(path):
                 self._disk.remove(path)
-        return removed
 
     def end_swap(self) -> None:
         """The swap is over, in whatever way: segments may be removed again."""
@@ -1345,8 +1343,11 @@ class Log:
     # --- the end of its life --------------------------------------------------------------------------------
 
     def mark_deleted(self) -> None:
-        """The directory deleted the log: no plan of a flush and no clean may use it any more."""
+        """The directory deleted the log: no plan of a flush and no clean may use it any more, and its files are closed
+        when the reads and flushes in progress end.
+        """
         self.is_deleted = True
+        self._segments.release()
 
     def write_caches(self) -> None:
         """Write the active segment's indexes and the producers' snapshot, for a clean shutdown.

@@ -148,7 +148,7 @@ class Segment:
         return hash_of(self.path) % jitter_ms_max if jitter_ms_max > 0 else 0
 
     def open(self, *, create: bool = False) -> File:
-        """The segment's file, opened on first use and kept open until the segment is deleted."""
+        """The segment's file, opened on first use and kept open until the segment leaves its log."""
         file = self.file
         if file is None:
             if self._is_retired:
@@ -191,12 +191,18 @@ class Segment:
         self._is_active = False
         self._keep_indexes(self.indexes())
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """The segment left its log: its file is closed when the last read, response or flush in progress drops it."""
         self._is_retired = True
         self._cache.forget(self)
-        if self.file is not None:
-            self.file.close()
-            self.file = None
+        self.file = None
+
+    def close(self) -> None:
+        """Close the file at once: nothing is read or flushed any more."""
+        file = self.file
+        self.release()
+        if file is not None:
+            file.close()
 
     # --- writing ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """The segments of a log in offset order, found by bisection over their base offsets (the paper's section 3.1).
 
-Also those that left it and are not closed yet: removed ones, below the log start, until that is checkpointed, and
-truncated ones, whose files are gone, but whose descriptors a flush in flight may hold, until the log is closed.
+Also those that were removed, below the log start, until that is checkpointed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ottla.storage.segment.segment import Segment
 class SegmentList:
     """Never empty; the last one is the active segment."""
 
-    __slots__ = ("_base_offsets", "_removed", "_segments", "_truncated", "active", "departures_count")
+    __slots__ = ("_base_offsets", "_removed", "_segments", "active", "departures_count")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments
@@ -23,7 +22,6 @@ class SegmentList:
         self._base_offsets = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self._removed: list[Segment] = []
-        self._truncated: list[Segment] = []
         # How often segments, or a part of one, have left the list.
         self.departures_count = 0
         self.check_invariants()
@@ -86,13 +84,14 @@ class SegmentList:
         """Call `retire` with each removed segment, oldest first; after an `OSError` it and the later ones are kept."""
         while self._removed:
             retire(self._removed[0])
-            del self._removed[0]
+            self._removed.pop(0).release()
 
     def truncate_removed(self) -> Iterator[Segment]:
         """The removed segments, newest first: the caller removes their files at once, they are truncated ones now."""
         while self._removed:
-            self._truncated.append(self._removed.pop())
-            yield self._truncated[-1]
+            segment = self._removed.pop()
+            segment.release()
+            yield segment
 
     def remove_after(self, segment: Segment) -> list[Segment]:
         """Truncate the segments after this one, which is cut, and the active one then; returns them, oldest first."""
@@ -101,7 +100,8 @@ class SegmentList:
         removed = self._segments[slot:]
         del self._segments[slot:]
         del self._base_offsets[slot:]
-        self._truncated += removed
+        for each in removed:
+            each.release()
         self.active = segment
         self.check_invariants()
         return removed
@@ -109,7 +109,9 @@ class SegmentList:
     def begin_anew(self, segment: Segment) -> None:
         """Only this one is left, wherever it begins: the others were empty."""
         self.departures_count += 1
-        self._truncated += [other for other in self._segments if other is not segment]
+        for other in self._segments:
+            if other is not segment:
+                other.release()
         self._segments[:] = [segment]
         self._base_offsets[:] = [segment.base_offset]
         self.active = segment
@@ -123,12 +125,20 @@ class SegmentList:
         self._segments[slot : slot + count] = segments
         self._base_offsets[slot : slot + count] = [segment.base_offset for segment in segments]
         self.check_invariants()
+        for segment in replaced:
+            segment.release()
         return replaced
 
-    def close(self) -> None:
-        """Close the files of all of them, those that left included."""
+    def release(self) -> None:
+        """The log is deleted: all of them leave it."""
         self.departures_count += 1
-        for segment in [*self._segments, *self._removed, *self._truncated]:
+        for segment in self.with_removed():
+            segment.release()
+
+    def close(self) -> None:
+        """Close the files of all of them, removed ones included."""
+        self.departures_count += 1
+        for segment in self.with_removed():
             segment.close()
 
     def check_invariants(self) -> None:

@@ -182,7 +182,7 @@ def test_a_deleted_log_stays_deleted_after_a_crash(place: Place) -> None:
     assert not any("clicks" in path.name for path in Path(place.path).iterdir())
 
 
-def test_files_wait_for_a_flush_that_holds_them(tmp_path: Path) -> None:
+def test_a_flush_in_flight_syncs_a_log_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=LogConfig(file_delete_delay_ms=0))
     append_many(place.log(), 3)
     directory = place.open_directory

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from ottla.model.error_code import ErrorCode
 from ottla.runtime.offload import run_inline
+from ottla.storage.compaction.cleaner import clean
 from ottla.storage.errors import TooManyOpenFiles
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
+from tests.cleaning import run_clean
 from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
 
 BATCH_BYTES = len(batch_of())
@@ -122,3 +125,58 @@ def test_housekeeping_without_descriptors_is_tried_again(place: Place, disk: Mem
     place.open_directory.housekeep(place.clock.now_ms())
     after = Place("/data", disk.kill(), place.config)
     assert after.reopen_log().log_start_offset == 2
+
+
+def _delete(place: Place) -> None:
+    place.open_directory.delete(CLICKS)
+
+
+def _set_aside(place: Place) -> None:
+    place.open_directory.set_aside(CLICKS, topic_id(0))
+
+
+def _retain(place: Place) -> None:
+    place.log().delete_records_before(6)
+    place.log().delete_old_segments(place.clock.now_ms())
+    place.open_directory.checkpoint()
+
+
+def _truncate(place: Place) -> None:
+    place.log().truncate_to(0)
+
+
+def _compact(place: Place) -> None:
+    compactor = place.open_directory.compactor
+    job = compactor.next_job(place.clock.now_ms())
+    assert job is not None
+    run_clean(compactor, job, lambda job: clean(place.disk, job, lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("leave", "left_count"), [(_delete, 0), (_set_aside, 0), (_retain, 1), (_truncate, 1), (_compact, 1)]
+)
+def test_segments_that_leave_a_log_are_closed_with_their_last_reader(
+    disk: MemoryDisk, leave: Callable[[Place], None], left_count: int
+) -> None:
+    config = LogConfig(segment_bytes=2 * BATCH_BYTES, min_cleanable_dirty_ratio=0, retention_ms=-1)
+    place = Place("/data", disk, replace(config, cleanup_policy="compact") if leave is _compact else config)
+    log = place.log()
+    others_count = disk.open_files_count - 1
+    append_many(log, 7)
+    place.flush()
+    segments_count = disk.open_files_count - others_count
+    assert segments_count == 4
+    run = log.read(0, 7, 10 * BATCH_BYTES, whole_first_batch=True)
+    assert run is not None
+    content = run.file.read_at(run.position, run.length_bytes)
+    assert content
+    append(log, batch_of())
+    plan = place.open_directory.scheduler.plan(place.clock.monotonic_ms())
+    assert plan is not None
+    leave(place)
+    assert run.file.read_at(run.position, run.length_bytes) in {content, b""}, "a cut file has less"
+    plan.execute(disk)
+    place.open_directory.scheduler.complete(plan, None, place.clock.monotonic_ms())
+    del plan, run
+    assert disk.open_files_count == others_count + left_count
+    assert place.open_directory.offline is None
