@@ -31,6 +31,7 @@ from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from ottla.broker.socket_loop import SocketLoop
 from ottla.observe.events import frequent
+from ottla.protocol.primitives import RequestBytes
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Answer:
 class Router(Protocol):
     """What a connection calls for each whole frame."""
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         """Handle the request in `buffer[position:end]` (after its length prefix).
 
         The bytes are valid only during the call.  The handler calls `connection.answer_now`, or
@@ -399,7 +400,7 @@ class Connection:
         if not self.is_closed and self._blocked and not self._pending and not self._outbox.unsent:
             self._process()
 
-    def _may_start(self, data: bytearray, position: int) -> bool:
+    def _may_start(self, data: RequestBytes, position: int) -> bool:
         """Whether the request at `position` may start while earlier ones are unanswered: a Produce after Produces."""
         return (
             not self._exclusive

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
 from ottla.broker.limits import (
@@ -16,6 +18,7 @@ from ottla.broker.limits import (
     SMALL_FRAME_BYTES_MAX,
 )
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.protocol.primitives import RequestBytes
 
 _LENGTH: Final = struct.Struct(">i")
 LENGTH_BYTES: Final = 4
@@ -38,7 +41,7 @@ class ReceiveBuffer:
         self._budget = budget
         self._when_room = when_room
         self._grown_bytes = 0
-        self.data = bytearray(FIRST_BUFFER_BYTES)
+        self.data: RequestBytes = bytearray(FIRST_BUFFER_BYTES)
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0
@@ -126,11 +129,23 @@ class ReceiveBuffer:
         if size_bytes == len(self.data):
             self.view[:unread] = bytes(self.view[self.start : self.end])
         else:
-            data = bytearray(size_bytes)
-            data[:unread] = self.view[self.start : self.end]
-            self.data = data
-            self.view = memoryview(data)
+            data = _memory(size_bytes)
+            view = memoryview(data)
+            view[:unread] = self.view[self.start : self.end]
+            self.data, self.view = data, view
             if size_bytes <= RECEIVE_BUFFER_BYTES:
                 grown_bytes, self._grown_bytes = self._grown_bytes, 0
                 self._budget.release(grown_bytes)
         self.start, self.end = 0, unread
+
+
+def _memory(size_bytes: int) -> RequestBytes:
+    """Zeros: beyond the first size pages of the system, which it has back when the last view of them is dropped.
+
+    The C library keeps freed buffers of 64 KiB: 2,000 connections that had sent 40 KB each took 73 KB each when they
+    were idle, with maps 8.8 KB.  A page takes memory when it is first written, so a buffer takes what arrived.
+    """
+    if size_bytes > FIRST_BUFFER_BYTES:
+        with suppress(OSError):  # too many maps: the C library has its own
+            return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return bytearray(size_bytes)

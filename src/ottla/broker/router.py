@@ -26,6 +26,7 @@ from ottla.model.errors import WireError
 from ottla.observe.events import fields
 from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header
+from ottla.protocol.primitives import RequestBytes
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Router:
         self._large = LargeRequests()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         """Handle the frame `buffer[position:end]`; see `connection.Router`."""
         try:
             if end - position >= 10:

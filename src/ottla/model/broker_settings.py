@@ -115,7 +115,7 @@ CONNECTIONS_MAX_IDLE_MS: Final = int64(
 MAX_CONNECTIONS: Final = int32(
     "max.connections",
     10_000,
-    "Connections above this count are closed at once.  Half of the limit of open files lowers it.  Each takes 8 KB "
+    "Connections above this count are closed at once.  Half of the limit of open files lowers it.  Each takes 9 KB "
     "while it is idle, and up to 70 KB while it sends.",
     minimum=0,
 )

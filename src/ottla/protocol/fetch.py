@@ -19,6 +19,7 @@ from ottla.model.errors import WireError
 from ottla.protocol.current_leaders import NodeEndpoint, endpoints_section, leader_field
 from ottla.protocol.primitives import (
     INT16,
+    RequestBytes,
     check_count,
     ends_early,
     read_compact_length,
@@ -96,7 +97,7 @@ _REPLICA_STATE: Final = struct.Struct(">iq")
 _ONE_REPLICA_STATE: Final = struct.Struct(">BBBiqB")
 
 
-def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version: int) -> FetchRequest:
+def read_fetch(buffer: RequestBytes, position: int, end: int, version: int) -> FetchRequest:
     """The request whose body is `buffer[position:end]`, in one of the versions 4 to 17."""
     if 9 <= version < FLEXIBLE_FROM_VERSION:
         request = _read_one_partition(buffer, position, end, version)
@@ -116,7 +117,7 @@ def read_fetch(buffer: bytearray | memoryview, position: int, end: int, version:
     return _read_rest(data, position, version, head, topics, forgotten)
 
 
-def read_fetch_steps(buffer: bytearray | memoryview, position: int, end: int, version: int) -> Steps[FetchRequest]:
+def read_fetch_steps(buffer: RequestBytes, position: int, end: int, version: int) -> Steps[FetchRequest]:
     """`read_fetch` in steps, of a request that may name many partitions."""
     data = memoryview(buffer)[:end]
     head, position = _read_head(data, position, version)
@@ -181,7 +182,7 @@ def _read_rest(
 
 
 def _read_one_partition(
-    buffer: bytearray | memoryview, position: int, end: int, version: int
+    buffer: RequestBytes, position: int, end: int, version: int
 ) -> FetchRequest | None:  # fmt: skip
     """A request of v9 to v11 for one partition, which most consumers send; None for any other."""
     name_at = position + _HEAD_AND_NAME.size

@@ -8,9 +8,13 @@ end.  A value that does not fit raises `WireError`.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from mmap import mmap
+from typing import Final, TypeAlias
 
 from ottla.model.errors import WireError
+
+# What a request is read from: a connection's buffer, or a view of one.
+RequestBytes: TypeAlias = bytearray | mmap | memoryview
 
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")

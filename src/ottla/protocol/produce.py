@@ -14,6 +14,7 @@ from ottla.model.errors import WireError
 from ottla.protocol.current_leaders import CurrentLeaders, endpoints_section, leader_field
 from ottla.protocol.primitives import (
     INT16,
+    RequestBytes,
     check_count,
     ends_early,
     read_compact_length,
@@ -72,7 +73,7 @@ _HEAD_BYTES: Final = _HEAD.size
 _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 
 
-def read_produce(buffer: bytearray | memoryview, position: int, end: int, version: int) -> ProduceRequest:
+def read_produce(buffer: RequestBytes, position: int, end: int, version: int) -> ProduceRequest:
     """The request whose body is `buffer[position:end]`, in one of the versions 3 to 10.  Raises `ManyPartitions`."""
     if version < FLEXIBLE_FROM_VERSION:
         if end - position >= _HEAD_BYTES:
@@ -92,7 +93,7 @@ def read_produce(buffer: bytearray | memoryview, position: int, end: int, versio
 
 
 def read_produce_steps(
-    buffer: bytearray | memoryview, position: int, end: int, version: int
+    buffer: RequestBytes, position: int, end: int, version: int
 ) -> Steps[ProduceRequest]:  # fmt: skip
     """`read_produce` in steps, however many partitions there are."""
     data = memoryview(buffer)[:end]

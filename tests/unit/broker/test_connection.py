@@ -12,6 +12,7 @@ import pytest
 from ottla.broker.connection import Answer, Connection, SlowReports
 from ottla.broker.limits import RECEIVE_BUFFER_BYTES
 from ottla.broker.receive_budget import ReceiveBudget
+from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.disk import FileRun
 from ottla.runtime.posix_disk import PosixDisk
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
@@ -27,7 +28,7 @@ class ScriptedRouter:
         self.frames: list[bytes] = []
         self.script: Script = lambda connection, frame: connection.answer_now(frame)
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         frame = bytes(view[position:end])
         self.frames.append(frame)
         self.script(connection, frame)

@@ -16,6 +16,7 @@ from ottla.broker.parked_fetches import ParkedFetches
 from ottla.broker.ready_connections import ReadyConnections
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.broker.started_tasks import StartedTasks
+from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.steps import Steps
 from tests.unit.broker.turned_loop import connected_pair
 
@@ -71,7 +72,7 @@ class Served:
         self.plan = EmptyPlan()
         self.tasks = StartedTasks()
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         raise AssertionError("nothing is sent")
 
     def fetch(self) -> None:

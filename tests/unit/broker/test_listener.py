@@ -14,6 +14,7 @@ from ottla.broker.limits import RECEIVE_BUFFER_BYTES, STALLED_PEER_MS, SWEEP_INT
 from ottla.broker.listener import ConnectionLimits, Listener, bind
 from ottla.broker.receive_budget import ReceiveBudget
 from ottla.model.errors import ConfigError
+from ottla.protocol.primitives import RequestBytes
 from tests.unit.broker.turned_loop import TurnedLoop
 
 SWEEP_S = SWEEP_INTERVAL_MS / 1000
@@ -28,7 +29,7 @@ class Parking:
         self.parked: list[Answer] = []
         self.answers_at_once = False
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         if self.answers_at_once:
             connection.answer_now(b"answer")
             return

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import struct
+
+import pytest
 
 from ottla.broker.limits import FIRST_BUFFER_BYTES, RECEIVE_BUFFER_BYTES
 from ottla.broker.receive_budget import ReceiveBudget
@@ -53,3 +56,14 @@ def test_idle_buffer_returns_to_its_first_size_and_releases_the_budget() -> None
         buffer.shrink()
         assert len(buffer.data) == FIRST_BUFFER_BYTES
         assert budget.taken_bytes == 0
+
+
+def test_buffer_grows_when_the_system_gives_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_map(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "too many maps")
+
+    monkeypatch.setattr("ottla.broker.receive_buffer.mmap", no_map)
+    buffer = ReceiveBuffer(ReceiveBudget(BUDGET_BYTES), lambda: None)
+    frame = struct.pack(">i", 10_000) + bytes(range(250)) * 40
+    receive(buffer, frame)
+    assert bytes(buffer.view[buffer.start : buffer.end]) == frame

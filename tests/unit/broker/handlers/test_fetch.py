@@ -29,6 +29,7 @@ from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.primitives import RequestBytes
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
@@ -73,7 +74,7 @@ class Served:
         )
         return client, connection
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         header = read_request_header(view, position, end)
         self.handler.handle(
             connection, view, header.body_position, end, header.api_version, header.correlation_id

@@ -38,6 +38,7 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.primitives import RequestBytes
 from ottla.protocol.schemas.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -108,7 +109,7 @@ class Served:
         )
         self.version = 7
 
-    def route(self, connection: Connection, buffer: bytearray, view: memoryview, position: int, end: int) -> None:
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         header = read_request_header(view, position, end)
         self.handler.handle(
             connection, view, header.body_position, end, header.api_version, header.correlation_id
