@@ -33,7 +33,7 @@ from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.leader_hints import LeaderHints
 from ottla.broker.lease_watch import LeaseWatch
 from ottla.broker.limits import DRAIN_MS
-from ottla.broker.listener import ConnectionLimits, Listener, bind
+from ottla.broker.listener import ConnectionLimits, Listener, bind, listen
 from ottla.broker.log_configs import LogConfigs
 from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
@@ -129,6 +129,7 @@ class Broker:
         self.partitions = PartitionTable()
         self.cluster_id = ""
         self.addresses: list[tuple[str, int]] = []
+        self._bound: list[socket.socket] = []
         self._listeners: list[Listener] = []
         # Both None for a broker by itself.
         self._cluster: ClusterPart | None = None
@@ -181,10 +182,10 @@ class Broker:
         disk = self._disk
         # Addresses first: a port that is taken is reported before a long recovery, and the disk is left as it was.
         # A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
-        bound = [bind(listener.host, listener.port, listens=self.is_sole) for listener in self._options.listeners]
-        for listening in bound:
+        self._bound = [bind(each.host, each.port, listens=self.is_sole) for each in self._options.listeners]
+        for listening in self._bound:
             self._closing.callback(listening.close)
-        self.addresses = [listening.getsockname()[:2] for listening in bound]
+        self.addresses = [listening.getsockname()[:2] for listening in self._bound]
         self._advertising = Advertising(self._options, self.addresses, own_id=self.node_id if self.is_sole else None)
         self._follower = TreeFollower(self._follow_tree, loop)
         admin = await self._start_admin(self._options.admin_listener)
@@ -266,7 +267,7 @@ class Broker:
         self._closing.push_async_callback(housekeeping.stop)
         housekeeping.start()
         self._start_compaction()
-        for listening in bound:
+        for listening in self._bound:
             limits = self._connection_limits()
             listener = Listener(
                 listening, loop, router, limits, housekeeping.expire_produces, self._sockets, slow, room
@@ -427,6 +428,10 @@ class Broker:
         # A broker that was killed may be live to the others until its session ends; another broker of this id stays.
         patience_ms = 0 if self.is_sole else self.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS] + ID_MARGIN_MS
         was_clean = self.is_sole and self._directory.was_clean
+        if not self.is_sole:
+            # Before the registration: connections to a live broker that are refused would mean that its process ended.
+            for listening in self._bound:
+                listen(listening)
         await self._patience.until_done(lambda: self._join(patience_ms, was_clean=was_clean))
         if self._generation is not None:
             self._generation.start(self._directory.stored)

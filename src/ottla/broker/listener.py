@@ -62,20 +62,30 @@ class ConnectionLimits(NamedTuple):
 def bind(host: str, port: int, *, listens: bool = True) -> socket.socket:
     """A listening socket; `ConfigError` says why the address cannot be bound.
 
-    Without `listens` it has its address, and connections are refused until `Listener.start`.
+    Without `listens` it has its address, and connections are refused until `listen`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        if listens:
-            listening.listen(LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
         listening.close()
         raise _not_bound(host, port, error) from error
     listening.setblocking(False)
+    if listens:
+        listen(listening)
     return listening
+
+
+def listen(listening: socket.socket) -> None:
+    """Let connections wait for `Listener.start`.  Raises `ConfigError` when another socket listens at the address."""
+    try:
+        listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        host, port = listening.getsockname()[:2]
+        listening.close()
+        raise _not_bound(host, port, error) from error
 
 
 def _not_bound(host: str, port: int, error: Exception) -> ConfigError:
@@ -138,11 +148,6 @@ class Listener:
         return len(self._connections)
 
     def start(self) -> None:
-        """Accept connections.  Raises `ConfigError` when another socket has listened at the address meanwhile."""
-        try:
-            self._listening.listen(LISTEN_BACKLOG)
-        except OSError as error:
-            raise _not_bound(*self.address, error) from error
         self._hold_spare()
         self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
