@@ -50,7 +50,8 @@ def test_death_and_return_of_a_broker_are_seen_in_the_figures_of_the_others(clus
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic("figures", PARTITIONS_COUNT, 3)
     cluster.wait_until_replicated()
-    assert total(cluster, "kafka_server_replicamanager_leadercount") == PARTITIONS_COUNT
+    # A broker whose lease is over, on a machine under load, leads nothing for a moment.
+    eventually(lambda: total(cluster, "kafka_server_replicamanager_leadercount"), lambda n: n == PARTITIONS_COUNT)
     assert total(cluster, "kafka_server_replicamanager_underreplicatedpartitions") == 0
     assert total(cluster, "kafka_brokers") == 9
     cluster.broker(2).kill()

@@ -228,20 +228,25 @@ def check_latest(answers: Iterable[LatestOffset], sends: Iterable[Send], polls: 
 
 
 def check_silences(operations: Iterable[Operation], report: Report) -> None:
-    """While a replica can serve them, clients that were at work before make progress every `SILENCE_NS_MAX`.
+    """While a replica can serve them, clients that were at work before make progress every `SILENCE_NS_MAX`, in each
+    partition; a group gives its members others, so they are looked at as a whole.
 
     One that makes none afterwards either may have been ended before: the run itself looks for those.
     """
     windows: list[Servable] = []
     progress: dict[str, list[int]] = defaultdict(list)
+    operations = list(operations)
+    members = {operation.process for operation in operations if isinstance(operation, Positioned)}
     for operation in operations:
         if isinstance(operation, Servable):
             windows.append(operation)
         elif (isinstance(operation, Send) and operation.outcome is Outcome.OK) or (
             isinstance(operation, Poll) and operation.records
         ):
-            progress[operation.process].append(operation.completed_ns)
-    for process, unsorted_ns in progress.items():
+            is_of_member = operation.process in members
+            who = operation.process if is_of_member else f"{operation.process} partition {operation.partition}"
+            progress[who].append(operation.completed_ns)
+    for who, unsorted_ns in progress.items():
         times_ns = sorted(unsorted_ns)
         for window in windows:
             first = bisect_left(times_ns, window.began_ns)
@@ -250,7 +255,7 @@ def check_silences(operations: Iterable[Operation], report: Report) -> None:
             inside = [window.began_ns, *(at for at in times_ns[first:] if at < window.ended_ns), window.ended_ns]
             longest_ns = max(later - earlier for earlier, later in pairwise(inside))
             if longest_ns > SILENCE_NS_MAX:
-                where = f"{process}: {longest_ns / 1e9:.1f} s of {(window.ended_ns - window.began_ns) / 1e9:.1f} s"
+                where = f"{who}: {longest_ns / 1e9:.1f} s of {(window.ended_ns - window.began_ns) / 1e9:.1f} s"
                 report.add(Anomaly.SILENT, where)
 
 

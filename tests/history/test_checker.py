@@ -79,6 +79,19 @@ def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> N
     assert check([*given, by_former], members=("m0", "m1")).is_clean, "nothing says who was given it later"
 
 
+def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_that_was_given_others() -> None:
+    window = Servable("run", 22, 23 + SILENCE_NS_MAX)
+    elsewhere = [Poll("x", at_ns, at_ns, 1, ((at_ns, "z"),)) for at_ns in (21, SILENCE_NS_MAX // 2, 2 * SILENCE_NS_MAX)]
+    history: list[Operation] = [
+        window,
+        *elsewhere,
+        poll(20, (0, "a"), process="x"),
+        poll(2 * SILENCE_NS_MAX, (1, "b"), process="x"),
+    ]
+    assert Anomaly.SILENT in check(history).found
+    assert Anomaly.SILENT not in check([*history, Positioned("x", 1, 0, 1)]).found
+
+
 def test_latest_offset_counts_what_was_acknowledged_and_read_before_it_was_asked_for() -> None:
     for offset, is_clean in ((3, True), (2, False)):
         acknowledged_before: list[Operation] = [A, B, C, ALL, LatestOffset("x", 32, 33, 0, offset)]

@@ -10,6 +10,7 @@ SIGTERM ends it.  A client that waits shows how long a broker keeps it that can 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 import threading
@@ -363,6 +364,7 @@ CLIENTS: Final[Mapping[str, Sequence[Callable[[Run], None]]]] = {
 
 
 def main(library: str, role: str, name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     with Recorder(Path(file)) as recorder:
         CLIENTS[library][ROLES.index(role)](Run(name, bootstrap, topic, partitions_count, recorder))
 

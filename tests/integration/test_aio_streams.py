@@ -33,7 +33,7 @@ def test_aio_streams_of_one_loop_share_a_topic(
         seen += [(message.partition, message.offset) async for message in stream]
 
     async def main() -> list[list[tuple[int, int]]]:
-        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 4_000}
+        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 8_000}
         async with aio.ConsumerConnector(bootstrap, group=group, **settings) as connector:
             streams = (await connector.create_message_streams({topic: 2}))[topic]
             seen: list[list[tuple[int, int]]] = [[], []]

@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.answer_pieces import body_pieces, response_pieces
 from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.connection import Connection
-from ottla.broker.context import BrokerContext, Call
+from ottla.broker.context import BrokerContext, Call, releases_clients
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response
 from ottla.broker.metadata_answers import MetadataAnswers
@@ -23,10 +23,12 @@ from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
-# By which clients look for leaders and coordinators.  They send them to any broker that they are connected to, so one
-# that cannot lead closes the connection after its answer: the client then finds another broker.  kafka-python 3.0 sends
-# a refused ListOffsets again, thousands of times a second, and asks for metadata only when its connection is closed.
-_LOOKS_FOR_BROKERS: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS})
+# By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
+# cannot lead, before it is closed: clients ask a broker that they are connected to, and find another one when they are
+# not.  The first answers count: tools that ask once see what this broker knows.  librdkafka asks for metadata after a
+# refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused ListOffsets hundreds
+# of times a second, and asks for metadata only when its connection closes.
+_ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
 _RELEASED: Final = "this broker may not lead now: another one knows who does"
 
 
@@ -69,8 +71,15 @@ class ColdCalls:
             response: object = unsupported_version_response()
             connection.let_go()
         else:
-            if api in _LOOKS_FOR_BROKERS and not self._broker.may_lead and not _wants_brokers_only(api, version, body):
-                connection.drain(_RELEASED)
+            if (
+                api in _ANSWERED_IN_VAIN_MAX
+                and releases_clients(self._broker)
+                and not _wants_brokers_only(api, version, body)
+            ):
+                answered_count = connection.answered_in_vain.get(api, 0)
+                connection.answered_in_vain[api] = answered_count + 1
+                if answered_count >= _ANSWERED_IN_VAIN_MAX[api]:
+                    connection.release(_RELEASED)
             call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body)

@@ -90,7 +90,6 @@ class Connection:
     __slots__ = (
         "_blocked",
         "_buffer",
-        "_drain_reason",
         "_exclusive",
         "_is_held",
         "_loop",
@@ -100,6 +99,7 @@ class Connection:
         "_processing",
         "_reading",
         "_received_bytes",
+        "_release_reason",
         "_request_bytes_max",
         "_router",
         "_slow",
@@ -107,6 +107,7 @@ class Connection:
         "_socket",
         "_swept_bytes",
         "_waits_for_room_since_s",
+        "answered_in_vain",
         "auto_creations",
         "client_id",
         "closed_reason",
@@ -150,7 +151,8 @@ class Connection:
         self._is_held = False
         self.is_closed = False
         self.is_draining = False
-        self._drain_reason = ""
+        # Why it is closed when it is idle; empty: it stays.
+        self._release_reason = ""
         self.closed_reason = ""
         # All bytes that came, now and at the last sweep.
         self._received_bytes = self._swept_bytes = 0
@@ -158,6 +160,8 @@ class Connection:
         self.quiet_sweeps = 0
         self.client_id: str | None = None
         self.auto_creations = AutoCreations()
+        # How often it asked for leaders or coordinators while this broker might not lead, by API key.
+        self.answered_in_vain: dict[int, int] = {}
         # Undoes what the broker keeps for a parked request of this connection.
         self.on_close: Callable[[], None] | None = None
         # Called once the connection is closed, whatever waited on it.
@@ -285,12 +289,15 @@ class Connection:
         state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
         return state == _TCP_CLOSE_WAIT
 
-    def drain(self, reason: str = "the broker is stopping") -> None:
+    def drain(self) -> None:
         """Start no further request; close when those in progress have been answered."""
-        if not self.is_draining:
-            self.is_draining, self._drain_reason = True, reason
+        self.is_draining = True
         self._pause_reading()
         self._close_if_drained()
+
+    def release(self, reason: str) -> None:
+        """Close when every request that has been received is answered."""
+        self._release_reason = reason
 
     def shrink(self) -> None:
         """Release a grown buffer that is empty."""
@@ -444,5 +451,9 @@ class Connection:
             self.send_ready()
 
     def _close_if_drained(self) -> None:
-        if self.is_draining and not self.is_closed and not self.has_unanswered:
-            self.close(self._drain_reason)
+        if self.is_closed or self.has_unanswered:
+            return
+        if self.is_draining:
+            self.close("the broker is stopping")
+        elif self._release_reason and self._buffer.is_empty:
+            self.close(self._release_reason)

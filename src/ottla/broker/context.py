@@ -221,3 +221,8 @@ class BrokerContext(Protocol):
         ...
 
     async def next_producer_id(self) -> ProducerId: ...
+
+
+def releases_clients(broker: BrokerContext) -> bool:
+    """Whether clients must look for another broker: this one may not lead, and others are live."""
+    return not broker.may_lead and any(node_id != broker.node_id for node_id in broker.live.by_id)

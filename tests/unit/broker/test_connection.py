@@ -246,6 +246,23 @@ def test_draining_connection_answers_what_is_under_way_and_starts_nothing_new(pe
     assert peer.client.recv(10) == b"A"
 
 
+def test_released_connection_answers_what_was_received_before_it_closes(peer: Peer) -> None:
+    parked: list[Answer] = []
+    peer.router.script = lambda connection, frame: parked.append(connection.park(exclusive=True))
+    peer.send(frame(OTHER, b"a") + frame(OTHER, b"b"))
+    peer.connection.release("another broker serves you")
+    assert len(parked) == 1
+    parked[0].complete((b"A",))
+    peer.connection.send_ready()
+    assert len(parked) == 2
+    assert not peer.connection.is_closed
+    parked[1].complete((b"B",))
+    peer.connection.send_ready()
+    assert peer.connection.closed_reason == "another broker serves you"
+    peer.client.setblocking(True)
+    assert peer.client.recv(10) == b"AB"
+
+
 def test_idle_connection_closes_at_once_when_drained(peer: Peer) -> None:
     peer.connection.drain()
     assert peer.connection.is_closed

@@ -26,6 +26,7 @@ from ottla.protocol.messages import decode_response, encode_request, request_cla
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.runtime.disk import FileRun
 from tests.unit.broker.handlers.small_broker import HOST, PORT, SmallBroker
+from tests.unit.broker.live_brokers import live
 
 COLD = [
     (api, version) for api in HANDLERS for version in range(API_VERSIONS[api].lowest, API_VERSIONS[api].highest + 1)
@@ -41,13 +42,14 @@ class Reached:
     client_id = "a-client"
 
     def __init__(self) -> None:
-        self.drain_reasons: list[str] = []
+        self.release_reasons: list[str] = []
+        self.answered_in_vain: dict[int, int] = {}
 
     def let_go(self) -> None:
         """Nothing is held."""
 
-    def drain(self, reason: str) -> None:
-        self.drain_reasons.append(reason)
+    def release(self, reason: str) -> None:
+        self.release_reasons.append(reason)
 
 
 CONNECTION = cast("Connection", Reached())
@@ -200,29 +202,40 @@ class Registering(SmallBroker):
         self.leads_when_asked = [value]
 
 
-@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS])
-async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_that_may_not_lead(api: ApiKey) -> None:
+@pytest.mark.parametrize(
+    ("api", "answered_count"), [(ApiKey.METADATA, 1), (ApiKey.FIND_COORDINATOR, 1), (ApiKey.LIST_OFFSETS, 100)]
+)
+async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_that_may_not_lead(
+    api: ApiKey, answered_count: int
+) -> None:
     broker, reached = SmallBroker(), Reached()
     calls, version = ColdCalls(broker), API_VERSIONS[api].highest
     frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request_class(api)()))
     header = read_request_header(frame, 4, len(frame))
     body, connection = frame[header.body_position :], cast("Connection", reached)
     assert await calls.answer(header, body, connection)
-    assert reached.drain_reasons == []
+    assert reached.release_reasons == []
     broker.may_lead = False
+    for _ in range(2):
+        assert await calls.answer(header, body, connection)
+    assert reached.release_reasons == [], "no other broker is live"
+    broker.live = live(broker.node_id, 7)
+    for _ in range(answered_count):
+        assert await calls.answer(header, body, connection)
+    assert reached.release_reasons == [], "tools that ask once get their answer, and what they sent behind it"
     assert await calls.answer(header, body, connection)
-    assert len(reached.drain_reasons) == 1
+    assert len(reached.release_reasons) == 1
 
 
 async def test_client_that_asks_for_brokers_only_stays_connected_to_one_that_may_not_lead() -> None:
     broker, reached = SmallBroker(), Reached()
-    broker.may_lead = False
-    for topics, is_released in (([], False), (None, True)):
+    broker.may_lead, broker.live = False, live(broker.node_id, 7)
+    for topics, is_released in (([], False), ([], False), ([], False), (None, False), ([], False), (None, True)):
         request = MetadataRequest(topics)
         frame = request_frame(ApiKey.METADATA, 12, 77, "a-client", encode_request(ApiKey.METADATA, 12, request))
         header = read_request_header(frame, 4, len(frame))
         assert await ColdCalls(broker).answer(header, frame[header.body_position :], cast("Connection", reached))
-        assert bool(reached.drain_reasons) is is_released
+        assert bool(reached.release_reasons) is is_released
 
 
 async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_not() -> None:
