@@ -81,7 +81,10 @@ class Outcomes:
 
     @property
     def is_clean(self) -> bool:
-        return not self.anomalies and all(each.longest_s <= SILENCE_NS_MAX / 1e9 for each in self.silences)
+        # Askers are judged by what they are answered: two of the libraries do not look for another leader (see
+        # docs/operating.md), whichever broker refuses them.
+        judged = [each for each in self.silences if waiting_clients.ASKER not in each.client]
+        return not self.anomalies and all(each.longest_s <= SILENCE_NS_MAX / 1e9 for each in judged)
 
 
 def measure(

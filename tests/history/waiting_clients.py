@@ -1,4 +1,4 @@
-"""Clients that wait for records and acknowledgements all the time, with their libraries' own settings but for one.
+"""Clients that wait for records and acknowledgements all the time, each with its library's own settings.
 
     python -m tests.history.waiting_clients LIBRARY ROLE NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 
@@ -81,9 +81,8 @@ class Run:
 # --- librdkafka ---------------------------------------------------------------------------------------------------
 
 
-def _librdkafka_consumer(run: Run, **settings: int) -> Consumer:
-    reset = {"auto.offset.reset": "earliest"}
-    return Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name, **reset, **settings})
+def _librdkafka_consumer(run: Run) -> Consumer:
+    return Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name, "auto.offset.reset": "earliest"})
 
 
 def librdkafka_reader(run: Run, *, is_member: bool = False) -> None:
@@ -104,9 +103,7 @@ def librdkafka_reader(run: Run, *, is_member: bool = False) -> None:
 
 
 def librdkafka_asker(run: Run) -> None:
-    # It keeps a partition that some broker said has no leader, as between the end of a session and the election, for
-    # `metadata.max.age.ms`, 15 minutes: `get_watermark_offsets` of a partition that is not assigned fails meanwhile.
-    consumer = _librdkafka_consumer(run, **{"metadata.max.age.ms": 2_000})
+    consumer = _librdkafka_consumer(run)
 
     def latest(partition: int) -> int | None:
         try:

@@ -12,9 +12,10 @@ Departure: it is created before the answer, so the first answer has its partitio
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admin requests, and all name the live one
 with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
 replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
-While this broker may not lead and others live, a topic that it led is LEADER_NOT_AVAILABLE as a whole, and the
-connection is closed after the second answer (cold_calls.py).  It names itself among the brokers: librdkafka drops a
-broker that is not there, and looks no more for the leader of a partition that another answer says it leads.
+While this broker may not lead and others live, the connection is closed after the second answer (cold_calls.py).  It
+still names itself among the brokers, since librdkafka drops a broker that is not there and looks no more for the leader
+of a partition that another answer says it leads.  No topic gets an error as a whole: kafka-python takes it for deleted,
+and its group rebalances.
 Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.context import BrokerContext, Call, NewTopic, releases_clients
+from ottla.broker.context import BrokerContext, Call, NewTopic
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import Partition, Topic
@@ -160,14 +161,9 @@ async def _topic_entry(
     for index, partition in enumerate(topic.partitions):
         partitions.append(partition_entry(broker, topic.name, index, partition))
         await turn.pause()
-    code = ErrorCode.NONE
-    if releases_clients(broker) and any(each.state.leader == broker.node_id for each in topic.partitions):
-        # Of the whole topic: librdkafka keeps a partition without a leader for metadata.max.age.ms, and kafka-python
-        # asks no more about a topic that it only looks up offsets of.  Both ask again for a topic with an error.
-        code = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponseTopic(
-        code, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
-    )  # fmt: skip
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
+    )
 
 
 def partition_entry(
