@@ -19,7 +19,7 @@ from ottla.cli.cluster_rejoin import command as rejoin
 from ottla.cli.log import command as log_command
 from ottla.records.record import decode_batch, split_batches
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.checkpoints import read_generation
+from ottla.storage.checkpoints import read_generation, read_high_watermarks
 from ottla.testing.broker import BrokerDidNotStart
 from ottla.testing.cluster import RunningCluster
 from tests.cluster.traffic import consume, make_topic, produce
@@ -70,6 +70,15 @@ def kill_all(cluster: RunningCluster) -> None:
 
 def generation_of(directory: Path) -> int:
     return read_generation(PosixDisk(), str(directory))
+
+
+def wait_for_watermark(cluster: RunningCluster, node_id: int, high_watermark: int) -> None:
+    """A follower learns the high watermark after the acknowledgement, and its next life from the checkpoint."""
+    directory = str(directory_of(cluster, node_id))
+    eventually(
+        lambda: {(name.topic, end) for name, end in read_high_watermarks(PosixDisk(), directory).items()},
+        lambda found: (TOPIC, high_watermark) in found,
+    )
 
 
 def check_refused(cluster: RunningCluster, node_id: int) -> None:
@@ -205,7 +214,8 @@ def test_stale_copy_that_leads_all_the_same_has_the_followers_keep_what_they_cut
     cluster.broker(3).start()
     cluster.wait_for_isr(TOPIC, 0)
     produce(cluster.bootstrap, TOPIC, LATER, acks="all")
-    # The checkpoints of the high watermarks have them.
+    for node_id in (1, 2):
+        wait_for_watermark(cluster, node_id, len(EARLIER) + len(LATER))
     for node_id in (1, 2):
         cluster.broker(node_id).stop()
     cluster.broker(3).kill()
