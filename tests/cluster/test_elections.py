@@ -35,8 +35,8 @@ async def three(brokers: Shared, **settings: str) -> list[Broker]:
     return started
 
 
-def in_sync(broker: Broker) -> set[int]:
-    return set(state_at(broker).in_sync_nodes())
+def in_sync(broker: Broker, topic: str = "orders") -> set[int]:
+    return set(state_at(broker, topic).in_sync_nodes())
 
 
 async def test_replica_in_sync_leads_when_the_leader_is_gone_and_the_log_is_whole(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path:
         await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}, config=unclean))
         await eventually_on_loop(lambda: "orders" in second.topics.by_name)
         await brokers.stop(2)
-        await eventually_on_loop(lambda: in_sync(first) == {1})
+        await eventually_on_loop(lambda: in_sync(first) == in_sync(first, "safe") == {1})
         await brokers.stop(1)
         await eventually_on_loop(lambda: set(third.live.by_id) == {3})
         await brokers.start(2)

@@ -71,10 +71,12 @@ class ServedTopics:
     """Brings `partitions` and `directory` in line with the tree.
 
     `view` is replaced when the partitions of a view are served, or refused: so clients learn of a partition when it can
-    be used.  `on_changed` is called for each topic of which partitions begin or cease to be served or change their
-    roles, with None when the tree no longer has it; `on_roles_changed` with the partitions of this broker that began,
-    ended (they are not served any more), or changed role, leader or epoch; `on_followed` when all changes of a view
-    are made in which topics were created, grown or deleted.
+    be used.  Topics that are deleted leave it before their logs are deleted.
+
+    `on_changed` is called for each topic of which partitions begin or cease to be served or change their roles, with
+    None when the tree no longer has it; `on_roles_changed` with the partitions of this broker that began, ended (they
+    are not served any more), or changed role, leader or epoch; `on_followed` when all changes of a view are made in
+    which topics were created, grown or deleted.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class ServedTopics:
         self._clock = clock
         self._new_partition = new_partition
         self._followed = TreeViews(NO_TOPICS, _NO_CONFIGS)
+        # Those of the view that was followed, without those that are being deleted.
+        self._shown = NO_TOPICS
         self._following = Mutex()
         # Names whose changes could not all be made, and why.
         self._failures: dict[str, OttlaError] = {}
@@ -124,8 +128,8 @@ class ServedTopics:
 
     @property
     def view(self) -> TopicsView:
-        """The topics of the last view that was followed."""
-        return self._followed.topics
+        """The topics of the last view that was followed, without those that are being deleted."""
+        return self._shown
 
     def require_served(self, name: str) -> None:
         """Raises `NotServed` if changes of this topic could not be made, or another topic's log is in its place."""
@@ -215,6 +219,7 @@ class ServedTopics:
         # A broker by itself may have another tree than the one that belongs to its logs: nobody else can tell.
         is_registered = self._membership.broker_epoch != NOT_REGISTERED
         is_complete = is_start and is_registered and not self._membership.is_sole
+        self._hide_deleted(names, old.topics, new.topics)
         for name in names:
             is_settled = name not in unsettled and name not in self._failures
             only: Collection[int] | None = None
@@ -241,18 +246,35 @@ class ServedTopics:
                 is_complete=is_complete,
             )
             await self._make_changes(changes, offload, is_late=is_start or not is_settled)
-            self._show_extent(name, old.topics, new.topics)
+            self._show_extent(name, new.topics)
         self._followed = new
+        self._shown = new.topics
         await self._finish(deletions)
         self._deletions_version = deletions_version
         if is_start or other_extents(old.topics, new.topics, names):
             self.on_followed(new.topics)
 
-    def _show_extent(self, name: str, old: TopicsView, new: TopicsView) -> None:
+    def _hide_deleted(self, names: Iterable[str], old: TopicsView, new: TopicsView) -> None:
+        """Topics that are deleted, or made anew under their names, are unknown from now on.
+
+        Their logs are deleted later, with syncs in other threads: who asks meanwhile must not hear that another broker
+        has them, nor the leader epochs of a topic that a new one may follow at once.  librdkafka, which would keep
+        them, takes the new topic's for outdated and does not write to it.
+        """
+        deleted = {}
+        for name in names:
+            before, after = old.by_name.get(name), new.by_name.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                deleted[name] = before.topic_id
+        for name, topic_id in deleted.items():
+            self._partitions.forget_topic(name, topic_id)
+        if deleted:
+            rest = {name: topic for name, topic in self._shown.by_name.items() if name not in deleted}
+            self._shown = TopicsView.of(old.version, rest)
+
+    def _show_extent(self, name: str, new: TopicsView) -> None:
         """How many partitions the topic has: those of other brokers have another error than those that do not exist."""
-        before, after = old.by_name.get(name), new.by_name.get(name)
-        if before is not None and (after is None or after.topic_id != before.topic_id):
-            self._partitions.forget_topic(name, before.topic_id)
+        after = new.by_name.get(name)
         if after is not None:
             self._partitions.set_topic(name, after.topic_id, len(after.partitions))
 
