@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
@@ -79,6 +79,13 @@ class CreatedTopic:
     replication_factor: int
 
 
+class _TopicAnswer(Protocol):
+    """What became of one topic of a request."""
+
+    @property
+    def error_code(self) -> int: ...
+
+
 class Admin:
     """Administration through any broker of `cluster`.
 
@@ -94,7 +101,9 @@ class Admin:
         """Create topics; `validate_only` checks without creating."""
         wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
         request = CreateTopicsRequest([_creatable(topic) for topic in topics], wait_ms, validate_only)
-        response = self._ask_controller(ApiKey.CREATE_TOPICS, lambda _: request, CreateTopicsResponse, timeout_ms)
+        response = self._ask_controller(
+            ApiKey.CREATE_TOPICS, lambda _: request, CreateTopicsResponse, timeout_ms, lambda answer: answer.topics
+        )
         self._cluster.forget(row.name for row in response.topics)
         return {row.name: _created(row) for row in response.topics}
 
@@ -133,7 +142,11 @@ class Admin:
         topics = [CreatePartitionsTopic(name, count, None) for name, count in counts.items()]
         request = CreatePartitionsRequest(topics, wait_ms, validate_only)
         response = self._ask_controller(
-            ApiKey.CREATE_PARTITIONS, lambda _: request, CreatePartitionsResponse, timeout_ms
+            ApiKey.CREATE_PARTITIONS,
+            lambda _: request,
+            CreatePartitionsResponse,
+            timeout_ms,
+            lambda answer: answer.results,
         )
         self._cluster.forget(counts)
         return {
@@ -151,7 +164,9 @@ class Admin:
                 return DeleteTopicsRequest(topic_names=wanted, timeout_ms=wait_ms)
             return DeleteTopicsRequest([DeleteTopicState(name) for name in wanted], timeout_ms=wait_ms)
 
-        response = self._ask_controller(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, timeout_ms)
+        response = self._ask_controller(
+            ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, timeout_ms, lambda answer: answer.responses
+        )
         self._cluster.forget(wanted)
         return {
             row.name: _refusal(row.error_code, f"topic {row.name}", row.error_message, _DELETION_HINTS)
@@ -225,9 +240,17 @@ class Admin:
         alter_configs(self._cluster, resource, changes, validate_only=validate_only)
 
     def _ask_controller(
-        self, api: ApiKey, request: Callable[[int], object], answer: type[T], timeout_ms: float | None
+        self,
+        api: ApiKey,
+        request: Callable[[int], object],
+        answer: type[T],
+        timeout_ms: float | None,
+        topics_of: Callable[[T], Sequence[_TopicAnswer]] = lambda _answer: (),
     ) -> T:
-        """Ask the controller that the metadata names; any broker when there is none."""
+        """Ask the controller that the metadata names; any broker when there is none.
+
+        While it refuses all topics of the answer as one that is not the controller (any more), ask again.
+        """
 
         def attempt(deadline: Deadline) -> T:
             self._cluster.refresh([], deadline=deadline)
@@ -236,7 +259,11 @@ class Admin:
                 connection = self._cluster.connect_broker(controller_id, deadline)
             else:
                 connection = self._cluster.connect_any(deadline)
-            return connection.call(api, request(connection.version_of(api)), answer, deadline)
+            response = connection.call(api, request(connection.version_of(api)), answer, deadline)
+            topics = topics_of(response)
+            if topics and all(each.error_code == ErrorCode.NOT_CONTROLLER for each in topics):
+                raise BrokerRefused(ErrorCode.NOT_CONTROLLER, api.name)
+            return response
 
         return self._cluster.retrying.run(api.name, attempt, self._cluster.retrying.deadline(timeout_ms))
 

@@ -187,9 +187,13 @@ class AccessDenied(TreeError):
 
 
 class SessionLost(TreeError):
-    """The session ended: drop everything cached through it, connect and register again."""
+    """The session ended: drop everything cached through it, connect and register again.
 
-    error_code = ErrorCode.BROKER_NOT_AVAILABLE
+    Clients that asked this broker to change something ask again, perhaps another broker: NOT_CONTROLLER is the code
+    after which Kafka's admin clients look for one that can.
+    """
+
+    error_code = ErrorCode.NOT_CONTROLLER
     about = "cannot be reached: the session with the tree is over"
 
 

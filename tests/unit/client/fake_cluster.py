@@ -30,6 +30,11 @@ from ottla.protocol.frame import read_request_header, response_frame
 from ottla.protocol.messages import decode_request, encode_response
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
 from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
 from ottla.protocol.schemas.list_offsets import (
@@ -200,6 +205,8 @@ class FakeBroker:
             return version, self._fetch(version, request)
         if isinstance(request, ListOffsetsRequest):
             return version, self._list_offsets(request)
+        if isinstance(request, CreatePartitionsRequest):
+            return version, self._create_partitions(request)
         assert api is ApiKey.INIT_PRODUCER_ID
         return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
 
@@ -209,6 +216,13 @@ class FakeBroker:
             return version, ApiVersionsResponse(api_keys=rows)
         own = [row for row in rows if row.api_key == ApiKey.API_VERSIONS]
         return 0, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+    def _create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        response = CreatePartitionsResponse()
+        for topic in request.topics:
+            code = self.error_of(ApiKey.CREATE_PARTITIONS, TopicPartition(topic.name, topic.count - 1))
+            response.results.append(CreatePartitionsTopicResult(topic.name, code or ErrorCode.NONE))
+        return response
 
     def _problem(self, api: ApiKey, partition: TopicPartition) -> ErrorCode | None:
         known = self.cluster.partitions.get(partition)

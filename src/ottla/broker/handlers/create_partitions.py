@@ -6,6 +6,8 @@ INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added parti
 INVALID_REQUEST, answered once, for a topic that occurs twice; INVALID_TOPIC_EXCEPTION for internal topics, whose count
 groups depend on.  KAFKA_STORAGE_ERROR: they are added, and served once their logs can be created.  `validate_only` adds
 nothing.  POLICY_VIOLATION: more than max.broker.partitions or the limit of open files allow.  The time-out is not used.
+
+Errors of the tree: see handlers/create_topics.py.
 """
 
 from __future__ import annotations

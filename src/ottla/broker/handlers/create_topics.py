@@ -10,7 +10,8 @@ all settings (KIP-525).  A topic is served when the answer is sent; the time-out
 created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree then, and is
 served without another request once they can be created; one that asks for it again gets its completion, not
 TOPIC_ALREADY_EXISTS.  What the broker's next start would refuse (max.broker.partitions, the limit of open files) is
-POLICY_VIOLATION.
+POLICY_VIOLATION.  While this broker has no session with the tree the answer is NOT_CONTROLLER, after which clients ask
+again; where an outcome is unknown, REQUEST_TIMED_OUT.
 
 Departure: `__consumer_offsets` made by hand is compacted unless the request says otherwise.
 """

@@ -5,6 +5,8 @@ unknown id, INVALID_REQUEST for one that occurs twice, has both name and id, or 
 TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION, unless none of its
 logs could be created.  When the answer is sent the topic is no longer in the tree nor served; its files are removed
 later.  The time-out is not used.
+
+Errors of the tree: see handlers/create_topics.py.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ from ottla.protocol.schemas.metadata import (
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
 
+# Of admin APIs.  Of a topic in Metadata they are answered as Apache Kafka does: clients ask again.
+_TREE_AWAY: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 _IDS_FROM_VERSION: Final = 12
 
 
@@ -137,7 +139,8 @@ async def _create(broker: BrokerContext, name: str, call: Call, may_create: bool
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 return error.code
         except OttlaError as error:
-            return error.error_code
+            is_tree_away = error.error_code in _TREE_AWAY
+            return ErrorCode.LEADER_NOT_AVAILABLE if is_tree_away else error.error_code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -61,7 +61,7 @@ class SmallBroker:
         self.may_lead = True
         self.elections: Elections | None = None
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
-        self.refusal: RequestError | None = None
+        self.refusal: OttlaError | None = None
         self.created: list[tuple[NewTopic, bool]] = []
         self.grown: list[tuple[str, int, Sequence[Sequence[int]] | None, bool]] = []
         self.reassigned: list[tuple[str, Mapping[int, Sequence[int] | None], bool]] = []

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.partition_table import Refusal
 from ottla.coordination.registries import BrokersView
+from ottla.coordination.tree import ConnectionLoss, SessionLost, TreeError
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -106,6 +107,14 @@ async def test_refusal_to_make_a_topic_is_passed_on() -> None:
     broker.refusal = RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
     response = await ask(broker, 12, named("new"))
     assert response.topics == [MetadataResponseTopic(ErrorCode.KAFKA_STORAGE_ERROR, "new")]
+
+
+@pytest.mark.parametrize("error", [SessionLost("/brokers"), ConnectionLoss("/brokers")])
+async def test_clients_ask_again_for_a_topic_that_could_not_be_created_while_the_tree_is_away(error: TreeError) -> None:
+    broker = SmallBroker()
+    broker.refusal = error
+    response = await ask(broker, 12, named("new"))
+    assert response.topics == [MetadataResponseTopic(ErrorCode.LEADER_NOT_AVAILABLE, "new")]
 
 
 async def test_topic_that_is_named_twice_is_told_once() -> None:

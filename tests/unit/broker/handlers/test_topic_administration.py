@@ -10,8 +10,9 @@ import pytest
 
 from ottla.coordination.configs import ConfigEntity
 from ottla.coordination.topics_view import Move, TopicsView
+from ottla.coordination.tree import ConnectionLoss, SessionLost
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.alter_configs import (
@@ -74,9 +75,12 @@ async def test_topic_that_is_there_twice_is_answered_once_and_not_grown() -> Non
     [
         (RequestError(ErrorCode.INVALID_PARTITIONS, "no"), ErrorCode.INVALID_PARTITIONS),
         (DirectoryOffline("gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+        # Clients ask another broker, or this one again.
+        (SessionLost("/brokers/topics/a"), ErrorCode.NOT_CONTROLLER),
+        (ConnectionLoss("/brokers/topics/a"), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_refusal_becomes_the_topics_error(refusal: RequestError, code: ErrorCode) -> None:
+async def test_refusal_becomes_the_topics_error(refusal: OttlaError, code: ErrorCode) -> None:
     broker = SmallBroker()
     broker.refusal = refusal
     assert await grow(broker, CreatePartitionsTopic("a", 3)) == [code]

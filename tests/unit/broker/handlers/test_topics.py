@@ -84,7 +84,7 @@ async def test_refusal_is_told_with_its_code_and_reason(version: int) -> None:
 
 async def test_failed_disk_is_told_and_other_topics_are_not_touched() -> None:
     broker = SmallBroker()
-    broker.refusal = DirectoryOffline("the log directory is offline")  # type: ignore[assignment]
+    broker.refusal = DirectoryOffline("the log directory is offline")
     results = await create(broker, 7, CreatableTopic("a"), CreatableTopic("b"))
     assert [result.error_code for result in results] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
