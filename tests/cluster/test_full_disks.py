@@ -1,10 +1,11 @@
 """Two brokers, one of them on a disk that another program fills: as a follower it falls behind and comes back, as a
-leader it refuses records until there is room."""
+leader it gives way after some seconds where another replica is in sync, and refuses records where none is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(600)
-def test_broker_with_a_full_disk_is_out_of_sync_as_a_follower_and_refuses_as_a_leader(
-    disk: Path, member: Member
-) -> None:
+def test_broker_with_a_full_disk_gives_way_and_refuses_where_it_is_the_only_replica(disk: Path, member: Member) -> None:
     settings = {
         "replica_lag_time_max_ms": "1500",
         "offsets_topic_replication_factor": "2",
@@ -40,6 +39,7 @@ def test_broker_with_a_full_disk_is_out_of_sync_as_a_follower_and_refuses_as_a_l
     topics = [
         NewTopic("followed", 1, replica_assignment=[[1, 2]]),
         NewTopic("led", 1, replica_assignment=[[2, 1]]),
+        NewTopic("alone", 1, replica_assignment=[[2]]),
     ]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics(topics).values():
@@ -48,22 +48,28 @@ def test_broker_with_a_full_disk_is_out_of_sync_as_a_follower_and_refuses_as_a_l
     def in_sync(topic: str) -> list[int]:
         return sorted(metadata(bootstrap, topic).topics[topic].partitions[0].isrs)
 
-    for topic in ("followed", "led"):
-        eventually(partial(in_sync, topic), lambda nodes: nodes == [1, 2])
+    for topic, nodes in (("followed", [1, 2]), ("led", [1, 2]), ("alone", [2])):
+        eventually(partial(in_sync, topic), partial(eq, nodes))
         produce(bootstrap, topic, VALUES, acks="all")
 
     fill(disk)
     eventually(lambda: any("disk.full" in line for line in full.log_lines))
     produce(bootstrap, "followed", VALUES, acks="all")
     eventually(partial(in_sync, "followed"), lambda nodes: nodes == [1])
-    assert consume(bootstrap, "led", len(VALUES), "readers") == VALUES
-    # It leads on: nobody else may have what it has acknowledged.
+    # The other one leads as soon as the disk has been full for some seconds: the producer waits as long.
+    produce(bootstrap, "led", VALUES, acks="all")
+    assert in_sync("led") == [1]
+    assert any("disk.still_full" in line for line in full.log_lines)
+    # It leads on where nobody else has what it has acknowledged.
+    assert consume(bootstrap, "alone", len(VALUES), "readers") == VALUES
     with pytest.raises(AssertionError, match="MSG_TIMED_OUT"):
-        produce(bootstrap, "led", VALUES[:1], acks="all", message_timeout_ms=2_000)
+        produce(bootstrap, "alone", VALUES[:1], acks="all", message_timeout_ms=2_000)
 
     empty(disk)
-    produce(bootstrap, "led", VALUES[1:], acks="all")
-    assert consume(bootstrap, "led", 2 * len(VALUES) - 1, "all")[len(VALUES) :] == VALUES[1:]
-    eventually(partial(in_sync, "followed"), lambda nodes: nodes == [1, 2])
+    produce(bootstrap, "alone", VALUES[1:], acks="all")
+    assert consume(bootstrap, "alone", 2 * len(VALUES) - 1, "all")[len(VALUES) :] == VALUES[1:]
+    for topic in ("followed", "led"):
+        eventually(partial(in_sync, topic), lambda nodes: nodes == [1, 2])
+    assert consume(bootstrap, "led", 2 * len(VALUES), "more") == VALUES * 2
     roomy.stop()
     assert consume(full.bootstrap, "followed", 2 * len(VALUES), "others") == VALUES * 2

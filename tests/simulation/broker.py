@@ -94,7 +94,7 @@ class SimulatedBroker:
         self.is_paused = False
         self.is_disk_full = False
         self.is_disk_stuck = False
-        # Whether its disk was stuck for so long that it leaves the in-sync replicas.
+        # Whether its disk was stuck, or full, for so long that it leaves the in-sync replicas.
         self.gives_way = False
         self.broker_epoch = NO_EPOCH
         self.partitions: list[SimulatedPartition] = []
@@ -471,7 +471,7 @@ class SimulatedBroker:
         after = self.simulation.kinds.reaffirmed(node.state, own, is_kept=is_kept)
         if self.gives_way and is_kept:
             over = node.state if after is None else after
-            left = self.simulation.kinds.without_stuck(
+            left = self.simulation.kinds.given_way(
                 over, own, self._live, min(self._min_in_sync, node.replicas_count_min)
             )
             after = after if left is None else left

@@ -182,12 +182,11 @@ class Faults:
             self._simulation.trace("broker %d: %s", broker.node_id, fault)
             setattr(broker, fault, True)
             self._after(self._chance.random() * 1500, self._disk_works, broker, fault)
-            if fault == "is_disk_stuck":
-                self._after(STUCK_FLUSH_MS, self._give_way, broker, broker.life)
+            self._after(STUCK_FLUSH_MS, self._give_way, broker, broker.life, fault)
 
-    def _give_way(self, broker: SimulatedBroker, life: int) -> None:
+    def _give_way(self, broker: SimulatedBroker, life: int, fault: str) -> None:
         if (
-            broker.is_disk_stuck
+            getattr(broker, fault)
             and broker.life == life
             and broker.is_up
             and not broker.is_paused
@@ -202,8 +201,7 @@ class Faults:
 
     def _disk_works(self, broker: SimulatedBroker, fault: str) -> None:
         setattr(broker, fault, False)
-        if fault == "is_disk_stuck":
-            broker.gives_way = False
+        broker.gives_way = False
         for partition in broker.partitions:
             partition.flush()
         if broker.is_up and not broker.is_paused:

@@ -22,7 +22,7 @@ class Kinds:
     elected: Callable[..., Any] = staticmethod(elections.elected)
     preferred: Callable[..., Any] = staticmethod(elections.preferred)
     reaffirmed: Callable[..., Any] = staticmethod(elections.reaffirmed)
-    without_stuck: Callable[..., Any] = staticmethod(elections.without_stuck)
+    given_way: Callable[..., Any] = staticmethod(elections.given_way)
     due: Callable[..., list[Any]] = staticmethod(elections.due)
     requested: Callable[..., Any] = staticmethod(reassignment.requested)
     completed: Callable[..., Any] = staticmethod(reassignment.completed)

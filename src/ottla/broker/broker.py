@@ -211,7 +211,7 @@ class Broker:
             on_flushed,
             # What waits for a flush that ended after the lease must not be acknowledged.
             before_announced=None if lease_watch is None else lease_watch.check,
-            on_stuck_changed=None if self._cluster is None else self._cluster.on_logs_changed,
+            on_stuck_changed=self._on_logs_changed,
         )
         flusher.start()
         self._closing.push_async_callback(flusher.stop)
@@ -421,7 +421,7 @@ class Broker:
             space=self._space,
         )
         self._closing.callback(self._directory.close)
-        watch = SpaceWatch(self._directory, asyncio.get_running_loop())
+        watch = SpaceWatch(self._directory, asyncio.get_running_loop(), self._on_logs_changed)
         self._closing.callback(watch.stop)
         watch.start()
         self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
@@ -661,6 +661,10 @@ class Broker:
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
         self.groups.on_directory_offline()
+        self._on_logs_changed()
+
+    def _on_logs_changed(self) -> None:
+        """This broker's disk takes records no more, or takes them again: in a cluster others lead meanwhile."""
         if self._cluster is not None:
             self._cluster.on_logs_changed()
 

@@ -96,7 +96,7 @@ class ClusterPart:
             flushes,
             self._clock,
             self._loop,
-            lambda: self._directory.scheduler.is_stuck,
+            lambda: self._directory.gives_way,
         )
         fetchers.on_leader_refused = self._refused_leaders.on_refused
         fetchers.on_log_failed = self.elector.on_log_failed
@@ -121,12 +121,12 @@ class ClusterPart:
         self._reassigner.on_view(view)
         if self._fetchers is not None:
             self._throttle(self._fetchers)
-            if self._directory.scheduler.is_stuck:
+            if self._directory.gives_way:
                 # Those that this broker has left by now: roles are as before, and a fetch would let it join again.
                 self._fetchers.follow(self._partitions)
 
     def on_logs_changed(self) -> None:
-        """No log of this broker takes anything any more, or the disk is stuck, or has recovered from that."""
+        """No log of this broker takes anything any more; or the disk is stuck or long full, or is so no more."""
         if self._fetchers is not None:
             self._fetchers.follow(self._partitions)
         self.elector.on_logs_changed()

@@ -50,6 +50,11 @@ class ReplicaLogs(Protocol):
         """`though_stuck`: also while the disk is stuck, which passes."""
         ...
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether the disk is stuck or has been full for some seconds: other replicas should do without this one."""
+        ...
+
 
 class OtherLogs(Protocol):
     """What other brokers say about their logs."""
@@ -313,17 +318,16 @@ class Elector:
         former = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
         if not former:
             return None
-        is_usable = self._logs.is_usable(topic_partition)
-        if is_usable or self._logs.is_usable(topic_partition, though_stuck=True):
+        if self._logs.is_usable(topic_partition, though_stuck=True):
             is_kept = all(
                 member == own or self._logs.is_kept(topic_partition, member.broker_epoch) for member in former
             )
             reaffirmed = elections.reaffirmed(state, own, is_kept=is_kept)
-            if is_usable:
+            if not self._logs.gives_way:
                 return reaffirmed
             over = state if reaffirmed is None else reaffirmed
             min_in_sync = self._rules.min_in_sync(topic, partition)
-            return elections.without_stuck(over, own, live, min_in_sync) or reaffirmed
+            return elections.given_way(over, own, live, min_in_sync) or reaffirmed
         left = elections.reaffirmed(state, own, is_kept=False)
         if left is None or left.current_in_sync(live) or left.current_eligible(live):
             return left

@@ -45,7 +45,7 @@ class ReplicaFetchers:
     `on_leader_refused` is called when nobody listens where a leader did: its process is gone, though its registration
     may be there until its session has timed out.
     `on_log_failed` is called when the log of a followed partition takes nothing any more.
-    `is_stuck`: whether the disk is; call `follow` when it changes.
+    `gives_way`: whether the disk is stuck or long full; call `follow` when it changes.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class ReplicaFetchers:
         flushes: FlushSignal,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        is_stuck: Callable[[], bool] = lambda: False,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self._node_id = membership.node_id
-        self._is_stuck = is_stuck
+        self._gives_way = gives_way
         self._address_of = address_of
         self._loop = loop
         self._socket_timeout_ms = settings[setting.REPLICA_SOCKET_TIMEOUT_MS]
@@ -103,7 +103,7 @@ class ReplicaFetchers:
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more.
 
-        Nor those whose log has failed, or that left the in-sync replicas while the disk is stuck: a leader that still
+        Nor those whose log has failed, or that left the in-sync replicas while the disk gives way: a leader that still
         got their fetches would take them for in sync.
         """
         if self._is_stopped:
@@ -156,7 +156,7 @@ class ReplicaFetchers:
             or not partition.takes_records
             or partition.role is not Role.FOLLOWER
             or leader_id in (NO_LEADER, self._node_id)
-            or (not partition.is_in_sync and self._is_stuck())
+            or (not partition.is_in_sync and self._gives_way())
         ):
             return None
         return leader_id

@@ -141,13 +141,13 @@ def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool)
     )
 
 
-def without_stuck(
+def given_way(
     state: PartitionState, own: ReplicaIncarnation, live: LiveEpochs, min_in_sync: int
 ) -> PartitionState | None:
-    """The state without a replica in sync whose disk is stuck; None where it is not in sync, or has to stay.
+    """The state without a replica in sync whose disk is stuck or full; None where it is not in sync, or has to stay.
 
     It stays where the others could not acknowledge without it.  So each change leaves enough members that hold every
-    committed record, as when a leader drops a replica that lags, and when all disks are stuck the changes end.
+    committed record, as when a leader drops a replica that lags, and when all disks are stuck or full the changes end.
     """
     if own not in state.in_sync:
         return None

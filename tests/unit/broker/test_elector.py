@@ -53,6 +53,7 @@ class Node:
         self.kept_from = 0
         self.unusable: set[int] = set()
         self.is_stuck = False
+        self.is_long_full = False
         self.refused: set[int] = set()
         self.usable_at: dict[NodeId, set[int]] = {}
         self.allows_unclean = False
@@ -83,6 +84,10 @@ class Node:
 
     def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
         return topic_partition.partition not in self.unusable and (though_stuck or not self.is_stuck)
+
+    @property
+    def gives_way(self) -> bool:
+        return self.is_stuck or self.is_long_full
 
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
@@ -238,7 +243,8 @@ def test_unusable_log_leaves_only_where_another_member_remains() -> None:
     assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (2, state_of("A", 5, "A1"), 4)]
 
 
-def test_stuck_disk_gives_way_where_the_other_members_can_acknowledge() -> None:
+@pytest.mark.parametrize("fault", ["is_stuck", "is_long_full"])
+def test_stuck_or_full_disk_gives_way_where_the_other_members_can_acknowledge(fault: str) -> None:
     node = Node()
     node.min_in_sync = 2
     states = [
@@ -253,9 +259,18 @@ def test_stuck_disk_gives_way_where_the_other_members_can_acknowledge() -> None:
     ]
     node.see(*states)
     node.taken()
-    node.is_stuck = True
+    setattr(node, fault, True)
     node.elector.on_logs_changed()
     assert node.taken() == [(0, state_of("A", 6, "A1 C1"), 4), (1, state_of("A", 5, "A1 C1"), 4)]
+
+
+def test_last_member_leads_though_its_disk_is_full() -> None:
+    """It still answers readers, and also an unclean election may choose it."""
+    node = Node("B9")
+    node.allows_unclean = True
+    node.is_long_full = True
+    node.see(state_of("B", 5, "B9"), state_of("-", 5, "A1"))
+    assert node.taken() == [(1, state_of("B", 6, "B9"), 4)]
 
 
 def test_last_member_with_a_stuck_disk_leads_on_also_where_an_unclean_election_is_allowed() -> None:

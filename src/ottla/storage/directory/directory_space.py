@@ -55,6 +55,11 @@ class DirectorySpace:
         return self._space.is_full
 
     @property
+    def is_long_full(self) -> bool:
+        """Whether records have been refused for some seconds."""
+        return self._space.is_long_full
+
+    @property
     def is_low(self) -> bool:
         """Low or full."""
         return self._space.state is not SpaceState.AMPLE
@@ -73,6 +78,7 @@ class DirectorySpace:
         `makes`: whether a reserve may be made now.
         """
         self._is_watched = True
+        was_long_full = self.is_long_full
         if self._was_relieved:
             self._was_relieved = False
             self.on_no_room()
@@ -84,6 +90,8 @@ class DirectorySpace:
         else:
             # What `relieve` closed must not stay so for ever.
             self._set_rooms()
+        if self.is_long_full and not was_long_full:
+            _log.warning("disk.still_full", extra=fields(path=self._path, free_mib=self.free_bytes // MIB))
         return self._space.next_look_ms(self.free_bytes)
 
     def on_no_room(self) -> None:

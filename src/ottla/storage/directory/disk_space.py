@@ -26,6 +26,8 @@ BYTES_PER_MS_MAX: Final = 1024 * 1024 * 1024 // 1000
 LOOK_EVERY_MS_MIN: Final = 50
 LOOK_EVERY_MS_MAX: Final = 1_000
 LOOK_WHEN_FULL_MS: Final = 500
+# A disk that was full for so many looks, 5 s, is long full: as long as a flush may take before the disk is stuck.
+LONG_FULL_LOOKS: Final = 10
 # The most of a file system that is held back: as the reserve, and as free space below which produces are refused.
 _SHARE_HELD_BACK: Final = 16
 _SHARE_LOW: Final = 10
@@ -92,6 +94,8 @@ class DiskSpace:
         self.state = SpaceState.AMPLE
         # Whether committed offsets are refused too.
         self.is_spent = False
+        # One after the other that saw the disk full.
+        self._full_looks = 0
         self._hold_looks = 0
         self._next_hold_looks = _HOLD_LOOKS_MIN
         self._calm_looks = 0
@@ -100,8 +104,18 @@ class DiskSpace:
     def is_full(self) -> bool:
         return self.state is SpaceState.FULL
 
+    @property
+    def is_long_full(self) -> bool:
+        """Whether records have been refused for some seconds: other replicas should do without this disk."""
+        return self._full_looks >= LONG_FULL_LOOKS
+
     def on_look(self, free_bytes: int, held_bytes: int) -> Verdict:
         """`free_bytes` may be written by this process, and `held_bytes` are allocated to the reserve."""
+        verdict = self._look(free_bytes, held_bytes)
+        self._full_looks = self._full_looks + 1 if self.is_full else 0
+        return verdict
+
+    def _look(self, free_bytes: int, held_bytes: int) -> Verdict:
         rules = self.rules
         beside_bytes = self._beside_bytes(free_bytes, held_bytes)
         if self._calm_looks < _CALM_LOOKS:

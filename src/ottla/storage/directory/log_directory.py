@@ -599,6 +599,11 @@ class LogDirectory:
             with self._syncs_checked():
                 await self._records.record_high_watermarks(high_watermarks, offload)
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether the disk is stuck or has been full for some seconds: other replicas should do without this one."""
+        return self.scheduler.is_stuck or self.space.is_long_full
+
     def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
         """Whether there is a log that takes appends, and is not known to be damaged while other replicas are whole.
 

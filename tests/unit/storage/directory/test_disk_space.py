@@ -8,6 +8,7 @@ import pytest
 
 from ottla.model.limits import GIB, MIB
 from ottla.storage.directory.disk_space import (
+    LONG_FULL_LOOKS,
     LOOK_EVERY_MS_MAX,
     LOOK_EVERY_MS_MIN,
     LOOK_WHEN_FULL_MS,
@@ -114,6 +115,15 @@ def test_disk_that_is_seen_full_is_open_with_the_first_look_that_sees_room_howev
         assert space.is_full
         space.on_look(5_000, 0)
         assert not space.is_full
+
+
+def test_disk_is_long_full_after_some_looks_and_until_the_first_that_sees_room() -> None:
+    space = full_disk()
+    seen = [space.is_long_full]
+    for free_bytes in (*[700] * (LONG_FULL_LOOKS - 1), 5_000, 700):
+        space.on_look(free_bytes, WHOLE)
+        seen.append(space.is_long_full)
+    assert seen == [*[False] * (LONG_FULL_LOOKS - 1), True, False, False]
 
 
 def test_looks_are_as_frequent_as_what_is_left_asks_for() -> None:
