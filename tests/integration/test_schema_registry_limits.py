@@ -67,13 +67,6 @@ def costly() -> Comparison:
     return Comparison(source(record_of_unions(250, "string")), source(record_of_unions(250, "int")))
 
 
-@pytest.fixture
-def checkers() -> Iterator[Checkers]:
-    made = Checkers(SystemClock(), check_within_ms=1_000)
-    yield made
-    made.close()
-
-
 def outcome(checkers: Checkers, check: KeptForm | Comparison) -> Outcome:
     [found] = checkers.outcomes([check], NEVER_MS)
     return found
@@ -99,13 +92,15 @@ def kept_text(found: Outcome) -> Answer:
     return found
 
 
-def test_check_that_needs_too_much_memory_is_refused(checkers: Checkers) -> None:
+def test_check_that_needs_too_much_memory_is_refused() -> None:
+    checkers = Checkers(SystemClock(), check_within_ms=60_000)
     # A JSON text of 4 MB becomes some hundred MB of Python's objects.
     found = outcome(checkers, KeptForm(source("[" + "{}," * (4 * MIB) + "{}]"), normalize=False))
     assert isinstance(found, RegistryError)
     assert found.code is RegistryCode.SCHEMA_TOO_LARGE
     assert "MiB of memory" in str(found)
     assert kept_text(outcome(checkers, KeptForm(source('"int"'), normalize=False))) == '"int"'
+    checkers.close()
 
 
 def test_checks_that_wait_for_a_process_give_up_in_time() -> None:

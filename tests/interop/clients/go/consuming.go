@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"hash/fnv"
 	"math/rand"
 	"os"
@@ -219,6 +220,11 @@ func outcomeOf(problem error) (string, error) {
 		if errors.Is(problem, late) {
 			return "failed", nil
 		}
+	}
+	// Never sent: the coordinator was killed a moment ago, and the client gives up after a few refused connections.
+	var dialled *net.OpError
+	if errors.As(problem, &dialled) && dialled.Op == "dial" {
+		return "failed", nil
 	}
 	return "", problem
 }
