@@ -137,8 +137,12 @@ class ClientProcess:
     def describe_end(self, code: int | None) -> str:
         """How it ended and the last lines that it printed."""
         ended = f"was still running {DRAIN_S:.0f} s after SIGTERM" if code is None else f"ended with status {code}"
+        return f"{self.name} {ended}; its last lines:\n{self.last_lines()}"
+
+    def last_lines(self) -> str:
+        """What it printed last."""
         lines = self.output.read_text(errors="replace").splitlines()[-CLIENT_LINES_SHOWN:]
-        return "\n".join([f"{self.name} {ended}; its last lines:", *(f"  {line}" for line in lines or ["(none)"])])
+        return "\n".join(f"  {line}" for line in lines or ["(none)"])
 
 
 class HistoryClients:
@@ -189,7 +193,13 @@ class HistoryClients:
         try:
             self._wait_until_at_work(since_ns=now_ns(), within_s=DRAIN_S)
         except AssertionError as idle:
-            self.problems.append(f"clients that did nothing any more after the last fault: {idle}")
+            lines = [
+                f"{client.name}, its last lines:\n{client.last_lines()}"
+                for client in self._all()
+                if repr(client.name) in str(idle)
+            ]
+            problem = f"clients that did nothing any more after the last fault: {idle}"
+            self.problems.append("\n".join([problem, *lines]))
 
     def finish(self) -> None:
         """Stop the producers, wait until the group has read what was acknowledged, and stop the others."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -116,6 +117,9 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
     assert protocol == "range", f"kafka-python members use the range assignor, not {protocol}"
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    # Shown when the member ends or idles: how it sees its group.
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
+    logging.getLogger("kafka.coordinator").setLevel(logging.INFO)
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
