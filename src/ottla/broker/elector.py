@@ -173,7 +173,8 @@ class Elector:
         tree that it leads no more, as after any election; what it acknowledged to all is in every in-sync log.
         """
         own = self._own()
-        if own is None or node_id == own.node_id:
+        if own is None or node_id == own.node_id or self._logs.gives_way:
+            # With a stuck or full disk it would lead, and refuse or hold produces, before it has to.
             return
         live = {each: epoch for each, epoch in self._membership.live.items() if each != node_id}
         proposed_count = 0
@@ -391,7 +392,8 @@ class Elector:
         assert self._balance is not None
         self._balance_timer = self._timers.call_later(self._balance.interval_ms / 1000, self._on_balance_timer)
         own = self._own()
-        if own is None:
+        if own is None or self._logs.gives_way:
+            # In sync it may still be: where the others could not acknowledge without it.
             return
         preferred = [each for each in self._view.partitions() if each[1].replicas[0] == own.node_id]
         elsewhere = [each for each in preferred if each[1].state.leader != own.node_id]

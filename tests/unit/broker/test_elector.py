@@ -314,6 +314,31 @@ def test_preferred_leader_is_elected_again_only_when_it_is_in_sync_after_its_dis
     assert node.taken() == [(0, state_of("B", 7, "B9 A1 C1"), 5)]
 
 
+@pytest.mark.parametrize("fault", ["is_stuck", "is_long_full"])
+def test_preferred_leader_takes_nothing_back_while_its_disk_is_stuck_or_full(fault: str) -> None:
+    """It is in sync, since the others could not acknowledge without it."""
+    node = Node("A1 B9", balance=BALANCE)
+    node.min_in_sync = 2
+    node.replicas = (B, A, C)
+    setattr(node, fault, True)
+    node.see(state_of("A", 6, "A1 B9"))
+    node.loop.advance(BALANCE.interval_ms / 1000)
+    assert node.taken() == []
+    setattr(node, fault, False)
+    node.loop.advance(BALANCE.interval_ms / 1000)
+    assert node.taken() == [(0, state_of("B", 7, "B9 A1"), 4)]
+
+
+@pytest.mark.parametrize("fault", ["is_stuck", "is_long_full"])
+def test_leader_that_nobody_listens_for_is_not_replaced_by_one_with_a_stuck_or_full_disk(fault: str) -> None:
+    node = Node()
+    node.min_in_sync = 2
+    setattr(node, fault, True)
+    node.see(state_of("A", 5, "A1 B9"))
+    node.elector.on_leader_refused(A)
+    assert node.taken() == []
+
+
 def test_failed_log_that_is_listed_in_a_former_life_waits_for_its_repair_where_no_other_member_remains() -> None:
     node = Node()
     node.unusable = {0, 1, 2}
