@@ -208,20 +208,25 @@ class DirectoryGeneration:
             self._task = self._loop.create_task(self._move_if_due(self._stored), name="directory-generation")
 
     async def _move_if_due(self, stored: Callable[[], object]) -> None:
+        has_failed = False
         try:
             now = stored()
             if self._is_soon or now != self._stored_at_move:
                 before, self._stored_at_move = self._stored_at_move, now
                 self._is_soon = False
-                if not await self._move():
+                has_failed = not await self._move()
+                if has_failed:
                     # What counts is the last move that was made.
                     self._stored_at_move = before
+                    # An in-sync set may have made it due, or a registration on a full disk: nothing was stored then.
+                    self._is_soon = True
         except Exception:
             log.exception("directory_generation.bug")
         finally:
             self._task = None
             if self._stored is not None:
-                self._arm(PAUSE_MS if self._is_soon else MOVE_INTERVAL_MS)
+                # An attempt syncs: none each second while the disk or the tree is in trouble.
+                self._arm(PAUSE_MS if self._is_soon and not has_failed else MOVE_INTERVAL_MS)
 
     async def _move(self) -> bool:
         """Whether the generation moved in both places; a failure is reported only."""

@@ -233,6 +233,34 @@ async def test_move_that_failed_is_made_again_although_nothing_more_is_stored(tm
             await Broker(tree, copy).generation.check()
 
 
+@pytest.mark.parametrize("reason", ["in-sync set", "full disk"])
+async def test_move_that_failed_is_made_again_although_it_was_due_for_no_record(tmp_path: Path, reason: str) -> None:
+    async with open_tree(tmp_path) as tree:
+        disk = FullDisk()
+        disk.make_directory("/data")
+        directory_identity.check_or_write(disk, "/data", OWN, "cluster")
+        broker = Broker(tree, disk)
+        await broker.begin()
+        await broker.loop.pass_ms(MOVE_INTERVAL_MS)
+        if reason == "in-sync set":
+            broker.generation.on_view(view_of(1, 1, 2, 3))
+        else:
+            disk.is_full = True
+            await broker.generation.write()
+            disk.is_full = False
+        before = (await broker.seen()).generation
+        tree.loses_before = True
+        for _ in range(3):
+            await broker.loop.pass_ms(MOVE_INTERVAL_MS)
+        assert (await broker.seen()).generation == before
+        tree.loses_before = False
+        await broker.loop.pass_ms(MOVE_INTERVAL_MS)
+        held, seen = await broker.counts()
+        assert held == seen > before
+        await broker.loop.pass_ms(MOVE_INTERVAL_MS)
+        assert await broker.counts() == (held, seen)
+
+
 async def test_ordered_stop_moves_for_the_last_time(tmp_path: Path) -> None:
     async with open_tree(tmp_path) as tree:
         broker = Broker(tree, new_disk())
