@@ -143,8 +143,12 @@ class ColdCalls:
             del self._in_making[asked]
             making.is_over.set()
 
-    def _brokers_state(self) -> tuple[int, bool]:
-        return self._broker.live.version, self._broker.may_lead
+    def _brokers_state(self) -> tuple[int, bool, int]:
+        """What an answer depends on besides the topics.
+
+        A broker that registers again may lead before it has read that registration, and before its partitions may.
+        """
+        return self._broker.live.version, self._broker.may_lead, self._broker.partitions.resignations_count
 
 
 def _wants_brokers_only(api: ApiKey, version: int, body: bytes | memoryview) -> bool:

@@ -13,6 +13,7 @@ from uuid import UUID
 from ottla.broker.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.replica import Role
 
 
 class Refusal(NamedTuple):
@@ -103,12 +104,15 @@ class PartitionIndex:
 class PartitionTable:
     """The partitions of this broker in two indexes that always agree."""
 
-    __slots__ = ("_refusals", "by_id", "by_name")
+    __slots__ = ("_refusals", "by_id", "by_name", "resignations_count")
 
     def __init__(self) -> None:
         self.by_name: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.by_id: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_ID)
         self._refusals: dict[TopicPartition, Refusal] = {}
+        # Another value whenever a partition ceased to lead here, with or without a newer view of the topics: a kept
+        # answer that names this broker as its leader may be outdated.
+        self.resignations_count = 0
 
     def set_topic(self, name: str, topic_id: UUID, partitions_count: int) -> None:
         """The topic exists: its partitions that are neither served nor refused here are other brokers'."""
@@ -163,6 +167,8 @@ class PartitionTable:
         if partition is None:
             return None
         self.by_id.remove(partition.topic_id_bytes, index)
+        if partition.role is Role.LEADER:
+            self.resignations_count += 1
         partition.retire(error_code)
         return partition
 

@@ -36,6 +36,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.observe.events import fields
 from ottla.replication.errors import EpochBehindLog
+from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex
@@ -421,6 +422,7 @@ class ServedTopics:
 
     def _take_role(self, partition: Partition, node: PartitionNode) -> bool:
         """Whether the partition's role, leader or leader epoch changed."""
+        has_led = partition.role is Role.LEADER
         try:
             return partition.on_state(node, self._membership, self._clock.monotonic_ms())
         except EpochBehindLog as error:
@@ -428,6 +430,9 @@ class ServedTopics:
             refusal = Refusal(partition.topic_id, ErrorCode.KAFKA_STORAGE_ERROR)
             self._partitions.refuse(partition.topic_partition, refusal)
             return True
+        finally:
+            if has_led and partition.role is not Role.LEADER:
+                self._partitions.resignations_count += 1
 
     async def _apply_config(self, changes: TopicChanges, offload: Offload) -> None:
         if not changes.applies_config or changes.topic is None:

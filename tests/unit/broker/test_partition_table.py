@@ -10,6 +10,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partition_table import PartitionIndex, PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.replication.replica import Role
 from tests.unit.broker.served_log import ServedLog
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -132,3 +133,12 @@ def test_partitions_of_other_brokers_have_their_own_error_until_the_topic_is_for
     table.forget_topic("theirs", OTHER_ID)
     assert table.absence_error("theirs", 0) is UNKNOWN
     assert table.by_id.absence_error(OTHER_ID.bytes, 0) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_leader_that_is_removed_counts_as_resigned(table: PartitionTable) -> None:
+    """Its log failed, for example, while the tree says that it leads."""
+    removed = table.remove(TopicPartition("clicks", 0))
+    assert removed is not None
+    assert (removed.role, table.resignations_count) == (Role.LEADER, 1)
+    table.remove(TopicPartition("clicks", 0))
+    assert table.resignations_count == 1

@@ -553,9 +553,11 @@ async def test_broker_without_a_registration_leads_nothing_and_another_one_does_
         node.served.on_roles_changed = lambda partitions: changed.extend(
             str(each.topic_partition) for each in partitions
         )
+        assert node.partitions.resignations_count == 0
         node.membership.unregistered()
         node.served.follow_membership()
         assert (role_of(partition), changed) == (Role.FOLLOWER, ["t-0"])
+        assert node.partitions.resignations_count == 1, "kept answers may name it as the leader"
         assert partition.leadership_error(-1) == NOT_LEADER
         node.membership.registered(9)
         await node.served.follow()
@@ -563,6 +565,7 @@ async def test_broker_without_a_registration_leads_nothing_and_another_one_does_
         await change_state(node, "t", 0, HERE, 1, (1, 9))
         assert role_of(partition) is Role.LEADER
         assert changed == ["t-0", "t-0"]
+        assert node.partitions.resignations_count == 1
 
 
 async def test_log_with_a_later_epoch_than_the_tree_is_refused_until_the_tree_goes_on(
@@ -575,6 +578,7 @@ async def test_log_with_a_later_epoch_than_the_tree_is_refused_until_the_tree_go
         with caplog.at_level(logging.CRITICAL):
             await change_state(node, "t", 0, HERE, 4, (1, 7))
         assert node.errors("t", 2) == [STORAGE_ERROR, None]
+        assert node.partitions.resignations_count > 0
         assert not node.due, "no retry helps"
         await change_state(node, "t", 0, HERE, 6, (1, 7))
         assert node.errors("t", 2) == [None, None]

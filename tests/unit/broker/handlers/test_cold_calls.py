@@ -25,8 +25,9 @@ from ottla.protocol.frame import RequestHeader, read_request_header, read_respon
 from ottla.protocol.messages import decode_response, encode_request, request_class
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.runtime.disk import FileRun
-from tests.unit.broker.handlers.small_broker import HOST, PORT, SmallBroker
+from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
 from tests.unit.broker.live_brokers import live
+from tests.unit.broker.roles import resign
 
 COLD = [
     (api, version) for api in HANDLERS for version in range(API_VERSIONS[api].lowest, API_VERSIONS[api].highest + 1)
@@ -246,6 +247,21 @@ async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_n
     broker.leads_when_asked = [False, False, *[True] * 22]
     assert await led_count(calls) == 20
     broker.leads_when_asked = [False] * 24
+    assert await led_count(calls) == 0
+
+
+async def test_metadata_of_a_time_before_a_leader_resigned_is_not_told_after_it() -> None:
+    """Neither the topics nor the live brokers are others: this broker has registered again, and has not read so."""
+    broker = SmallBroker()
+    broker.is_sole = False
+    broker.add_topic("big", 20)
+    broker.place("big", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
+    broker.live = live(NODE_ID, 7)
+    calls = ColdCalls(broker)
+    assert [await led_count(calls) for _ in range(2)] == [20, 20]
+    for partition in broker.partitions:
+        resign(partition)
+        broker.partitions.resignations_count += 1
     assert await led_count(calls) == 0
 
 
