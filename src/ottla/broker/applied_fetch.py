@@ -80,10 +80,12 @@ def apply_fetched(
 async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offload) -> None:
     """Truncate or reset the log of a follower, while it follows the leader that it follows now."""
     is_wanted = _follows_on(replica)
-    if step.offset < replica.high_watermark:
+    # Not by `step.offset`: a leader whose log begins above may have the whole of this one dropped, and the part that
+    # it never had goes with the rest.  What it had and deleted is no loss.
+    if 0 <= step.parted_at < replica.high_watermark:
         facts = fields(
             partition=log.topic_partition,
-            to_offset=step.offset,
+            to_offset=step.parted_at,
             high_watermark=replica.high_watermark,
             log_end_offset=log.log_end_offset,
             leader=replica.leader,
@@ -92,7 +94,7 @@ async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offlo
         )
         _log.error("log.cut_below_watermark", extra=facts)
         try:
-            await log.keep_above(step.offset, offload)
+            await log.keep_above(max(step.parted_at, log.log_start_offset), offload)
         except (OSError, StorageError) as error:
             # What the cut itself needs: it says whether it can be made.
             _log.warning("log.cut_not_kept", extra=fields(partition=log.topic_partition, reason=str(error)))

@@ -58,10 +58,16 @@ class FollowerAction(enum.Enum):
 
 
 class FollowerStep(NamedTuple):
-    """An action, and the offset that belongs to `RESET`, and to a `TRUNCATED` that is planned."""
+    """An action, and the offset that belongs to `RESET`, and to a `TRUNCATED` that is planned.
+
+    `parted_at`: of these two, the end of what both logs have in common: the leader's history lacks all that this log
+    has from there on.  -1 for a `RESET` to where the leader's log begins because it deleted what this log has, by
+    retention or DeleteRecords: no consumer could read that from the leader any more, so nothing is lost.
+    """
 
     action: FollowerAction
     offset: int = -1
+    parted_at: int = -1
 
 
 DROP = FollowerStep(FollowerAction.DROP)

@@ -149,8 +149,8 @@ class Following:
             return BACK_OFF
         if end_offset < log.log_start_offset:
             # Nothing that this log still has is in the leader's history.
-            return FollowerStep(FollowerAction.RESET, max(log_start_offset, end_offset))
-        return FollowerStep(FollowerAction.TRUNCATED, end_offset)
+            return FollowerStep(FollowerAction.RESET, max(log_start_offset, end_offset), end_offset)
+        return FollowerStep(FollowerAction.TRUNCATED, end_offset, end_offset)
 
     def _reset_to(self, offset: int) -> FollowerStep:
         self._fetch = None

@@ -534,10 +534,13 @@ def test_follower_that_cuts_its_log_deletes_nothing_that_it_does_not_know_to_be_
     assert (here.partition.log_start_offset, here.partition.high_watermark) == (2, 3)
 
 
-def cut_as_told(here: Replicated, *, diverging: tuple[int, int]) -> None:
+def cut_as_told(
+    here: Replicated, *, code: int = 0, log_start: int = 0, diverging: tuple[int, int] | None = None
+) -> None:
     fetch = here.partition.next_fetch()
     assert fetch is not None
-    step = here.partition.planned_cut(fetch.request_id, fetched(NO_RECORDS, diverging=diverging))
+    answer = fetched(NO_RECORDS, code=code, log_start=log_start, diverging=diverging)
+    step = here.partition.planned_cut(fetch.request_id, answer)
     assert step is not None
     run_inline(here.partition.cut(step, INLINE))
 
@@ -567,6 +570,57 @@ def test_follower_that_cuts_what_was_never_committed_logs_no_error(caplog: pytes
     cut_as_told(here, diverging=(1, 1))
     assert here.partition.log_end_offset == 1
     assert not [record for record in caplog.records if "cut" in record.getMessage()]
+
+
+def follower_of_a_part(*, high_watermark: int, log_end: int) -> Replicated:
+    """Its log begins at offset 2."""
+    there, here = leader(), follower()
+    there.add(log_end - 1)
+    take(here, records_of(there))
+    here.served.become_stable()
+    take(here, high_watermark=high_watermark, log_start=2)
+    assert (here.partition.log_start_offset, here.partition.log_end_offset) == (2, log_end)
+    assert here.partition.high_watermark == high_watermark
+    here.be(ELSEWHERE, 2)
+    return here
+
+
+@pytest.mark.parametrize(("high_watermark", "leader_start"), [(4, 6), (6, 4), (5, 9), (2, 0)])
+def test_follower_whose_whole_log_the_leader_lacks_logs_an_error_and_keeps_all_of_it(
+    high_watermark: int, leader_start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The histories part below the log's start; the leader's log may begin anywhere."""
+    here = follower_of_a_part(high_watermark=high_watermark, log_end=7)
+    cut_as_told(here, diverging=(0, 1), log_start=leader_start)
+    assert (here.partition.log_start_offset, here.partition.log_end_offset) == (leader_start, leader_start)
+    (error,) = (record for record in caplog.records if record.getMessage() == "log.cut_below_watermark")
+    expected = {"to_offset": 0, "high_watermark": high_watermark, "log_end_offset": 7}
+    assert expected.items() <= vars(error)["ottla_facts"].items()
+    (kept,) = (record for record in caplog.records if record.getMessage() == "log.cut_is_kept")
+    assert vars(kept)["ottla_facts"]["path"].endswith(".2-7.e1-cut")
+
+
+@pytest.mark.parametrize(("code", "leader_start"), [(ErrorCode.OFFSET_OUT_OF_RANGE, 9), (ErrorCode.NONE, 7)])
+def test_follower_begins_where_retention_left_the_leaders_log_without_an_error(
+    code: ErrorCode, leader_start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = follower_of_a_part(high_watermark=6, log_end=7)
+    cut_as_told(here, code=code, log_start=leader_start)
+    assert (here.partition.log_start_offset, here.partition.log_end_offset) == (leader_start, leader_start)
+    assert not [record for record in caplog.records if "cut" in record.getMessage()]
+
+
+def test_empty_follower_that_begins_anew_below_its_end_logs_an_error_and_keeps_no_empty_copy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here = follower_of_a_part(high_watermark=6, log_end=7)
+    cut_as_told(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=9)
+    here.be(THIRD, 3)
+    cut_as_told(here, diverging=(3, 4))
+    assert (here.partition.log_start_offset, here.partition.log_end_offset) == (4, 4)
+    assert [record.getMessage() for record in caplog.records if "cut" in record.getMessage()] == [
+        "log.cut_below_watermark"
+    ]
 
 
 def test_late_answer_changes_nothing() -> None:

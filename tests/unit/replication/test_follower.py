@@ -182,7 +182,7 @@ def test_follower_starts_anew_where_the_leaders_log_begins_above_its_end() -> No
     partition = follower_of(1, 1, high_watermark=2)
     asked = fetch(partition)
     step = answer(partition, asked, error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9)
-    assert step == (FollowerAction.RESET, 9)
+    assert step == (FollowerAction.RESET, 9, -1)
     partition.log.reset_to(9)
     partition.replica.on_reset()
     partition.replica.check_invariants()
@@ -196,7 +196,7 @@ def test_follower_starts_anew_when_the_histories_part_below_its_start() -> None:
     partition.replica.on_truncated()
     partition.replica.on_reset()
     step = answer(partition, fetch(partition), diverging=(0, 1), log_start_offset=1)
-    assert step == (FollowerAction.RESET, 1)
+    assert step == (FollowerAction.RESET, 1, 1)
 
 
 def test_empty_follower_starts_anew_at_the_end_of_a_shorter_leader() -> None:
@@ -205,7 +205,7 @@ def test_empty_follower_starts_anew_at_the_end_of_a_shorter_leader() -> None:
     partition.log.reset_to(9)
     partition.replica.on_reset()
     step = answer(partition, fetch(partition), diverging=(5, 4))
-    assert step == (FollowerAction.RESET, 4)
+    assert step == (FollowerAction.RESET, 4, 4)
     partition.log.reset_to(4)
     partition.replica.on_reset()
     partition.replica.check_invariants()
@@ -216,7 +216,7 @@ def test_records_that_the_leader_cannot_compare_any_more_are_dropped() -> None:
     """The leader replaced offset 1 in another epoch, and retention deleted its records up to 2 afterwards."""
     partition = follower_of(1, 2, high_watermark=1)
     step = answer(partition, fetch(partition), high_watermark=3, log_start_offset=2, has_records=True)
-    assert step == (FollowerAction.RESET, 2)
+    assert step == (FollowerAction.RESET, 2, -1)
     assert partition.replica.high_watermark == 1
 
 

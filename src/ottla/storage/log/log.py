@@ -1031,7 +1031,8 @@ class Log:
         with self._closed_for_cut():
             await self._host.finish_swap_in_steps(offload)
             end_offset, runs = self._runs_above(offset)
-            await self._host.keep_cut(self, end_offset, runs, offload)
+            if runs:
+                await self._host.keep_cut(self, end_offset, runs, offload)
 
     def _runs_above(self, offset: int) -> tuple[int, list[CutRun]]:
         last, position, end_offset = self._cut_of(offset)
