@@ -16,9 +16,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import ottla.spark
 from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.exit_status import FAILED
-from ottla.cli.job_progress import JobProgress
 from ottla.cli.output import say_error
-from ottla.cli.stop_request import StopRequest
+from ottla.cli.pipeline.job_progress import JobProgress
+from ottla.cli.pipeline.stop_request import StopRequest
 from ottla.errors import OttlaError
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.streams.jobs import JobFailed, JobSettings, JobTotals, run_job

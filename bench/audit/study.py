@@ -13,8 +13,8 @@ from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.raw_client.load import ProduceLoad, put_load
 from bench.scenarios.topics import create_topic, settle_disk
 from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number, percentile
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.own_names import AUDIT_GROUP
 
 PLAIN: Final = "ottla-plain"

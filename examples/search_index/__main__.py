@@ -13,12 +13,12 @@ import click
 
 from ottla.cli.client_flags import bootstrap_flag
 from ottla.cli.exit_status import FAILED
-from ottla.cli.job_progress import JobProgress
 from ottla.cli.output import say, say_error
-from ottla.cli.stop_request import StopRequest
-from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
-from ottla.client.offsets import log_ranges
+from ottla.cli.pipeline.job_progress import JobProgress
+from ottla.cli.pipeline.stop_request import StopRequest
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
 from ottla.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
-from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.messages import Message
-from ottla.client.offsets import log_ranges
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.messages import Message
+from ottla.client.fetching.offsets import log_ranges
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.message_run import message_runs
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
+from ottla.client.wire.options import ClientOptions
 from ottla.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB

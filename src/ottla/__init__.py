@@ -4,7 +4,7 @@ Importing this package starts nothing and imports neither pyspark nor kazoo; the
 
 Producer            sends messages                    ottla.client.producing.producer
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
-Message             what a consumer gets              ottla.client.messages
+Message             what a consumer gets              ottla.client.fetching.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
 dedup               a stream without repetitions      ottla.client.streams.dedup
 
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-    from ottla.client.messages import Message
+    from ottla.client.fetching.messages import Message
     from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
     from ottla.client.streams.dedup import dedup
@@ -32,7 +32,7 @@ __all__ = ["ConsumerConnector", "Message", "Producer", "SimpleConsumer", "__vers
 # Where the public names are.
 _HOMES: Final = {
     "ConsumerConnector": "ottla.client.streams.connector",
-    "Message": "ottla.client.messages",
+    "Message": "ottla.client.fetching.messages",
     "Producer": "ottla.client.producing.producer",
     "SimpleConsumer": "ottla.client.streams.simple_consumer",
     "dedup": "ottla.client.streams.dedup",

@@ -7,7 +7,6 @@ Both       ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTime
 
 from __future__ import annotations
 
-from ottla.client.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, OffsetOutOfRange, UnknownTopic
 from ottla.client.producing.errors import (
     BufferFull,
     MessageNotDelivered,
@@ -17,6 +16,7 @@ from ottla.client.producing.errors import (
     ProducerClosed,
 )
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
+from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, OffsetOutOfRange, UnknownTopic
 from ottla.model.errors import ConfigError, OttlaError
 
 __all__ = [

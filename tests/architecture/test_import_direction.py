@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence, Set
 from typing import Final
 
 import pytest
@@ -19,8 +20,8 @@ ROWS: Final = (
     {"console", "spark"},
     {"mirror"},
     {"audit"},
-    {"aio", "dead_letters", "errors", "ledger", "registry"},
-    {"client", "broker"},
+    {"aio", "dead_letters", "errors", "lost_offsets", "registry"},
+    {"client", "broker", "maintenance"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage", "security"},
     {"protocol", "records"},
     {"observe"},
@@ -28,6 +29,29 @@ ROWS: Final = (
     {"model"},
 )
 RANK: Final = {area: len(ROWS) - row for row, areas in enumerate(ROWS) for area in areas}
+
+# The same for the rooms of the two largest folders; a file beside the rooms is a row member by its own name.
+ROOM_ROWS: Final = {
+    "broker": (
+        {"server"},
+        {"broker"},
+        {"admin"},
+        {"async_requests", "group_requests", "router"},
+        {"handlers"},
+        {"fetching", "groups", "topics"},
+        {"replicas"},
+        {"context", "upkeep"},
+        {"partitions", "processes"},
+        {"net", "tree"},
+    ),
+    "client": (
+        {"admin", "streams"},
+        {"membership", "producing"},
+        {"consumer_registry"},
+        {"fetching", "groups"},
+        {"wire"},
+    ),
+}
 
 _NETWORK: Final = (
     "audit.aio_producers",
@@ -69,6 +93,16 @@ def _is_offence(found: Import) -> bool:
     return RANK[found.importer.area] <= RANK.get(parts[1], 0)
 
 
+def _is_offence_of_rooms(found: Import, rows: Sequence[Set[str]]) -> bool:
+    area, _, importer = found.importer.name.removeprefix("ottla.").partition(".")
+    imported = found.imported.removeprefix(f"ottla.{area}.")
+    if not importer or imported == found.imported:
+        return False
+    rank = {room: len(rows) - row for row, rooms in enumerate(rows) for room in rooms}
+    rooms = importer.split(".")[0], imported.split(".")[0]
+    return rooms[0] != rooms[1] and rank[rooms[0]] <= rank[rooms[1]]
+
+
 def _may_import(module: Module, doors: tuple[str, ...]) -> bool:
     below = module.name.removeprefix("ottla.")
     return any(below == door or below.startswith(door + ".") for door in doors)
@@ -90,6 +124,27 @@ def test_every_folder_has_a_row() -> None:
 def test_lower_rows_never_import_higher_ones_and_a_row_never_itself() -> None:
     offences = [str(found) for module in modules() for found in imports(module) if _is_offence(found)]
     assert not offences, "\n".join(offences)
+
+
+@pytest.mark.parametrize("area", ROOM_ROWS)
+def test_rooms_of_a_folder_import_only_rooms_of_lower_rows(area: str) -> None:
+    inside = [module for module in modules() if module.area == area]
+    offences = [
+        str(found) for module in inside for found in imports(module) if _is_offence_of_rooms(found, ROOM_ROWS[area])
+    ]
+    assert not offences, "\n".join(offences)
+
+
+def test_rule_of_rooms_finds_an_offence() -> None:
+    rows = ROOM_ROWS["broker"]
+    partition = sample("ottla.broker.partitions.sample", "")
+    context = sample("ottla.broker.context", "")
+    assert _is_offence_of_rooms(Import(partition, "ottla.broker.fetching.fetch_plans", 1), rows)
+    assert _is_offence_of_rooms(Import(partition, "ottla.broker.context", 1), rows)
+    assert _is_offence_of_rooms(Import(context, "ottla.broker.upkeep.flusher", 1), rows)
+    assert not _is_offence_of_rooms(Import(partition, "ottla.broker.net.limits", 1), rows)
+    assert not _is_offence_of_rooms(Import(partition, "ottla.broker.partitions.partition", 1), rows)
+    assert not _is_offence_of_rooms(Import(partition, "ottla.model.errors", 1), rows)
 
 
 @pytest.mark.parametrize("library", DOORS)

@@ -98,9 +98,9 @@ def test_file_that_starts_spark_is_in_a_group_of_spark() -> None:
 def test_group_of_a_test_is_its_heavy_group_itself_or_its_file() -> None:
     assert group_of("tests/peers/test_raw_client.py::test_it[1]") == "jvm"
     assert group_of("tests/kill/test_kill.py::test_it") == "tests/kill/test_kill.py::test_it"
-    assert group_of("tests/unit/cli/test_log.py::test_it[a::b]") == "tests/unit/cli/test_log.py"
+    assert group_of("tests/unit/cli/log/test_log.py::test_it[a::b]") == "tests/unit/cli/log/test_log.py"
 
 
 def test_heavy_groups_start_first_and_long_tests_before_files() -> None:
-    groups = ["tests/unit/cli/test_log.py", "tests/kill/test_kill.py::test_it", STARTS_AFTER_OTHERS, "jvm"]
+    groups = ["tests/unit/cli/log/test_log.py", "tests/kill/test_kill.py::test_it", STARTS_AFTER_OTHERS, "jvm"]
     assert sorted(groups, key=start_rank) == groups[::-1]

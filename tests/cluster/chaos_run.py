@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import ClusterStateMissing, RunningCluster
 from ottla.testing.place import LOOPBACK

@@ -17,10 +17,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from ottla.client.admin import Admin, CreatedTopic, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin, CreatedTopic, NewTopic
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect

@@ -22,8 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker

@@ -8,14 +8,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from ottla.client.address import Address
-from ottla.client.connection import Connection
-from ottla.client.deadline import Deadline
-from ottla.client.errors import ClientError
-from ottla.client.options import ClientOptions
-from ottla.client.produce import produce_body, read_answers
-from ottla.client.produce_queue import PendingBatch
-from ottla.client.transport import dial_tcp
+from ottla.client.producing.produce_queue import PendingBatch
+from ottla.client.producing.produce_requests import produce_body, read_answers
+from ottla.client.wire.address import Address
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.transport import dial_tcp
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch

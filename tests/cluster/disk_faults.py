@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.metadata import TopicInfo
-from ottla.client.produce import ACKS_ALL, ACKS_LEADER
+from ottla.client.admin.admin import Admin
+from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.metadata import TopicInfo
 from ottla.storage.log.flush import STUCK_FLUSH_MS
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import RunningBroker

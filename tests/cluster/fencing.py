@@ -17,9 +17,9 @@ from typing import Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.produce import ACKS_ALL, ACKS_LEADER
+from ottla.client.admin.admin import Admin
+from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER
+from ottla.client.wire.cluster import Cluster
 from ottla.coordination import layout
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker

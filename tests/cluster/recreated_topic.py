@@ -15,14 +15,14 @@ from uuid import UUID
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from ottla.client.address import Address
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerRefused, ClientError
-from ottla.client.options import ClientOptions
-from ottla.client.transport import dial_tcp
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.address import Address
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import BrokerRefused, ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.transport import dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import encode_request

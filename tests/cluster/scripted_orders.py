@@ -15,11 +15,11 @@ from typing import Final
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.metadata import PartitionInfo
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.metadata import PartitionInfo
+from ottla.client.wire.options import ClientOptions
 from ottla.testing.broker import RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS

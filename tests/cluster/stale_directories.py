@@ -13,7 +13,7 @@ from typing import Final
 
 from click.testing import CliRunner
 
-from ottla.cli.cluster_rejoin import command as rejoin
+from ottla.cli.cluster.rejoin import command as rejoin
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import read_generation
 from ottla.storage.log_files import LOG_SUFFIX

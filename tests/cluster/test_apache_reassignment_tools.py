@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.cluster import RunningCluster
 from tests.cluster.traffic import make_topic, produce
 from tests.peers.java_tool import LEADER_ELECTION_COMMAND, REASSIGN_PARTITIONS_COMMAND, TOPIC_COMMAND, run_tool

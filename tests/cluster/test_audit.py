@@ -12,12 +12,12 @@ import pytest
 import ottla
 from ottla.audit import AuditTopic
 from ottla.audit.count import BROKER
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.fetch import fetch_raw
-from ottla.client.offsets import log_ranges
-from ottla.ledger import LostRange
-from ottla.ledger.topic import write_losses
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.lost_offsets import LostRange
+from ottla.lost_offsets.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import decode_batch
 from ottla.testing.cluster import RunningCluster

@@ -10,10 +10,10 @@ from typing import Any
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
-from ottla.broker.partition import Partition
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import ProducerOptions
-from ottla.client.producer import RawProducer
+from ottla.broker.partitions.partition import Partition
+from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
 from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, OffsetToCommit

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from tests.eventually import eventually

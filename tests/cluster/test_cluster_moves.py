@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.cluster import RunningCluster
 from tests.cluster.test_rolling_restart import TOPIC, Load
 from tests.cluster.traffic import consume, make_topic

@@ -18,8 +18,8 @@ from typing import IO
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java

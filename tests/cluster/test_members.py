@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.session_file import SESSION_FILE, SessionFile
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
+from ottla.broker.tree.session_file import SESSION_FILE, SessionFile
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from ottla.coordination.layout import CLUSTER_ID
 from ottla.coordination.node_json import encode
 from ottla.coordination.zookeeper.home import ZooKeeperHome

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.group_types import CLASSIC, CONSUMER
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.group_types import CLASSIC, CONSUMER
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.subscription import Subscription
+from ottla.client.wire.cluster import Cluster
 from ottla.consumers.effects import Lost, Revoke
 from ottla.testing.cluster import RunningCluster
 from tests.contract.membership.reader import Ledger, Reader

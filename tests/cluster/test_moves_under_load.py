@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.metadata import PartitionInfo
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.metadata import PartitionInfo
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.cluster import RunningCluster
 from tests.cluster.test_rolling_restart import TOPIC, Load

@@ -13,9 +13,9 @@ from typing_extensions import Buffer
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
-from ottla.broker.partition import Partition
-from ottla.client.cluster import Cluster
-from ottla.client.producer import RawProducer
+from ottla.broker.partitions.partition import Partition
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.broker import Broker
-from ottla.broker.context import BrokerAddress, Call, NewTopic
-from ottla.broker.tree_home import TreeHome
+from ottla.broker.context import Call, NewTopic
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.tree.tree_home import TreeHome
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.registries import BrokerIdTaken
 from ottla.coordination.tree import ConnectionLoss, Node, Operation, Stat, Tree, Watch

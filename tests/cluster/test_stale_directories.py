@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from ottla.cli.cluster_rejoin import command as rejoin
-from ottla.cli.log import command as log_command
+from ottla.cli.cluster.rejoin import command as rejoin
+from ottla.cli.log.verb import command as log_command
 from ottla.records.record import decode_batch, split_batches
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import read_generation, read_high_watermarks

@@ -12,12 +12,12 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
-from ottla.client.errors import ClientError
-from ottla.client.metadata import PartitionInfo
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.metadata import PartitionInfo
+from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker

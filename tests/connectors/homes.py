@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from tests.connectors import checks

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ottla.client.consumer_registry.node_content import ConsumerNode, OffsetContent, encode_consumer, encode_offset
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from tests.connectors.checks import check_delivery, check_duplicates, check_offsets, check_owners

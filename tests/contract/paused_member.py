@@ -11,8 +11,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Event
-from ottla.client.membership.subscription import Subscription
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.consumers.effects import Lost, Start
 from ottla.runtime.clock import SystemClock

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 from ottla.coordination import layout
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree

@@ -16,7 +16,7 @@ from ottla.client.consumer_registry.group_reader import GroupReader
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_consumer, encode_offset
 from ottla.client.consumer_registry.partition_registry import WRITES_PER_REQUEST, PartitionRegistry, in_requests
 from ottla.client.consumer_registry.registration import register
-from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes

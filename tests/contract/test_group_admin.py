@@ -14,10 +14,10 @@ from ottla.client.consumer_registry.group_paths import BadGroupName, GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode, OffsetContent
 from ottla.client.consumer_registry.partition_registry import PartitionRegistry
 from ottla.client.consumer_registry.registration import register
-from ottla.client.errors import BrokerRefused
-from ottla.client.group_types import EMPTY, STABLE, TREE, CommittedOffset, ListedGroup
-from ottla.client.groups import UnknownGroup
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.group_types import EMPTY, STABLE, TREE, CommittedOffset, ListedGroup
+from ottla.client.groups.groups import UnknownGroup
+from ottla.client.groups.subscription import Subscription
+from ottla.client.wire.errors import BrokerRefused
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
 from ottla.consumers.stream_id import StreamId

@@ -14,8 +14,8 @@ import pytest
 from ottla.client.consumer_registry.group_contents import read_group
 from ottla.client.consumer_registry.missing_parents import make_missing
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.membership.membership import Event, Failed
-from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.client.membership.tree.member import TreeMember
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Blocked, Committed, Lost, Released, Revoke, Settled, Start

@@ -392,7 +392,7 @@ def test_process_with_a_consumer_that_nobody_closed_ends(connect: str) -> None:
     program = f"""
 import threading
 from ottla.client.membership.tree.membership import TreeMembership
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 owns = threading.Event()
 TreeMembership({connect!r}, "jobs").join(Subscription({{"t": 1}}), lambda events: owns.set())
 owns.wait()

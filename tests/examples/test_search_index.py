@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from examples.search_index.index import Hit, IndexUnusable, LogIndex
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing import ControlledBroker, Namespace, Record, Topic, produce
 from tests.eventually import eventually
 from tests.examples.dying_index import POINTS

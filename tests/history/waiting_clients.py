@@ -30,7 +30,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError
 
 import ottla
-from ottla.client.errors import ClientError
+from ottla.client.wire.errors import ClientError
 from tests.history.numbered_sends import NumberedSends
 from tests.history.operations import LatestOffset, Poll
 from tests.history.recorder import Recorder, now_ns

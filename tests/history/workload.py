@@ -16,8 +16,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.history.checker import check
 from tests.history.clients import PARTITIONS_COUNT, TOPIC, HistoryClients, MemberKind, read_finally

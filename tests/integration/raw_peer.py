@@ -7,7 +7,7 @@ import socket
 import struct
 from types import TracebackType
 
-from ottla.client.address import Address
+from ottla.client.wire.address import Address
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request

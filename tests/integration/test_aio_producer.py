@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 
 import ottla.aio
-from ottla.client.cluster import Cluster
-from ottla.client.errors import CallTimedOut, UnknownTopic
-from ottla.client.partitioner import partition_of_key
 from ottla.client.producing.errors import BufferFull, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
+from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.runtime.event_loop import run
 from ottla.testing.broker import RunningBroker
 from tests.integration.conftest import NewTopicName

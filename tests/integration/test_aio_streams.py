@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ottla import aio
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.groups import GroupAdmin
 from ottla.client.streams.errors import PoisonMessage
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.event_loop import run
 from tests.integration.conftest import NewTopicName

@@ -19,10 +19,10 @@ import ottla.aio
 from ottla.audit import AioProducerAudit, AuditTopic, ConfluentProducer, ProducerAudit
 from ottla.audit.book import AuditBook
 from ottla.audit.topic import CountsNotSent
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType, describe_configs
-from ottla.client.errors import CallTimedOut
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType, describe_configs
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import CallTimedOut
 from ottla.errors import MessagesNotDelivered
 from ottla.model.own_names import AUDIT_TOPIC
 from ottla.testing.broker import RunningBroker

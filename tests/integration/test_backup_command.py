@@ -9,14 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.fetch import fetch_raw
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
-from ottla.client.offsets import log_ranges
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch

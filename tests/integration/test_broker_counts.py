@@ -17,13 +17,13 @@ from ottla.audit import AuditTopic, CompletenessRules, completeness_of
 from ottla.audit.book import AuditBook
 from ottla.audit.count import BROKER, PRODUCER
 from ottla.audit.log_counter import GROUP
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.fetch import fetch_raw
-from ottla.client.groups import GroupAdmin
-from ottla.client.offsets import log_ranges
-from ottla.client.producer import RawProducer
-from ottla.ledger import read_ledger
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.lost_offsets import read_ledger
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder, build_batch
 from ottla.records.compression import Codec

@@ -8,8 +8,8 @@ import threading
 import time
 import uuid
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -4,13 +4,13 @@ import uuid
 
 import pytest
 
-from ottla.client.admin import HIGH_WATERMARK, Admin, CreatedTopic, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.errors import BrokerRefused, OffsetOutOfRange, UnknownBroker, UnknownTopic
-from ottla.client.fetch import fetch_raw
-from ottla.client.offsets import EARLIEST, list_offsets
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import HIGH_WATERMARK, Admin, CreatedTopic, NewTopic
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.offsets import EARLIEST, list_offsets
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, OffsetOutOfRange, UnknownBroker, UnknownTopic
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

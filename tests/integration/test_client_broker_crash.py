@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import Delivery
-from ottla.client.fetcher import Fetcher
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.producing.acks import Delivery
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin
-from ottla.client.producer import RawProducer
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

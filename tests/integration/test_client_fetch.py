@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import OffsetOutOfRange, UnknownTopic
-from ottla.client.fetch import FetchedPartition, FetchLimits, fetch_raw
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import (
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, fetch_raw
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -15,7 +13,9 @@ from ottla.client.offsets import (
     list_offsets,
     log_ranges,
 )
-from ottla.client.producer import RawProducer
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import OffsetOutOfRange, UnknownTopic
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec

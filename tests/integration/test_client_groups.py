@@ -16,12 +16,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from ottla.cli.program import run
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused
-from ottla.client.group_types import CLASSIC, CONSUMER, CommittedOffset
-from ottla.client.groups import GroupAdmin, UnknownGroup
-from ottla.client.lag import NO_PARTITION, lags
-from ottla.client.producer import RawProducer
+from ottla.client.admin.lag import NO_PARTITION, lags
+from ottla.client.groups.group_types import CLASSIC, CONSUMER, CommittedOffset
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -226,7 +226,7 @@ def test_lag_in_seconds_is_told_for_every_partition_when_batches_are_large(
 def test_lag_of_a_reader_that_retention_has_overtaken_is_the_age_of_the_oldest_record(
     cluster: Cluster, new_topic: NewTopicName
 ) -> None:
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
 
     topic = new_topic(PARTITIONS)
     now_ms = cluster.clock.now_ms()

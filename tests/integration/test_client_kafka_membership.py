@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.group_types import CLASSIC, CONSUMER
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.group_types import CLASSIC, CONSUMER
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
 from ottla.client.membership.membership import Failed
-from ottla.client.membership.subscription import Subscription
+from ottla.client.wire.cluster import Cluster
 from ottla.consumers.effects import Blocked, Lost
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker

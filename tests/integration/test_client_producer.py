@@ -4,15 +4,15 @@ import uuid
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import Delivery, ProducerOptions
-from ottla.client.errors import BrokerRefused, UnknownTopic
-from ottla.client.fetch import fetch_raw
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import LATEST, list_offsets
-from ottla.client.partitioner import partition_of_key
-from ottla.client.producer import RawProducer
-from ottla.client.record_producer import Batching, RecordProducer
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import LATEST, list_offsets
+from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.record_producer import Batching, RecordProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 
 

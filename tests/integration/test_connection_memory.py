@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest
 from ottla.protocol.schemas.produce import ProduceResponse

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused, CallTimedOut, UnknownTopic
-from ottla.client.groups import GroupAdmin, UnknownGroup
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, UnknownTopic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.api import ApiKey
@@ -72,8 +72,8 @@ def test_records_come_back_as_they_were_produced(namespace: Namespace) -> None:
 def test_record_that_comes_later_is_waited_for(namespace: Namespace) -> None:
     orders = namespace.name("orders")
     program = f"""
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing import produce
 Admin(Cluster({orders.bootstrap!r})).create_topic({str(orders)!r})
 for text in ("one", "two"):

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

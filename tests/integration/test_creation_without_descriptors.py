@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused
-from ottla.client.metadata import PartitionInfo
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.metadata import PartitionInfo
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.protocol.api import ApiKey

@@ -6,8 +6,8 @@ import os
 import random
 import sys
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.protocol.api import ApiKey
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import Replay
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually

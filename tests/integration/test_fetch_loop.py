@@ -7,12 +7,12 @@ import uuid
 
 import pytest
 
-from ottla.client.errors import CallTimedOut
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 from ottla.client.streams import fetch_loop
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.homes import core_of
 from ottla.client.streams.settings import StreamSettings
+from ottla.client.wire.errors import CallTimedOut
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 from tests.unit.client.streams.scripted import Desk

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.address import parse_bootstrap
-from ottla.client.admin import HIGH_WATERMARK, Admin
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import LATEST, list_offsets
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import HIGH_WATERMARK, Admin
+from ottla.client.fetching.offsets import LATEST, list_offsets
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

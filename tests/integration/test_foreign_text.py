@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from ottla.cli.program import run
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

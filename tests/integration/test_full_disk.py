@@ -17,9 +17,9 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaStorageError, KafkaTimeoutError
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.small_disk import MIB, empty, fill, free_bytes, small_disk

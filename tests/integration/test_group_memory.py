@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import request_frame
 from ottla.protocol.messages import encode_request, request_class

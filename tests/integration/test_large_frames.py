@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.limits import COLD_ANSWER_BYTES_MAX
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.broker.net.limits import COLD_ANSWER_BYTES_MAX
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.handlers.list_offsets import MAX_TIMESTAMP
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest

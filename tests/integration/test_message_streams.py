@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from ottla import ConsumerConnector, Message
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerUnreachable
-from ottla.client.groups import GroupAdmin
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.streams.errors import ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.message_stream import MessageStream
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerUnreachable
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

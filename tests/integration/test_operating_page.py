@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ottla import ConsumerConnector, Producer
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 import pytest
 
 import ottla
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused, CallTimedOut, UnknownTopic
-from ottla.client.fetch import fetch_raw
-from ottla.client.offsets import LATEST, list_offsets
-from ottla.client.partitioner import partition_of_key
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.offsets import LATEST, list_offsets
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import BufferFull, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
+from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, UnknownTopic
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import Record, decode_batch

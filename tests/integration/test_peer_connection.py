@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ottla.broker.peer_connection import (
+from ottla.broker.replicas.peer_connection import (
     PeerAddress,
     PeerConnection,
     PeerError,

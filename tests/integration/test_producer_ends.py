@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.integration.test_paper_producer import records_of, values_of

@@ -45,8 +45,8 @@ def test_tests_of_a_session_share_a_broker_and_no_topics(pytester: pytest.Pytest
             seen.append((ottla_broker.pid, orders))
 
         def test_two(ottla_broker, ottla_namespace):
-            from ottla.client.admin import Admin
-            from ottla.client.cluster import Cluster
+            from ottla.client.admin.admin import Admin
+            from ottla.client.wire.cluster import Cluster
 
             with Cluster(ottla_broker.bootstrap) as cluster:
                 assert Admin(cluster).list_topics() == []

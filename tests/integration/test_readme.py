@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 import ottla
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.integration.page_snippets import PYTHON, ROOT, SHELL, Site, read_snippets, run_snippets, the_snippet
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.fetch import fetch_raw
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
-from ottla.client.options import ClientOptions
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch

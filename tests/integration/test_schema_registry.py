@@ -26,9 +26,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from ottla.testing import ControlledBroker, consume_all, produce
 from ottla.testing.broker import BrokerDidNotStart
 from tests.eventually import eventually

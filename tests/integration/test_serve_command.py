@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cli.stopped_directory import StoppedDirectory, make_data_directory
+from ottla.cli.log.stopped_directory import StoppedDirectory, make_data_directory
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.offload import run_inline

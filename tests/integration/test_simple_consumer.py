@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from ottla import SimpleConsumer
-from ottla.client.cluster import Cluster
-from ottla.client.errors import OffsetOutOfRange, UnknownTopic
-from ottla.client.producer import RawProducer
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.streams.errors import PoisonMessage
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import OffsetOutOfRange, UnknownTopic
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

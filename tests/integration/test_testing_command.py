@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing import assert_produced, produce
 from tests.eventually import eventually
 

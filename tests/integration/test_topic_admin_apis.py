@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from ottla.client.address import parse_bootstrap
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ConfigSource, ResourceType
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ConfigSource, ResourceType
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

@@ -17,9 +17,9 @@ from uuid import UUID
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

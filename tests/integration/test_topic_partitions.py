@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 from tests.integration.test_client_command_line import ottla

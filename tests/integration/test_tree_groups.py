@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.cli.local_cluster import LocalCluster, write_local_cluster
+from ottla.cli.cluster.local_cluster import LocalCluster, write_local_cluster
 from ottla.cli.program import run
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode
 from ottla.client.consumer_registry.partition_registry import PartitionRegistry
 from ottla.client.consumer_registry.registration import register
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Event
-from ottla.client.membership.subscription import Subscription
 from ottla.client.membership.tree.membership import TreeMembership
-from ottla.client.producer import RawProducer
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
 from ottla.consumers.stream_id import StreamId

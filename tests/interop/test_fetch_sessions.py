@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from ottla.client import producer as our
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.producing import raw_producer as our
+from ottla.client.wire.cluster import Cluster
 from ottla.model import identifiers
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

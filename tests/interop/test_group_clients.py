@@ -25,8 +25,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TransactionalIdAuthorizationFailedError
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.model.group_partition import partition_of
 from ottla.testing.broker import RunningBroker
 from tests.interop.kcat_client import run_kcat

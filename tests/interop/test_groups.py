@@ -13,8 +13,8 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.interop.group_member import GroupMember

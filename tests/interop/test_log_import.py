@@ -18,10 +18,10 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
-from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition as Partition
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually

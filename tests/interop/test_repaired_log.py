@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.interop import aiokafka_client, confluent_client, kafka_python_client
 from tests.interop.expected_records import Sent

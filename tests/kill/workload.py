@@ -13,12 +13,12 @@ from typing import Final
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
-from ottla.client.errors import ClientError, ProducerStopped
-from ottla.client.options import ClientOptions
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, ProducerStopped
+from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.testing.broker import RunningBroker

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import Delivery, ProducerOptions
-from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
-from ottla.client.producer import RawProducer
+from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec

@@ -9,8 +9,8 @@ from operator import le
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.mirror import Mirror, MirrorOptions, Names
 from ottla.testing.cluster import RunningCluster
 from tests.eventually import eventually

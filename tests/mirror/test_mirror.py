@@ -15,17 +15,17 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.audit import AuditTopic
-from ottla.cli.mirror import command
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.errors import BrokerUnreachable, CallTimedOut, UnknownTopic
-from ottla.client.fetcher import Fetcher
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
-from ottla.client.offsets import log_ranges
-from ottla.client.options import ClientOptions
-from ottla.client.producer import RawProducer
+from ottla.cli.pipeline.mirror import command
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, UnknownTopic
+from ottla.client.wire.options import ClientOptions
 from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport, Names
 from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.mirror import SameCluster

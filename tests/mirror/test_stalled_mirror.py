@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.mirror.fence import Fence
 from ottla.mirror.progress_topic import make_progress_topic
 from ottla.testing import ControlledBroker

@@ -10,10 +10,10 @@ from operator import eq, lt
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
 from ottla.mirror import Decision, Mirror, MirrorOptions, Names
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import ControlledBroker

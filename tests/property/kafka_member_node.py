@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from ottla.client.errors import ConnectionLost
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.membership.membership import CommitRefused, Event, Failed
-from ottla.client.membership.subscription import Subscription
+from ottla.client.wire.errors import ConnectionLost
 from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

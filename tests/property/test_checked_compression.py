@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
-from ottla.broker.batch_opening import BatchRefused, OpeningTerms, open_batch, opening_of
-from ottla.broker.batch_rules import batch_error
+from ottla.broker.partitions.batch_opening import BatchRefused, OpeningTerms, open_batch, opening_of
+from ottla.broker.partitions.batch_rules import batch_error
 from ottla.records.builder import build_batch
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec

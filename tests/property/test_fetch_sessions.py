@@ -8,12 +8,12 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.broker.fetch_read import read_partitions
-from ottla.broker.fetch_session import FetchSession
-from ottla.broker.fetch_session_cache import FetchSessionCache
-from ottla.broker.fetch_session_read import fill_session, note_sent, read_session
-from ottla.broker.partition_read import PartitionRead
-from ottla.broker.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.fetching.fetch_read import read_partitions
+from ottla.broker.fetching.fetch_session import FetchSession
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.fetch_session_read import fill_session, note_sent, read_session
+from ottla.broker.partitions.partition_read import PartitionRead
+from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.fetch import FetchPartition, FetchRequest

@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from ottla.broker import sequence_gaps
-from ottla.broker.membership import Membership
-from ottla.broker.partition import ACKS_ALL, NO_WAIT, Partition
-from ottla.broker.partition_read import ReplicaReader
+from ottla.broker.partitions import sequence_gaps
+from ottla.broker.partitions.partition import ACKS_ALL, NO_WAIT, Partition
+from ottla.broker.partitions.partition_read import ReplicaReader
+from ottla.broker.tree.membership import Membership
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.error_code import ErrorCode

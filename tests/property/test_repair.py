@@ -9,11 +9,11 @@ import random
 
 import pytest
 
+from ottla.maintenance.inspect import Severity, verify_log
+from ottla.maintenance.repair import execute_repair
+from ottla.maintenance.repair_plan import Recorded, RepairPlan, plan_repair
 from ottla.model.identifiers import NO_PRODUCER_ID
 from ottla.storage.directory import flushed_ends
-from ottla.storage.tools.inspect import Severity, verify_log
-from ottla.storage.tools.repair import execute_repair
-from ottla.storage.tools.repair_plan import Recorded, RepairPlan, plan_repair
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import START_MS, BatchShape, Stored

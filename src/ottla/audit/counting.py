@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ottla.audit.log_counter import LogCounter
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.options import ClientOptions
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
 from ottla.observe.events import DEFAULT_LEVEL, start_logging
 
 _NICENESS: Final = 10

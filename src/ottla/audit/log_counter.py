@@ -12,16 +12,16 @@ from uuid import UUID
 from ottla.audit.count import NOT_YET_MS, Report
 from ottla.audit.partition_count import PartitionCount, Place
 from ottla.audit.topic import publish
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, OffsetOutOfRange
-from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
-from ottla.ledger.entry import LostRange
-from ottla.ledger.topic import write_losses
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, OffsetOutOfRange
+from ottla.client.wire.metadata import TopicInfo
+from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets.topic import write_losses
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS, MIB

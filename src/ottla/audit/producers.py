@@ -11,12 +11,12 @@ from typing import Any, Final
 from ottla.audit.count import PRODUCER, AuditMessage
 from ottla.audit.tally import Tally
 from ottla.audit.topic import publish
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
 from ottla.client.producing.errors import MessagesNotDelivered
 from ottla.client.producing.face import Face
 from ottla.client.producing.producer import Producer
 from ottla.client.producing.settlement import Acknowledged
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.model.errors import ConfigError
 from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import DEFAULT_WINDOW_MS

@@ -9,13 +9,13 @@ from typing import Final
 
 from ottla.audit.book import AuditBook
 from ottla.audit.count import AuditMessage, Count, Report, from_json, key_bytes, to_json
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import Delivery
-from ottla.client.errors import ClientError, UnknownTopic
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import log_ranges
-from ottla.client.record_producer import RecordProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.acks import Delivery
+from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, UnknownTopic
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import DAY_MS

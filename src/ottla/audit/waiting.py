@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 
 from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
 from ottla.audit.topic import AuditReader
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, UnknownTopic
-from ottla.ledger import read_ledger
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, UnknownTopic
+from ottla.lost_offsets import read_ledger
 from ottla.model.errors import OttlaError
 from ottla.model.nearest import nearest_name
 from ottla.model.own_names import AUDIT_TOPIC

@@ -12,45 +12,45 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.broker.advertising import Advertising, registered_listeners
-from ottla.broker.answer_room import AnswerRoom
-from ottla.broker.batch_opener import BatchOpener
-from ottla.broker.cold_calls import ColdCalls
-from ottla.broker.compaction import Compaction
-from ottla.broker.context import BrokerAddress, Call, LogDirectoryState, NewTopic
-from ottla.broker.coordination import Coordination
-from ottla.broker.deadlines import Deadlines
-from ottla.broker.fetch_session_cache import FetchSessionCache
-from ottla.broker.flush_signal import FlushSignal
-from ottla.broker.flusher import Flusher
-from ottla.broker.group_calls import GroupCalls
+from ottla.broker.async_requests import ColdCalls
+from ottla.broker.context import Call, LogDirectoryState, NewTopic
+from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
+from ottla.broker.group_requests import GroupCalls
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
-from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.lease_watch import LeaseWatch
-from ottla.broker.limits import DRAIN_MS
-from ottla.broker.listener import ConnectionLimits, Listener, bind, listen
-from ottla.broker.log_configs import LogConfigs
-from ottla.broker.membership import NOT_REGISTERED
-from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionTable
-from ottla.broker.rack_aware_selector import RackAwareSelector
-from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.record_deletions import RecordDeletions
-from ottla.broker.request_meter import RequestMeter
+from ottla.broker.net.advertising import Advertising, BrokerAddress, registered_listeners
+from ottla.broker.net.limits import DRAIN_MS
+from ottla.broker.net.listener import ConnectionLimits, Listener, bind, listen
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_meter import RequestMeter
+from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.net.socket_loop import SocketLoop
+from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.partitions.batch_opener import BatchOpener
+from ottla.broker.partitions.log_configs import LogConfigs
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.partitions.record_deletions import RecordDeletions
+from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
-from ottla.broker.served_topics import ServedTopics
-from ottla.broker.slow_requests import SlowRequests
-from ottla.broker.socket_loop import SocketLoop
-from ottla.broker.space_watch import SpaceWatch
-from ottla.broker.started_tasks import StartedTasks
-from ottla.broker.topics import Topics
-from ottla.broker.tree_follower import TreeFollower
-from ottla.broker.tree_home import TreeHome, open_embedded, with_node_id
+from ottla.broker.topics.served_topics import ServedTopics
+from ottla.broker.topics.topics import Topics
+from ottla.broker.tree.coordination import Coordination
+from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.membership import NOT_REGISTERED
+from ottla.broker.tree.tree_follower import TreeFollower
+from ottla.broker.tree.tree_home import TreeHome, open_embedded, with_node_id
+from ottla.broker.upkeep.compaction import Compaction
+from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import Flusher
+from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.broker.upkeep.space_watch import SpaceWatch
 from ottla.coordination import elections
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.elections import ElectionRules
@@ -83,11 +83,11 @@ from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from ottla.broker.admin_server import AdminServer
-    from ottla.broker.cluster_part import ClusterPart
-    from ottla.broker.directory_generation import DirectoryGeneration
-    from ottla.broker.elector import Elector
-    from ottla.broker.replica_fetchers import ReplicaFetchers
+    from ottla.broker.admin.server import AdminServer
+    from ottla.broker.replicas.cluster_part import ClusterPart
+    from ottla.broker.replicas.elector import Elector
+    from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
+    from ottla.broker.tree.directory_generation import DirectoryGeneration
 
 log = logging.getLogger(__name__)
 
@@ -309,7 +309,7 @@ class Broker:
         if address is None:
             return None
         # Few brokers serve it, and all would pay for its import.
-        from ottla.broker.admin_server import AdminServer
+        from ottla.broker.admin.server import AdminServer
 
         admin = AdminServer(bind(address.host, address.port))
         self._closing.push_async_callback(admin.stop)
@@ -319,11 +319,11 @@ class Broker:
     def _add_figures(
         self, admin: AdminServer, router: Router, meter: RequestMeter, fetch: FetchHandler, flusher: Flusher
     ) -> None:
-        from ottla.broker.figures.groups import group_figures
-        from ottla.broker.figures.membership import membership_figures
-        from ottla.broker.figures.partitions import partition_figures
-        from ottla.broker.figures.process import process_families
-        from ottla.broker.figures.requests import request_figures
+        from ottla.broker.admin.figures.groups import group_figures
+        from ottla.broker.admin.figures.membership import membership_figures
+        from ottla.broker.admin.figures.partitions import partition_figures
+        from ottla.broker.admin.figures.process import process_families
+        from ottla.broker.admin.figures.requests import request_figures
 
         started_ms = self.clock.now_ms()
         registry = admin.registry
@@ -337,7 +337,7 @@ class Broker:
         admin.health.add_service_check(self._session_problem)
 
     def _add_replica_figures(self, admin: AdminServer, fetchers: ReplicaFetchers) -> None:
-        from ottla.broker.figures.replica_fetchers import replica_fetcher_figures
+        from ottla.broker.admin.figures.replica_fetchers import replica_fetcher_figures
 
         admin.registry.add(lambda: replica_fetcher_figures(fetchers))
 
@@ -382,7 +382,7 @@ class Broker:
 
     def _open_generation(self, disk: PosixDisk, path: str) -> DirectoryGeneration:
         # A broker by itself has the only copy of its tree in the directory.
-        from ottla.broker.directory_generation import DirectoryGeneration
+        from ottla.broker.tree.directory_generation import DirectoryGeneration
 
         loop = asyncio.get_running_loop()
         tree, membership = self._coordination.tree, self._membership
@@ -400,7 +400,7 @@ class Broker:
             home = await open_embedded(self._disk, path, self.clock, self._space.relieve)
         else:
             # With it comes the client of ZooKeeper, which a broker by itself does not need.
-            from ottla.broker.zookeeper_home import SharedHome, zookeeper_home
+            from ottla.broker.tree.zookeeper_home import SharedHome, zookeeper_home
 
             waits = self.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None
             home = SharedHome(zookeeper_home(self.settings, self.clock), self._disk, path, self.clock, waits=waits)
@@ -502,7 +502,7 @@ class Broker:
 
     def _join_cluster(self) -> ClusterPart:
         # With it comes much that a broker by itself does not need.
-        from ottla.broker.cluster_part import ClusterPart
+        from ottla.broker.replicas.cluster_part import ClusterPart
 
         cluster = ClusterPart(
             self._coordination,
@@ -603,7 +603,7 @@ class Broker:
 
     def _start_audit(self) -> None:
         # Most brokers run without it.
-        from ottla.broker.audit_process import audit_process
+        from ottla.broker.processes.audit_process import audit_process
 
         counting = audit_process(
             self.addresses[0],

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.broker.auto_creations import AutoCreations
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
@@ -34,15 +35,6 @@ class Call(NamedTuple):
     auto_creations: AutoCreations | None = None
     # The connection itself, only to compare: see `Groups.abandon_join`.
     connection: object | None = None
-
-
-class BrokerAddress(NamedTuple):
-    """A broker as Metadata and DescribeCluster list it."""
-
-    node_id: NodeId
-    host: str
-    port: int
-    rack: str | None
 
 
 class NewTopic(NamedTuple):

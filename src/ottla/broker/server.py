@@ -9,10 +9,10 @@ import os
 import signal
 from collections.abc import Callable
 
-from ottla.broker.advertising import reachable
 from ottla.broker.broker import Broker
-from ottla.broker.schema_registry import schema_registry
-from ottla.broker.socket_loop import SocketLoop
+from ottla.broker.net.advertising import reachable
+from ottla.broker.net.socket_loop import SocketLoop
+from ottla.broker.processes.schema_registry import schema_registry
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock

@@ -10,8 +10,8 @@ import click
 from ottla.cli.output import say
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
-    from ottla.client.waiting import Waiting
+    from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.waiting import Waiting
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -50,15 +50,15 @@ def property_flag(function: F) -> F:
 
 def tell_of_waiting() -> Waiting:
     """Says on standard error what a verb waits for."""
-    from ottla.client.waiting import Waiting
+    from ottla.client.wire.waiting import Waiting
 
     return Waiting(lambda line: say(line, err=True))
 
 
 def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None) -> Cluster:
     """A reachable cluster: a wrong address fails at once, only later failures are retried, and their reason told."""
-    from ottla.client.cluster import Cluster
-    from ottla.client.options import ClientOptions
+    from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.options import ClientOptions
 
     waiting = waiting or tell_of_waiting()
     options = ClientOptions(
@@ -71,7 +71,7 @@ def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None)
 
 def check_reachable(bootstrap: str, client_id: str, flag: str) -> None:
     """A wrong address fails at once, and the error names its flag."""
-    from ottla.client.errors import BrokerUnreachable, ClientError
+    from ottla.client.wire.errors import BrokerUnreachable, ClientError
 
     try:
         open_cluster(bootstrap, client_id).close()

@@ -16,9 +16,9 @@ from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
-    from ottla.client.admin import Admin
-    from ottla.client.errors import BrokerRefused
-    from ottla.client.metadata import TopicInfo
+    from ottla.client.admin.admin import Admin
+    from ottla.client.wire.errors import BrokerRefused
+    from ottla.client.wire.metadata import TopicInfo
 
 _NAMES = click.argument("names", nargs=-1, metavar="TOPIC...")
 _TOPIC_FLAG = click.option("--topic", "more_names", multiple=True, metavar="TOPIC", help="The same as TOPIC.")
@@ -73,7 +73,7 @@ def create(
     if replication_factor is not None and replication_factor >= REPLICAS_OF_A_SAFE_TOPIC:
         settings = {MIN_IN_SYNC: "2", **settings}
 
-    from ottla.client.admin import BROKER_DEFAULT, Admin, CreatedTopic, NewTopic
+    from ottla.client.admin.admin import BROKER_DEFAULT, Admin, CreatedTopic, NewTopic
 
     topics = [
         NewTopic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, settings) for name in wanted
@@ -98,7 +98,7 @@ def create(
 @_JSON_FLAG
 def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
     """Show the names of all topics."""
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
 
     with open_cluster(bootstrap, "ottla-topic") as cluster:
         topics = Admin(cluster).list_topics()
@@ -114,8 +114,8 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
 @_JSON_FLAG
 def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show partitions, leaders, replicas and settings of topics; of all when none is named."""
-    from ottla.client.admin import Admin
-    from ottla.client.errors import BrokerRefused, UnknownTopic
+    from ottla.client.admin.admin import Admin
+    from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 
     wanted = list(dict.fromkeys([*names, *more_names]))
     missing: list[BrokerRefused] = []
@@ -159,8 +159,8 @@ def alter(
     if not settings and not deleted and partitions is None:
         raise click.UsageError("Give a change: --config KEY=VALUE, --delete-config KEY or --partitions N.")
 
-    from ottla.client.admin import Admin
-    from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
 
     changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in settings.items()]
     changes += [ConfigChange(name, ConfigOperation.DELETE) for name in deleted]
@@ -181,7 +181,7 @@ def alter(
 
 def _check_known(admin: Admin, topic: str, names: Sequence[str]) -> None:
     """Brokers accept the deletion of a setting that does not exist."""
-    from ottla.client.configs import ConfigResource, ResourceType
+    from ottla.client.admin.configs import ConfigResource, ResourceType
     from ottla.model.nearest import nearest_name
 
     known = admin.describe_configs(ConfigResource(ResourceType.TOPIC, topic))
@@ -220,7 +220,7 @@ def delete(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, 
     """Delete topics and all their records."""
     wanted = _wanted(names, more_names)
 
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
 
     with open_cluster(bootstrap, "ottla-topic") as cluster:
         outcomes = Admin(cluster).delete_topics(wanted)
@@ -261,7 +261,7 @@ def _raise_together(refused: Sequence[BrokerRefused]) -> None:
 
 def _settings_of(admin: Admin, name: str) -> dict[str, str]:
     """The settings of this topic's own."""
-    from ottla.client.configs import ConfigResource, ConfigSource, ResourceType
+    from ottla.client.admin.configs import ConfigResource, ConfigSource, ResourceType
 
     entries = admin.describe_configs(ConfigResource(ResourceType.TOPIC, name))
     return {

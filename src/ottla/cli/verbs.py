@@ -14,50 +14,52 @@ class Verb(NamedTuple):
 
 
 VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.serve", "Run a broker."),
+    "serve": Verb("ottla.cli.serve.verb", "Run a broker."),
     "topic": Verb("ottla.cli.topic", "Create, list, describe, alter and delete topics."),
-    "produce": Verb("ottla.cli.produce", "Write lines of standard input to a topic."),
-    "consume": Verb("ottla.cli.consume", "Write a topic's records to standard output."),
-    "group": Verb("ottla.cli.group", "List, describe, move and delete groups of consumers."),
-    "log": Verb("ottla.cli.log", "Dump, verify and repair logs; import those of Apache Kafka."),
-    "backup": Verb("ottla.cli.backup", "Copy a broker's data directory, also while it runs."),
-    "restore": Verb("ottla.cli.restore", "Make a data directory of a backup."),
-    "cluster": Verb("ottla.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
-    "load": Verb("ottla.cli.load", "Load topics into a lake table, exactly once."),
-    "registry": Verb("ottla.cli.registry", "Serve schemas to Kafka's clients."),
-    "stream": Verb("ottla.cli.stream", "Run streams of events: windows, sessions, joins."),
-    "dead-letter": Verb("ottla.cli.dead_letter", "List, show and put back records that could not be processed."),
-    "mirror": Verb("ottla.cli.mirror", "Copy topics from one cluster to another."),
-    "audit": Verb("ottla.cli.audit", "Compare counts of all tiers; wait until a topic is complete."),
-    "spark-archive": Verb("ottla.cli.spark_archive", "Pack what the workers of a Spark cluster need."),
-    "testing": Verb("ottla.cli.testing", "Run a broker for tests, in any language."),
-    "doctor": Verb("ottla.cli.doctor", "Check settings, address, disk and limits."),
-    "systemd-unit": Verb("ottla.cli.systemd_unit", "Print a systemd unit that runs the broker."),
+    "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
+    "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
+    "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
+    "log": Verb("ottla.cli.log.verb", "Dump, verify and repair logs; import those of Apache Kafka."),
+    "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs."),
+    "restore": Verb("ottla.cli.log.restore", "Make a data directory of a backup."),
+    "cluster": Verb("ottla.cli.cluster.verb", "Run a cluster on this machine; show how a cluster is."),
+    "load": Verb("ottla.cli.pipeline.load", "Load topics into a lake table, exactly once."),
+    "registry": Verb("ottla.cli.pipeline.registry", "Serve schemas to Kafka's clients."),
+    "stream": Verb("ottla.cli.pipeline.stream", "Run streams of events: windows, sessions, joins."),
+    "dead-letter": Verb(
+        "ottla.cli.pipeline.dead_letter", "List, show and put back records that could not be processed."
+    ),
+    "mirror": Verb("ottla.cli.pipeline.mirror", "Copy topics from one cluster to another."),
+    "audit": Verb("ottla.cli.audit.verb", "Compare counts of all tiers; wait until a topic is complete."),
+    "spark-archive": Verb("ottla.cli.pipeline.spark_archive", "Pack what the workers of a Spark cluster need."),
+    "testing": Verb("ottla.cli.testing.verb", "Run a broker for tests, in any language."),
+    "doctor": Verb("ottla.cli.doctor.verb", "Check settings, address, disk and limits."),
+    "systemd-unit": Verb("ottla.cli.serve.systemd_unit", "Print a systemd unit that runs the broker."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
 }
 
 REGISTRY_VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.registry_serve", "Run a schema registry over any Kafka cluster."),
+    "serve": Verb("ottla.cli.pipeline.registry_serve", "Run a schema registry over any Kafka cluster."),
 }
 
 TESTING_VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.testing_serve", "Run a broker at a fixed port until the tests have ended."),
-    "run": Verb("ottla.cli.testing_run", "Run a command beside a broker of its own."),
+    "serve": Verb("ottla.cli.testing.serve", "Run a broker at a fixed port until the tests have ended."),
+    "run": Verb("ottla.cli.testing.run", "Run a command beside a broker of its own."),
 }
 
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
-    "up": Verb("ottla.cli.cluster_up", "Run ZooKeeper and several brokers on this machine."),
-    "adopt": Verb("ottla.cli.cluster_adopt", "Make the first broker of a cluster of one that was by itself."),
-    "rejoin": Verb("ottla.cli.cluster_rejoin", "Accept a stale copy of a data directory, which the others refill."),
-    "status": Verb("ottla.cli.cluster_status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
-    "plan": Verb("ottla.cli.cluster_plan", "Show the moves that would spread replicas evenly."),
-    "rebalance": Verb("ottla.cli.cluster_rebalance", "Spread replicas evenly over brokers and racks."),
-    "drain": Verb("ottla.cli.cluster_drain", "Move everything off a broker."),
+    "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
+    "adopt": Verb("ottla.cli.cluster.adopt", "Make the first broker of a cluster of one that was by itself."),
+    "rejoin": Verb("ottla.cli.cluster.rejoin", "Accept a stale copy of a data directory, which the others refill."),
+    "status": Verb("ottla.cli.cluster.status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
+    "plan": Verb("ottla.cli.cluster.plan", "Show the moves that would spread replicas evenly."),
+    "rebalance": Verb("ottla.cli.cluster.rebalance", "Spread replicas evenly over brokers and racks."),
+    "drain": Verb("ottla.cli.cluster.drain", "Move everything off a broker."),
 }
 
 AUDIT_VERBS: Final[Mapping[str, Verb]] = {
-    "status": Verb("ottla.cli.audit_status", "Show what each tier has counted, and until when topics are complete."),
-    "wait": Verb("ottla.cli.audit_wait", "Wait until a topic is complete; for batch jobs."),
-    "ledger": Verb("ottla.cli.audit_ledger", "Show the ranges that readers could not read, and why."),
-    "run": Verb("ottla.cli.audit_run", "Compare all tiers on Spark, into a table and a topic."),
+    "status": Verb("ottla.cli.audit.status", "Show what each tier has counted, and until when topics are complete."),
+    "wait": Verb("ottla.cli.audit.wait", "Wait until a topic is complete; for batch jobs."),
+    "ledger": Verb("ottla.cli.audit.ledger", "Show the ranges that readers could not read, and why."),
+    "run": Verb("ottla.cli.audit.run", "Compare all tiers on Spark, into a table and a topic."),
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import ProducerOptions
-from ottla.client.errors import BrokerRefused
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import log_ranges
-from ottla.client.record_producer import RecordProducer
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.metadata import TopicInfo
 from ottla.dead_letters.claims import Claim, Claims, from_json, to_json
 from ottla.dead_letters.reading import messages_between
 from ottla.model.error_code import ErrorCode

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.model.errors import OttlaError
 from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import OffsetOutOfRange
-from ottla.client.fetcher import Fetcher
-from ottla.client.messages import Message, messages_of
-from ottla.client.offsets import log_ranges
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.messages import Message, messages_of
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.dead_letters.letter import DeadLetter, NotADeadLetter, letter_of
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import check_batch

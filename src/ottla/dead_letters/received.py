@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.records.record import Headers
 

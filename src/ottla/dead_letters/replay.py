@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
-from ottla.client.delivery import Delivery, ProducerOptions
-from ottla.client.errors import BrokerRefused, UnknownTopic
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import log_ranges
-from ottla.client.partitioner import partition_of_key
-from ottla.client.producer import ProducerIdentity, RawProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.producing.raw_producer import ProducerIdentity, RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, UnknownTopic
+from ottla.client.wire.metadata import TopicInfo
 from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
-from ottla.client.errors import BrokerRefused
-from ottla.client.metadata import TopicInfo
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.metadata import TopicInfo
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import topic_name_problem

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
-from ottla.client.messages import Message
-from ottla.client.metadata import TopicInfo
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.messages import Message
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.producer import Producer
 from ottla.client.streams.errors import PoisonMessage
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
+from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters.letter import DeadLetter, Origin, error_class_of
 from ottla.dead_letters.reading import message_at
 from ottla.dead_letters.received import received

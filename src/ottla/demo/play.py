@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 from rich.console import RenderableType
 
 from ottla.audit.topic import ensure_topic
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.options import ClientOptions
 from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.day import yesterday_ms
 from ottla.demo.in_step import prepare_steps

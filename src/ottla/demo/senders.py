@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from ottla.audit import AuditTopic, Tally
 from ottla.audit.count import PRODUCER
-from ottla.client.errors import CallTimedOut
+from ottla.client.wire.errors import CallTimedOut
 from ottla.demo.events import Event
 from ottla.demo.services import CONFLUENT, KAFKA_PYTHON, OTTLA, Service
 from ottla.model.errors import OttlaError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from ottla.audit.commits import commit_counts
 from ottla.audit.count import Count
 from ottla.audit.topic import publish
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.mirror.audit_commits import MIRROR_TIER, WINDOW_MS, AuditCommit
 from ottla.mirror.journal import Journal, SourcePartition
 from ottla.mirror.partition_copy import PartitionCopy

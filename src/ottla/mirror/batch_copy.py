@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.client.aborted_batches import AbortedBatches
-from ottla.client.fetch import FetchedPartition
+from ottla.client.fetching.aborted_batches import AbortedBatches
+from ottla.client.fetching.fetch import FetchedPartition
 from ottla.mirror.offset_map import Run
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec

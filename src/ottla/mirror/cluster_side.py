@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.errors import BrokerRefused, ClientError
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, ClientError
+from ottla.client.wire.metadata import TopicInfo
 from ottla.mirror.journal import Journal
 from ottla.mirror.options import Names
 from ottla.mirror.plan import ClusterView, TopicPlan, TopicView

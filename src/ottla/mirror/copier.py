@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
-from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated
-from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.offsets import IsolationLevel
-from ottla.client.producer import RawProducer
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated
 from ottla.mirror.journal import Entry, progress_entries
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin, UnknownGroup
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import CLASSIC, KafkaGroupOptions
 from ottla.client.membership.membership import Event, Failed
-from ottla.client.membership.subscription import Subscription
-from ottla.client.options import ClientOptions
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.options import ClientOptions
 from ottla.consumers.effects import Left, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.mirror.progress_topic import PROGRESS_PARTITION

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.group_types import INACTIVE_STATES, CommittedOffset
-from ottla.client.groups import GroupAdmin, UnknownGroup
+from ottla.client.groups.group_types import INACTIVE_STATES, CommittedOffset
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.mirror.offset_map import OffsetMap
 from ottla.mirror.options import Names
 from ottla.model.identifiers import TopicPartition

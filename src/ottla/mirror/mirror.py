@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.offsets import IsolationLevel
-from ottla.client.options import ClientOptions
-from ottla.client.waiting import Waiting
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.waiting import Waiting
 from ottla.mirror.cluster_side import ClusterSide
 from ottla.mirror.fence import Fence, Term
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final
 
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import BatchResult, Delivery, ProducerOptions
-from ottla.client.errors import BrokerRefused, ClientError, UnknownTopic
-from ottla.client.fetch import FetchLimits
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import log_ranges
-from ottla.client.producer import RawProducer
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.fetching.fetch import FetchLimits
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused, ClientError, UnknownTopic
 from ottla.mirror.journal import Entry, Journal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.offsets import IsolationLevel
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.journal import Counts
 from ottla.mirror.options import ACCEPT, APPEND, MirrorOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ottla.client.cluster import Cluster
-from ottla.client.options import ClientOptions
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.options import ClientOptions
 from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.copier import Copier
 from ottla.mirror.journal import Journal, SourcePartition

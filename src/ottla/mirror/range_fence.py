@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Final
 from uuid import uuid4
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.mirror.journal import SourcePartition, owner_entry
 from ottla.mirror.progress_topic import JournalReader, JournalWriter
 from ottla.model.errors import OttlaError

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID, uuid4
 
-from ottla.client.errors import ClientError, UnknownTopic
-from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
+from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
+from ottla.client.wire.errors import ClientError, UnknownTopic
 from ottla.mirror.audit_commits import AuditLedger, AuditState
 from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected

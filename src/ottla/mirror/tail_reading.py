@@ -8,11 +8,11 @@ from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.fetch import FetchLimits
-from ottla.client.fetcher import Fetcher
-from ottla.client.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
+from ottla.client.fetching.fetch import FetchLimits
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.mirror.batch_copy import copyable_batches
 from ottla.mirror.offset_map import Run
 from ottla.mirror.tail_match import Digest, TailMatch, match_tail

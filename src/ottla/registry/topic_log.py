@@ -9,16 +9,16 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
-from ottla.client.delivery import ProducerOptions
-from ottla.client.errors import BrokerRefused
-from ottla.client.fetcher import Fetcher
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import log_ranges
-from ottla.client.options import ClientOptions
-from ottla.client.record_producer import RecordProducer
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition

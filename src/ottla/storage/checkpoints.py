@@ -5,7 +5,7 @@
 `kept-from`: the same with broker epochs, of logs that lost something (ours)
 `cleaner-offset-checkpoint`: the same, where each log's next clean begins
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
-`generation`: how often the directory's broker has moved it (ours; broker/directory_generation.py)
+`generation`: how often the directory's broker has moved it (ours; broker/tree/directory_generation.py)
 `partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
 `.kafka_cleanshutdown`: the last stop was clean
 

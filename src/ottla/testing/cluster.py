@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
 from ottla.testing.place import LOOPBACK, Place

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.testing.record import Record, is_such
 
 AnyMessage: TypeAlias = Message[Any, Any]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import BrokerRefused
-from ottla.client.groups import GroupAdmin, UnknownGroup
-from ottla.client.options import ClientOptions
+from ottla.client.admin.admin import Admin
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.testing.topic import Topic
 from ottla.testing.topic_reader import CLIENT_ID
@@ -49,7 +49,7 @@ class Namespace:
         """Create a topic: `name` after the prefix, or exactly `name` for programs that name their topics themselves.
 
         `configs` are the topic's settings (`{"cleanup.policy": "compact"}`).  Raises
-        `ottla.client.errors.BrokerRefused`, also when a topic of exactly this name is there.
+        `ottla.client.wire.errors.BrokerRefused`, also when a topic of exactly this name is there.
         """
         topic = self.name(name) if not exact else Topic(name, self.bootstrap)
         Admin(self._connected()).create_topic(topic, partitions, configs=configs)
@@ -75,7 +75,7 @@ class Namespace:
     def close(self) -> None:
         """Delete the topics, and the groups: one whose consumer is not closed stays until the broker ends.
 
-        Raises `ottla.client.errors.BrokerRefused` when a topic cannot be deleted.
+        Raises `ottla.client.wire.errors.BrokerRefused` when a topic cannot be deleted.
         """
         try:
             self._delete_topics()

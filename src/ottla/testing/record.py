@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.records.record import Headers
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, overload
 
-from ottla.client.cluster import Cluster
-from ottla.client.delivery import ProducerOptions
-from ottla.client.messages import Message
-from ottla.client.options import ClientOptions
-from ottla.client.record_producer import RecordProducer
+from ottla.client.fetching.messages import Message
+from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.options import ClientOptions
 from ottla.testing.matching import difference
 from ottla.testing.record import ANY, Deserializer, RecordLike, bytes_of, encoded, record_of
 from ottla.testing.topic_reader import CLIENT_ID, TopicReader, bootstrap_of
@@ -106,8 +106,8 @@ def consume_all(
         assert paid.value["order"] == 7
 
     `count`: wait until there are so many at least, up to `timeout_ms`.  Raises `TimeoutError` when there are not, and
-    `ottla.client.errors.UnknownTopic` when there is no such topic until then.  `bootstrap`: for a topic that is not of
-    a namespace.
+    `ottla.errors.UnknownTopic` when there is no such topic until then.  `bootstrap`: for a topic that is not of a
+    namespace.
     """
     where = bootstrap_of(topic, bootstrap)
     with TopicReader(topic, where, timeout_ms, key_deserializer, value_deserializer) as reader:

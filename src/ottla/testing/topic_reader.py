@@ -7,12 +7,12 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
-from ottla.client.fetcher import Fetcher
-from ottla.client.messages import Message, messages_of
-from ottla.client.offsets import log_ranges
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.messages import Message, messages_of
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
+from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import check_batch
 from ottla.records.record_run import read_runs

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
 from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.groups import GroupAdmin
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Membership
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper

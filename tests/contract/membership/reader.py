@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import CommitRefused, Event, Failed, Membership
-from ottla.client.membership.subscription import Subscription
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

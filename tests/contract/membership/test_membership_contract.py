@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.membership.membership import CommitRefused
-from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Committed, Left, Lost, Settled
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.runtime.clock import SystemClock

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import Replay
 from ottla.dead_letters import replay as replays
 

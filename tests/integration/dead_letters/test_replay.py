@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
-from ottla.client.messages import Message
-from ottla.client.offsets import log_ranges
+from ottla.client.admin.admin import Admin
+from ottla.client.fetching.messages import Message
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
 from ottla.dead_letters import DeadLetters, Replay, Replayed
 from ottla.dead_letters import replay as replays
 from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State, from_json

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 
 from ottla import ConsumerConnector
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType, describe_configs
-from ottla.client.messages import Message
+from ottla.client.admin.configs import ConfigResource, ResourceType, describe_configs
+from ottla.client.fetching.messages import Message
 from ottla.client.streams.errors import PoisonMessage
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import DeadLetter, DeadLetters, letter_of
 from ottla.dead_letters.topics import ROOM_BYTES
 from ottla.testing import Namespace, Record, Topic, consume_all, produce

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 
 TIMEOUT_S = 120
 Headers = list[tuple[str, bytes | None]]

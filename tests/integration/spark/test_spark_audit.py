@@ -18,8 +18,8 @@ from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts
 from ottla.audit.comparison import COMPARED_MS, compare
 from ottla.audit.topic import AuditReader, publish, store
-from ottla.cli.audit import command
-from ottla.client.cluster import Cluster
+from ottla.cli.audit.verb import command
+from ottla.client.wire.cluster import Cluster
 from ottla.spark.audit import AuditRun, LoadedTable, run_audit
 from ottla.spark.audit.table_counts import table_counts
 from ottla.spark.lake import load_topic_to_lake

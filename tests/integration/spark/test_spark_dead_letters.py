@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import DeadLetter, Origin, Replay, Replayed, letter_of
 from ottla.model.uuid_text import uuid_to_text
 from ottla.spark.dead_letters import DeadLetters, attempt, letter_table

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import Replay, Replayed, letter_of
 from ottla.testing import Namespace, Record, Topic, consume_all, produce
 from ottla.testing.broker import RunningBroker

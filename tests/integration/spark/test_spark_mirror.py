@@ -17,11 +17,11 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
 from ottla.mirror import MirrorOptions, Names
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition

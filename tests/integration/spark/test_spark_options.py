@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from ottla.client.cluster import Cluster
-from ottla.client.groups import GroupAdmin
-from ottla.ledger import UNKNOWN_END, read_ledger
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
+from ottla.lost_offsets import UNKNOWN_END, read_ledger
 from ottla.model.identifiers import TopicPartition
 from tests.integration.spark.conftest import Read, ReadStream
 from tests.integration.spark.peer import Message, Peer

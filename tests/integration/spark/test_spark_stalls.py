@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.client.offsets import IsolationLevel
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.spark.errors import ReadTimedOut
 from ottla.spark.options.connection import Connection
 from ottla.spark.source.offset_ranges import OffsetRange

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ottla.client.offsets import IsolationLevel
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.spark.errors import DataLoss
 from ottla.spark.options.connection import Connection
 from ottla.spark.source.offset_ranges import OffsetRange

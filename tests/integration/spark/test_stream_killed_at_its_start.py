@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.record_producer import RecordProducer
+from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.wire.cluster import Cluster
 from ottla.testing import ControlledBroker, Topic
 from tests.eventually import eventually
 

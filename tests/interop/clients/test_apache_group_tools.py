@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.interop import confluent_client
 from tests.interop.expected_records import CODECS, Sent

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
-from ottla.client.configs import ConfigResource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.wire.cluster import Cluster
 from tests.peers.apache_kafka import ApacheKafka, KafkaUnavailable
 from tests.registry_process import ask, serving
 

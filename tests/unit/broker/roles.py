@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.broker.membership import Membership
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.tree.membership import Membership
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.identifiers import LeaderEpoch, NodeId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from ottla.broker.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import ACKS_ALL, Partition
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.connection import Answer, Connection
-from ottla.broker.group_calls import GroupCalls
-from ottla.broker.ready_connections import ReadyConnections
+from ottla.broker.group_requests import GroupCalls
+from ottla.broker.net.connection import Answer, Connection
+from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.groups.commands import DescribeGroup
 from ottla.groups.replies import DescribedGroup
 from ottla.model.errors import WireError
@@ -133,7 +133,7 @@ def test_answer_that_cannot_be_written_closes_its_connection_and_nothing_else(
     calls = Calls()
     calls.ask(ApiKey.JOIN_GROUP, 3, JOIN)
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.broker.group_calls.encode_response", broken)
+        patch.setattr("ottla.broker.group_requests.encode_response", broken)
         calls.let_time_pass(600)
     assert calls.client.closed_reason == "the request failed inside the broker"
 

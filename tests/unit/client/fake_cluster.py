@@ -15,13 +15,13 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from ottla.client.address import Address
-from ottla.client.cluster import Cluster
-from ottla.client.deadline import Deadline
-from ottla.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
-from ottla.client.offsets import EARLIEST
-from ottla.client.options import ClientOptions
-from ottla.client.transport import Readable
+from ottla.client.fetching.offsets import EARLIEST
+from ottla.client.wire.address import Address
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.transport import Readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.dead_letters import DeadLetter, NotADeadLetter, Origin, letter_of
 from ottla.dead_letters.letter import ERROR_CHARS_MAX, REPLAYED_FROM, error_class_of, replay_key
 from ottla.protocol.schema import ZERO_UUID

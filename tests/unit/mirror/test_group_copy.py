@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.group_types import CommittedOffset
+from ottla.client.groups.group_types import CommittedOffset
 from ottla.mirror.group_copy import is_copied_group, translated
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.mirror.options import Names

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.spark_archive import command
+from ottla.cli.pipeline.spark_archive import command
 from ottla.spark.worker_archive import ArchiveError, WorkerArchive, needed_distributions, write_archive
 
 # What a task imports, and all of it at once.
@@ -68,7 +68,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 def test_the_command_says_how_the_archive_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WorkerArchive(Path("deps.zip"), (("ottla", "1.0"), ("numpy", "2.0")), 3 << 20)
-    monkeypatch.setattr("ottla.cli.spark_archive.write_archive", lambda file, packages: made)
+    monkeypatch.setattr("ottla.cli.pipeline.spark_archive.write_archive", lambda file, packages: made)
     done = CliRunner().invoke(command, ["deps.zip"])
     assert done.exit_code == 0
     assert "deps.zip: 3 MiB for Python" in done.output

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.testing.matching import Pairing, difference, is_interleaving
 from ottla.testing.record import ANY, Record, Undecodable, deserialized, encoded, record_of
 

@@ -18,10 +18,10 @@ from ottla.broker.groups.gathering import Gathering
 from ottla.broker.groups.loader import Loader
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.served_shard import ServedShard
-from ottla.broker.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
-from ottla.broker.membership import Membership
-from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.tree.membership import Membership
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.group_figures import GroupFigures

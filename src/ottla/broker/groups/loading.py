@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.groups.shard import GroupShard
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.broker.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import ACKS_ALL, Partition
 from ottla.groups.group_log import GroupRecord
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.partition_log import PartitionLog
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.groups.moment import Moment
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard

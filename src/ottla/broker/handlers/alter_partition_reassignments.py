@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.topic_rules import REPLICAS_MAX
+from ottla.broker.topics.topic_rules import REPLICAS_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import TopicPartition

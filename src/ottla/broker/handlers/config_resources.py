@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import topic_name_problem

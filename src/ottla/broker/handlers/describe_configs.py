@@ -26,7 +26,7 @@ from ottla.broker.handlers.config_resources import (
     unknown_type,
 )
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.limits import COLD_ANSWER_BYTES_MAX, MIB
+from ottla.broker.net.limits import COLD_ANSWER_BYTES_MAX, MIB
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.config_entries import (
     ConfigEntry,

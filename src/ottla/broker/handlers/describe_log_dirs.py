@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.describe_log_dirs import (
     DescribeLogDirsPartition,

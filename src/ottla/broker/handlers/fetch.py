@@ -39,26 +39,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.connection import Answer, Connection
-from ottla.broker.deadlines import Deadlines
-from ottla.broker.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
-from ottla.broker.fetch_read import in_parts
-from ottla.broker.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
-from ottla.broker.fetch_session import FetchSession
-from ottla.broker.fetch_session_cache import FetchSessionCache
-from ottla.broker.large_fetches import LargeFetches
-from ottla.broker.large_requests import LargeRequests, Turn
-from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.lease_watch import LeaseWatch
-from ottla.broker.limits import PARTITIONS_IN_STEPS_BYTES
-from ottla.broker.membership import Membership
-from ottla.broker.outbox import Piece
-from ottla.broker.parked_fetches import FetchPlan, ParkedFetches
-from ottla.broker.partition_read import ANY_REPLICA, LEADER_ONLY, ConsumerReader, PartitionRead, ReplicaReader
-from ottla.broker.partition_table import PartitionTable
-from ottla.broker.rack_aware_selector import RackAwareSelector
-from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.started_tasks import StartedTasks
+from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
+from ottla.broker.fetching.fetch_read import in_parts
+from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_session import FetchSession
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.large_fetches import LargeFetches
+from ottla.broker.fetching.parked_fetches import FetchPlan, ParkedFetches
+from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
+from ottla.broker.net.connection import Answer, Connection
+from ottla.broker.net.large_requests import LargeRequests, Turn
+from ottla.broker.net.limits import PARTITIONS_IN_STEPS_BYTES
+from ottla.broker.net.outbox import Piece
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.partitions.partition_read import (
+    ANY_REPLICA,
+    LEADER_ONLY,
+    ConsumerReader,
+    PartitionRead,
+    ReplicaReader,
+)
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.replicas.leader_hints import LeaderHints
+from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.membership import Membership
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey

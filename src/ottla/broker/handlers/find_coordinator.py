@@ -18,7 +18,7 @@ from typing import Final
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.group_partition import partition_of

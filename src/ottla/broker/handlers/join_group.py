@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.groups.refused_join import note_refused_join
-from ottla.broker.limits import GROUP_MEMBER_METADATA_BYTES_MAX, GROUP_REASON_LENGTH_MAX
+from ottla.broker.net.limits import GROUP_MEMBER_METADATA_BYTES_MAX, GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.groups.gathering import Gathering
-from ottla.broker.limits import GROUP_REASON_LENGTH_MAX
+from ottla.broker.net.limits import GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import LeaveGroup, LeavingMember
 from ottla.groups.replies import LeaveReply
 from ottla.model.error_code import ErrorCode

@@ -21,7 +21,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.partition_lookup import find_partition, storage_error_code
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP

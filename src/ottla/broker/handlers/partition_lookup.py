@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.broker.context import BrokerContext
-from ottla.broker.partition import Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NO_LEADER_EPOCH

@@ -1,11 +1,11 @@
 """Produce (key 0), v3-v10.
 
-Each partition's batch is checked by its head, its CRC (broker/batch_rules.py) and the bounds of its records
+Each partition's batch is checked by its head, its CRC (broker/partitions/batch_rules.py) and the bounds of its records
 (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
-broker to open it (broker/batch_opening.py): then single records may be refused, and are
-named from v8 on (KIP-467).  Large batches are opened in a thread (broker/batch_opener.py): the connection starts no
-other request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS,
-which clients retry.
+broker to open it (broker/partitions/batch_opening.py): then single records may be refused, and are named from v8 on
+(KIP-467).  Large batches are opened in a thread (broker/partitions/batch_opener.py): the connection starts no other
+request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS, which
+clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
 NOT_LEADER_OR_FOLLOWER where another broker leads or may lead, with that one and its address from v10 on (KIP-951),
@@ -24,27 +24,27 @@ from collections.abc import Coroutine, Iterator, Sequence
 from time import perf_counter
 from typing import Final
 
-from ottla.broker.batch_opener import BatchOpener, Opened, OpensOffLoop
-from ottla.broker.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
-from ottla.broker.batch_rules import batch_error
-from ottla.broker.connection import Answer, Connection
-from ottla.broker.large_requests import LargeRequests
-from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import (
+from ottla.broker.net.connection import Answer, Connection
+from ottla.broker.net.large_requests import LargeRequests
+from ottla.broker.net.limits import (
     APPENDED_IN_TURN_BYTES,
     PARTITIONS_IN_STEPS_BYTES,
     PARTITIONS_OF_STEP,
     PIPELINED_PARTITIONS_MAX,
 )
-from ottla.broker.membership import Lease
-from ottla.broker.outbox import Piece
-from ottla.broker.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
-from ottla.broker.partition_errors import RestOfPipeline
-from ottla.broker.partition_table import PartitionIndex, PartitionTable
-from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.sequence_gaps import GapReports
-from ottla.broker.slow_requests import SlowRequests
-from ottla.broker.started_tasks import StartedTasks
+from ottla.broker.net.outbox import Piece
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.partitions.batch_opener import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
+from ottla.broker.partitions.batch_rules import batch_error
+from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
+from ottla.broker.partitions.partition_errors import RestOfPipeline
+from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.partitions.sequence_gaps import GapReports
+from ottla.broker.replicas.leader_hints import LeaderHints
+from ottla.broker.tree.membership import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Self
 
 from ottla.client.consumer_registry.group_admin import TreeGroups
-from ottla.client.errors import BrokerRefused
-from ottla.client.group_types import CommittedOffset, GroupDescription, ListedGroup
+from ottla.client.groups.group_types import CommittedOffset, GroupDescription, ListedGroup
+from ottla.client.wire.errors import BrokerRefused
 from ottla.coordination.zookeeper.credentials import DigestCredentials
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.model.identifiers import TopicPartition

@@ -16,9 +16,9 @@ from ottla.client.consumer_registry.group_paths import BadGroupName, GroupPaths
 from ottla.client.consumer_registry.group_standing import standing_of
 from ottla.client.consumer_registry.missing_parents import make_missing
 from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
-from ottla.client.errors import BrokerRefused
-from ottla.client.group_types import TREE, CommittedOffset, GroupDescription, ListedGroup
-from ottla.client.groups import UnknownGroup
+from ottla.client.groups.group_types import TREE, CommittedOffset, GroupDescription, ListedGroup
+from ottla.client.groups.groups import UnknownGroup
+from ottla.client.wire.errors import BrokerRefused
 from ottla.coordination import layout
 from ottla.coordination.requests import batches
 from ottla.coordination.topic_nodes import TopicPointer, decode_pointer

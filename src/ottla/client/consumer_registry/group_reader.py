@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import decode_consumer
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 from ottla.consumers.group_view import GroupView
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.node_json import NodeDamaged

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.client.consumer_registry.group_contents import GroupContents
-from ottla.client.group_types import EMPTY, RECONCILING, STABLE, GroupMember
+from ottla.client.groups.group_types import EMPTY, RECONCILING, STABLE, GroupMember
 from ottla.consumers.group_view import GroupView
 from ottla.consumers.share import share_of
 from ottla.consumers.stream_id import StreamId

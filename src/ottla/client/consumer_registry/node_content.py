@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination.node_json import Fields, NodeDamaged, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ottla.client.membership.subscription import Subscription
+from ottla.client.groups.subscription import Subscription
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.errors import OttlaError

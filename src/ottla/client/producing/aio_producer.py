@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar, overload
 
-from ottla.client.errors import CallTimedOut
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
 from ottla.client.producing.face import Face, KeyT, ValueT
@@ -16,6 +15,7 @@ from ottla.client.producing.offer import Offer
 from ottla.client.producing.prepared import HeadersLike, Prepared
 from ottla.client.producing.producer import MessageSet
 from ottla.client.producing.serializing import is_set
+from ottla.client.wire.errors import CallTimedOut
 
 Taken = TypeVar("Taken")
 ReceiptT = TypeVar("ReceiptT")

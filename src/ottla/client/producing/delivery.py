@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from ottla.client.errors import CallTimedOut
 from ottla.client.producing.errors import Failure, MessageNotDelivered, MessagesNotDelivered
 from ottla.client.producing.settlement import Outcome, Settlement
+from ottla.client.wire.errors import CallTimedOut
 from ottla.model.counted import counted
 from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP
 

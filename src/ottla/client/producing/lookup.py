@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.client.deadline import Backoff, Deadline
-from ottla.client.errors import ClientError
+from ottla.client.wire.deadline import Backoff, Deadline
+from ottla.client.wire.errors import ClientError
 
 
 class LookUp:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from ottla.client.errors import CallTimedOut, UnknownTopic
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
 from ottla.client.producing.errors import BufferFull
 from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
+from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.model.errors import OttlaError
 from ottla.records.record import Headers
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import CallTimedOut
 from ottla.client.producing import live
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
@@ -23,8 +21,10 @@ from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.settings import ProducerSettings
 from ottla.client.producing.settlement import Acknowledged, Settlement
 from ottla.client.producing.woken import WokenWaits
-from ottla.client.waiting import Waiting
-from ottla.client.wake_up import WakeUp
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.waiting import Waiting
+from ottla.client.wire.wake_up import WakeUp
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import SystemClock
 

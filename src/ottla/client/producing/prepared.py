@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ottla.client.errors import UnknownTopic
-from ottla.client.partitioner import partition_of_key, partitions_of_keys
 from ottla.client.producing.accumulator import Run
 from ottla.client.producing.errors import MessageRefused, MessageTooLarge
+from ottla.client.producing.partitioner import partition_of_key, partitions_of_keys
 from ottla.client.producing.serializing import Serializer, check_timestamp, to_bytes, to_headers
+from ottla.client.wire.errors import UnknownTopic
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import topic_name_problem
 from ottla.records.builder import record_size_bytes_max

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Set
 from types import TracebackType
 from typing import Final, TypeAlias, TypeVar, overload
 
-from ottla.client.errors import CallTimedOut
-from ottla.client.partitioner import partition_of_key
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
 from ottla.client.producing.face import Face, KeyT, ValueT
 from ottla.client.producing.offer import Offer
+from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.prepared import HeadersLike, Prepared
 from ottla.client.producing.serializing import is_set
+from ottla.client.wire.errors import CallTimedOut
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.runtime.clock import wall_time_ns
 

@@ -6,20 +6,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.deadline import Deadline
-from ottla.client.delivery import BatchResult, Delivery
-from ottla.client.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
-from ottla.client.metadata import TopicInfo
-from ottla.client.producer import RawProducer
 from ottla.client.producing.accumulator import Accumulator
+from ottla.client.producing.acks import BatchResult, Delivery
 from ottla.client.producing.batch import Batch
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
 from ottla.client.producing.failures import Failures
 from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
 from ottla.client.producing.settlement import Acknowledged, Callback, Outcome, Settlement
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
+from ottla.client.wire.metadata import TopicInfo
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 

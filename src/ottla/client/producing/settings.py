@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.delivery import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
-from ottla.client.options import ClientOptions
-from ottla.client.produce import ACKS_ALL
+from ottla.client.producing.acks import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
+from ottla.client.producing.produce_requests import ACKS_ALL
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
 from ottla.records.compression import Codec, check_level

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from ottla.client.transport import Readable, wait_readable
-from ottla.client.wake_up import WakeUp
+from ottla.client.wire.transport import Readable, wait_readable
+from ottla.client.wire.wake_up import WakeUp
 
 R = TypeVar("R", bound=Readable)
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from ottla.client.membership.subscription import Subscription, TopicFilter
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
 from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS, ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine

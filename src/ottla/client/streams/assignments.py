@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ottla.client.errors import OffsetOutOfRange
 from ottla.client.membership.membership import Membership
 from ottla.client.streams.errors import NoPosition, PoisonMessage
 from ottla.client.streams.places import Target
 from ottla.client.streams.reading import CommitOutcome, Reading
 from ottla.client.streams.settings import RESET_QUESTIONS, StreamSettings
 from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.consumers.effects import Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.errors import OttlaError, WireError

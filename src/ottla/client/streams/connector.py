@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
 from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Membership
-from ottla.client.membership.subscription import Subscription
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import ConsumerClosed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.client.streams.message_stream import KeyT, MessageStream, ValueT
 
 LoadOffset: TypeAlias = Callable[[str, int], int | None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ottla.client.errors import OffsetOutOfRange
-from ottla.client.fetch import FetchedPartition
+from ottla.client.fetching.fetch import FetchedPartition
 from ottla.client.streams.assignments import Assigned, Assignments, FetchOrder
+from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

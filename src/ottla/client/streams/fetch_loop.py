@@ -7,18 +7,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
-from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.streams.assignments import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
 from ottla.client.streams.postponed_orders import PostponedOrders
 from ottla.client.streams.settings import StreamSettings
-from ottla.client.wake_up import WakeUp
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.wake_up import WakeUp
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ottla.client.address import parse_bootstrap
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
-from ottla.client.options import ClientOptions
 from ottla.client.streams.connector_core import ConnectorCore
 from ottla.client.streams.settings import StreamSettings
+from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import Any
 
-from ottla.client.messages import Message, messages_of_columns
+from ottla.client.fetching.messages import Message, messages_of_columns
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.errors import PoisonMessage
 from ottla.model.errors import WireError

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic
 
 from typing_extensions import TypeVar
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.client.streams.connector_hold import ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine
 from ottla.client.streams.errors import PoisonMessage

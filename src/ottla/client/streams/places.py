@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from ottla.client.offsets import EARLIEST, LATEST
+from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET
 from ottla.model.limits import INT64_MAX

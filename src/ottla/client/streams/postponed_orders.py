@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.client.postponed import Postponed
-from ottla.client.retrying import Retrying
 from ottla.client.streams.assignments import FetchOrder
+from ottla.client.wire.postponed import Postponed
+from ottla.client.wire.retrying import Retrying
 from ottla.model.identifiers import TopicPartition
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.client.fetch import FetchedPartition
+from ottla.client.fetching.fetch import FetchedPartition
 from ottla.client.streams.reading import Reading
 from ottla.model.limits import KIB
 from ottla.records.record import split_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias
 
-from ottla.client.offsets import EARLIEST, LATEST
+from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.client.streams.deserializers import Deserializer
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB

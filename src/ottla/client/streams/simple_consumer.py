@@ -9,15 +9,15 @@ from typing import Generic, Literal
 
 from typing_extensions import TypeVar
 
-from ottla.client.cluster import Cluster
-from ottla.client.fetch import FetchedPartition, fetch_raw
-from ottla.client.messages import Message
-from ottla.client.offsets import EARLIEST, LATEST, list_offsets
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.fetch import FetchedPartition, fetch_raw
+from ottla.client.fetching.messages import Message
+from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.message_run import MessageRun, message_runs
 from ottla.client.streams.places import question_of, timestamp_ms_of
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.limits import MIB

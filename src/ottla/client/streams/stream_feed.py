@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from ottla.client.fetch import is_end_known
+from ottla.client.fetching.fetch import is_end_known
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.prefetched import Prefetched

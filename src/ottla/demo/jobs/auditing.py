@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from ottla.audit import AuditTopic, CompletenessRules, Count, TierLine, commit_counts, completeness_of
 from ottla.audit.count import BROKER
 from ottla.audit.waiting import NotComplete, wait_until_complete
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.demo.jobs.site import Site
 from ottla.demo.lake import AUDIT, EVENTS, TABLE, lake_files
 from ottla.demo.services import TOPICS

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import Replay, dead_letter_topic
 from ottla.demo.expected import GAP_MS
 from ottla.demo.found import Letter, differences, read_found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.client.aborted_batches import AbortedBatches
+from ottla.client.fetching.aborted_batches import AbortedBatches
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.errors import CorruptBatch

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
-from ottla.client.aborted_batches import AbortedBatches
-from ottla.client.reused_memory import ReusedMemory
+from ottla.client.fetching.aborted_batches import AbortedBatches
+from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader
 from ottla.spark.arrow import compiled_fields

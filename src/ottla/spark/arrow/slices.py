@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.client.reused_memory import ReusedMemory
+from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.errors import WireError
 from ottla.model.limits import MIB
 from ottla.records.compression import Codec, decompress, decompress_into

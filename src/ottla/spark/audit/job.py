@@ -17,8 +17,8 @@ import pyarrow as pa
 from ottla.audit.comparison import COMPARED_MS, TierCount, TierLine, compare_sums, unfit_text
 from ottla.audit.results import newest, result_fields, result_key, result_to_json
 from ottla.audit.topic import ensure_topic, read_values, store
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import log_ranges
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.audit.commits import load_counts
 from ottla.audit.comparison import COMPARED_MS
 from ottla.audit.topic import publish
-from ottla.client.cluster import Cluster
+from ottla.client.wire.cluster import Cluster
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.target import LakeTarget
 

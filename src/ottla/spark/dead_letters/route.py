@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import UnknownTopic
-from ottla.client.options import ClientOptions
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
+from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.dead_letters.letter_columns import (

@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.audit.commits import load_counts
 from ottla.audit.topic import publish
-from ottla.client.errors import ClientError
+from ottla.client.wire.errors import ClientError
 from ottla.observe.events import fields
 from ottla.spark.lake.lake_table import LakeTable
 from ottla.spark.options.connection import Connection

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from ottla.client.options import ClientOptions
+from ottla.client.wire.options import ClientOptions
 from ottla.mirror import Mirror, MirrorOptions, MirrorReport, PartitionStatus
 from ottla.mirror.range_copy import CopyWork, copy_ranges
 from ottla.model.errors import ConfigError, OttlaError

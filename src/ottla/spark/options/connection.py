@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.options import ClientOptions
+from ottla.client.wire.options import ClientOptions
 from ottla.spark.options.option_reader import OptionReader
 
 CLIENT_ID_DEFAULT: Final = "ottla-spark"

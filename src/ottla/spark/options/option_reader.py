@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.client.address import parse_bootstrap
-from ottla.client.errors import BadAddress
+from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.errors import BadAddress
 from ottla.spark.errors import SparkOptionError
 
 BOOTSTRAP_NAMES: Final = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrapServers")

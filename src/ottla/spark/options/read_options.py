@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from ottla.client.offsets import IsolationLevel
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.model.identifiers import topic_name_problem
 from ottla.model.own_names import LEDGER_TOPIC
 from ottla.spark.errors import SparkOptionError

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.client.delivery import BatchResult, Delivery
-from ottla.client.producer import RawProducer
+from ottla.client.producing.acks import BatchResult, Delivery
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.model.counted import counted
 from ottla.spark.errors import NotWritten, told_briefly
 from ottla.spark.options.write_options import WriteOptions

@@ -8,8 +8,8 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from ottla.client.offsets import IsolationLevel
-from ottla.ledger.entry import LostRange
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.lost_offsets.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError, rows_told_briefly, told_briefly
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, UnknownTopic
-from ottla.client.groups import GroupAdmin
-from ottla.client.log_dirs import describe_replicas
-from ottla.client.metadata import TopicInfo
-from ottla.client.offsets import IsolationLevel, list_offsets
-from ottla.client.reused_memory import ReusedMemory
-from ottla.client.waiting import Waiting
-from ottla.ledger.entry import LostRange
-from ottla.ledger.topic import write_losses
+from ottla.client.admin.log_dirs import describe_replicas
+from ottla.client.fetching.offsets import IsolationLevel, list_offsets
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, UnknownTopic
+from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.reused_memory import ReusedMemory
+from ottla.client.wire.waiting import Waiting
+from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
 from ottla.spark.options.connection import Connection

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from uuid import UUID
 
-from ottla.client.cluster import Cluster
-from ottla.client.deadline import Deadline
-from ottla.client.errors import CallTimedOut, ClientError
-from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

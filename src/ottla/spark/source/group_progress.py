@@ -6,10 +6,10 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.spark.errors import SparkUserError

@@ -13,16 +13,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from ottla.client.aborted_batches import AbortedBatches
-from ottla.client.cluster import Cluster
-from ottla.client.deadline import Deadline
-from ottla.client.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
-from ottla.client.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetcher import Fetcher, FetchFailure
-from ottla.client.offsets import IsolationLevel
-from ottla.client.reused_memory import ReusedMemory
-from ottla.ledger.entry import LostRange
-from ottla.ledger.topic import write_losses
+from ottla.client.fetching.aborted_batches import AbortedBatches
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
+from ottla.client.wire.reused_memory import ReusedMemory
+from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets.topic import write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.protocol.schema import ZERO_UUID

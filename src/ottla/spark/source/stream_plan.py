@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from ottla.ledger.entry import UNKNOWN_END, LostRange
+from ottla.lost_offsets.entry import UNKNOWN_END, LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.protocol.schema import ZERO_UUID

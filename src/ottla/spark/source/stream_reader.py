@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from ottla.client.offsets import IsolationLevel
-from ottla.ledger.entry import LostRange
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.lost_offsets.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.runtime.clock import SystemClock

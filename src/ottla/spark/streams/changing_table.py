@@ -10,9 +10,9 @@ from uuid import UUID
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import log_ranges
-from ottla.client.options import ClientOptions
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.kept_rows import KeptRows, again_where_lost
 from ottla.spark.options.offset_spec import to_dict

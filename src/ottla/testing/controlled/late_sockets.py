@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from ottla.broker.socket_loop import SocketLoop
+from ottla.broker.net.socket_loop import SocketLoop
 
 Callback = Callable[[], object]
 

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.membership import Membership
-from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionTable
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.tree.membership import Membership
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.tree import LEASE_FOREVER, Lease

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
-from ottla.broker.limits import GROUP_ID_LENGTH_MAX
-from ottla.broker.membership import Membership
+from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.tree.membership import Membership
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.moment import Moment

@@ -7,14 +7,15 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.broker.context import BrokerAddress, Call, Elections, LogDirectoryState, NewTopic
+from ottla.broker.context import Call, Elections, LogDirectoryState, NewTopic
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
-from ottla.broker.partition import ACKS_ALL, Partition
-from ottla.broker.partition_table import PartitionTable
-from ottla.broker.record_deletions import RecordDeletions
-from ottla.broker.topic_rules import checked_config
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.partitions.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.partitions.record_deletions import RecordDeletions
+from ottla.broker.topics.topic_rules import checked_config
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView

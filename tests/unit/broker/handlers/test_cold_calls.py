@@ -11,14 +11,14 @@ from typing import cast
 
 import pytest
 
-from ottla.broker import cold_calls
-from ottla.broker.auto_creations import AutoCreations
-from ottla.broker.cold_calls import ColdCalls
-from ottla.broker.connection import Connection
+from ottla.broker import async_requests as cold_calls
+from ottla.broker.async_requests import ColdCalls
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
-from ottla.broker.outbox import Piece
-from ottla.broker.slow_requests import SlowRequests
+from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.outbox import Piece
+from ottla.broker.net.slow_requests import SlowRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header, read_response_header, request_frame

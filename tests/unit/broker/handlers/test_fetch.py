@@ -10,18 +10,18 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker import fetch_plans, fetch_session_read, parked_fetches
-from ottla.broker.connection import Connection
-from ottla.broker.context import BrokerAddress
-from ottla.broker.deadlines import Deadlines
-from ottla.broker.fetch_session import FetchSession
-from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching import fetch_plans, fetch_session_read, parked_fetches
+from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.fetch_session import FetchSession
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers.fetch import FetchHandler
-from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.partition import Partition
-from ottla.broker.partition_table import PartitionIndex, PartitionTable
-from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.receive_budget import ReceiveBudget
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.fetch_plans import FullFetch, SessionFetch
-from ottla.broker.parked_fetches import ParkedFetch
+from ottla.broker.fetching.fetch_plans import FullFetch, SessionFetch
+from ottla.broker.fetching.parked_fetches import ParkedFetch
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.schemas.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.fetch_plans import FullFetch
-from ottla.broker.fetch_read import FetchRead
+from ottla.broker.fetching.fetch_plans import FullFetch
+from ottla.broker.fetching.fetch_read import FetchRead
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import read_fetch

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.context import BrokerAddress
-from ottla.broker.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.handlers.fetch import FetchHandler
-from ottla.broker.lease_watch import LeaseWatch
-from ottla.broker.membership import Lease, Membership
-from ottla.broker.rack_aware_selector import RackAwareSelector
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.membership import Lease, Membership
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import Lease as TreeLease
 from ottla.model.error_code import ErrorCode

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
-from ottla.broker.partition import Partition
-from ottla.broker.partition_table import Refusal
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.partition_table import Refusal
+from ottla.broker.partitions.partition_table import Refusal
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import ConnectionLoss, SessionLost, TreeError
 from ottla.model.error_code import ErrorCode

@@ -14,21 +14,21 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker import batch_opener
-from ottla.broker.batch_opening import record_check_of
-from ottla.broker.connection import Connection
-from ottla.broker.context import BrokerAddress
 from ottla.broker.handlers.produce import ProduceHandler
-from ottla.broker.leader_hints import LeaderHints
-from ottla.broker.limits import (
+from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.limits import (
     LARGE_REQUEST_BYTES,
     LARGE_REQUESTS_AT_ONCE,
     OPENED_ON_LOOP_BYTES_MAX,
     PIPELINED_PARTITIONS_MAX,
 )
-from ottla.broker.partition_table import PartitionTable, Refusal
-from ottla.broker.ready_connections import ReadyConnections
-from ottla.broker.receive_budget import ReceiveBudget
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.partitions import batch_opener
+from ottla.broker.partitions.batch_opening import record_check_of
+from ottla.broker.partitions.partition_table import PartitionTable, Refusal
+from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
@@ -587,7 +587,7 @@ def test_default_check_is_the_compiled_one_where_it_is_there() -> None:
 async def test_produce_that_may_not_even_wait_leaves_no_work_behind(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.broker.large_requests.WAITING_REQUESTS_BYTES_MAX", 0)
+    monkeypatch.setattr("ottla.broker.net.large_requests.WAITING_REQUESTS_BYTES_MAX", 0)
     turns, size_bytes = served.handler._turns, LARGE_REQUEST_BYTES + 1
     async with AsyncExitStack() as served_ones:
         for _ in range(LARGE_REQUESTS_AT_ONCE):

@@ -17,7 +17,7 @@ from ottla.client.consumer_registry.node_content import (
     encode_offset,
     encode_owner,
 )
-from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination.node_json import NodeDamaged

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.errors import UnknownTopic
 from ottla.client.producing.errors import MessageNotDelivered
 from ottla.client.producing.settings import ProducerSettings
+from ottla.client.wire.errors import UnknownTopic
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.producing.sending import Sending
 

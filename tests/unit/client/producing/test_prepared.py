@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.client.errors import UnknownTopic
-from ottla.client.partitioner import partition_of_key
 from ottla.client.producing.errors import MessageRefused, MessageTooLarge
+from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.prepared import HeadersLike, Prepared, Preparing
 from ottla.client.producing.serializing import is_set
+from ottla.client.wire.errors import UnknownTopic
 from ottla.model.errors import ConfigError
 
 

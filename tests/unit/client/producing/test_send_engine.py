@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.errors import BrokerRefused, CallTimedOut, ProducerStopped, UnknownTopic
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
 from ottla.client.producing.settings import ProducerSettings
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ProducerStopped, UnknownTopic
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

@@ -4,8 +4,8 @@ import pytest
 
 import ottla
 import ottla.aio
-from ottla.client.errors import BadAddress
 from ottla.client.producing.settings import ProducerSettings, acks_of, codec_of
+from ottla.client.wire.errors import BadAddress
 from ottla.model.errors import ConfigError
 from ottla.records.compression import Codec
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ottla.client.messages import Message
+from ottla.client.fetching.messages import Message
 from ottla.client.streams.dedup import Dedup
 
 

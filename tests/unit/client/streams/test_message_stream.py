@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from ottla.client.errors import OffsetOutOfRange
-from ottla.client.fetch import FetchedPartition
+from ottla.client.fetching.fetch import FetchedPartition
 from ottla.client.membership.membership import CommitRefused, Failed
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.message_stream import MessageStream
+from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.records.errors import CorruptBatch

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 
-from ottla.client.fetch import FetchedPartition
+from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents
-from ottla.client.membership.subscription import Subscription
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.message_run import message_runs

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from ottla.client.options import ClientOptions
-from ottla.client.retrying import Retrying
 from ottla.client.streams.assignments import FetchOrder
 from ottla.client.streams.postponed_orders import PostponedOrders
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Retrying
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.fake_clock import FakeClock
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ottla.client.aborted_batches import AbortedBatches
-from ottla.client.fetch import AbortedTransaction
+from ottla.client.fetching.aborted_batches import AbortedBatches
+from ottla.client.fetching.fetch import AbortedTransaction
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.arrow.decoder import Decoder

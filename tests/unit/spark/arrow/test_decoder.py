@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ottla.client.reused_memory import ReusedMemory
+from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.records.builder import BatchBuilder, build_batch
 from ottla.records.checksum import crc32c

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.audit import command
-from ottla.client.errors import CallTimedOut, ClientError
+from ottla.cli.audit.verb import command
+from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.spark.audit import AuditRun
 from ottla.spark.errors import LakeError
 
@@ -32,7 +32,7 @@ def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[AuditRun | Exception]:
 
     monkeypatch.setattr("ottla.spark.session", lambda *_, **__: None)
     monkeypatch.setattr("ottla.spark.audit.run_audit", compared)
-    monkeypatch.setattr("ottla.cli.audit_run.time.sleep", paused)
+    monkeypatch.setattr("ottla.cli.audit.run.time.sleep", paused)
     return to_come
 
 

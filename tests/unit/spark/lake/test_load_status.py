@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import ottla.spark
 from ottla.cli.exit_status import INTERRUPTED
-from ottla.cli.load import command
+from ottla.cli.pipeline.load import command
 from ottla.spark import lake
 from ottla.spark.lake import LakeLoad
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ottla.client.errors import CallTimedOut
+from ottla.client.wire.errors import CallTimedOut
 from ottla.model.errors import OttlaError
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.read_options import parse_read_options
@@ -43,7 +43,7 @@ def wrong_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise REASON from OSError("Connection refused")
 
-    monkeypatch.setattr("ottla.client.cluster.Cluster.refresh", fails)
+    monkeypatch.setattr("ottla.client.wire.cluster.Cluster.refresh", fails)
     monkeypatch.setattr("ottla.spark.source.range_reading.open_cluster", fails)
     monkeypatch.setattr("ottla.spark.sink.sinks.open_cluster", fails)
 

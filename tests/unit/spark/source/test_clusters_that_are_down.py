@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
-from ottla.client.reused_memory import ReusedMemory
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.read_options import ReadOptions, parse_read_options
 from ottla.spark.source import cluster_view

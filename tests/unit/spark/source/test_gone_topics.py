@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.errors import CallTimedOut
+from ottla.client.wire.errors import CallTimedOut
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.spark.source.gone_topics import is_gone

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.errors import CallTimedOut
-from ottla.client.group_types import CommittedOffset
-from ottla.client.groups import GroupAdmin
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.errors import CallTimedOut
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.options.connection import Connection
 from ottla.spark.source.group_progress import PAUSE_MS, GroupProgress

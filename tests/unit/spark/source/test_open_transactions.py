@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from ottla.client.cluster import Cluster
-from ottla.client.reused_memory import ReusedMemory
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.records.builder import build_batch

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.offsets import IsolationLevel
-from ottla.client.reused_memory import ReusedMemory
-from ottla.ledger.entry import entry_from_json
+from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.reused_memory import ReusedMemory
+from ottla.lost_offsets.entry import entry_from_json
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey, VersionRange

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from ottla.client.group_types import decode_assignment
+from ottla.client.groups.group_types import decode_assignment
 from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber
 from ottla.client.membership.kafka_group.claims import GroupClaims
 from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription

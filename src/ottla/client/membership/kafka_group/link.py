@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.coordinators import Coordinators
-from ottla.client.deadline import Deadline
-from ottla.client.errors import CallTimedOut, ConnectionLost
+from ottla.client.groups.coordinators import Coordinators
 from ottla.client.membership.kafka_group.requests import Ask
-from ottla.client.transport import Readable
-from ottla.client.wake_up import WakeUp
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import CallTimedOut, ConnectionLost
+from ottla.client.wire.transport import Readable
+from ottla.client.wire.wake_up import WakeUp
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import encode_request

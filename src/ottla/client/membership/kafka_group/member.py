@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from ottla.client.errors import ClientError, UnsupportedByBroker
-from ottla.client.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
-from ottla.client.group_types import CommittedOffset
+from ottla.client.groups.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.claims import CommitRow, GroupClaims, Wanted
 from ottla.client.membership.kafka_group.classic import ClassicGroupProtocol
 from ottla.client.membership.kafka_group.consumer import ConsumerGroupProtocol
@@ -24,7 +24,7 @@ from ottla.client.membership.kafka_group.requests import Ask, Purpose
 from ottla.client.membership.kafka_group.stream_shares import spread
 from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.client.membership.membership import Event, Failed
-from ottla.client.membership.subscription import Subscription
+from ottla.client.wire.errors import ClientError, UnsupportedByBroker
 from ottla.consumers.effects import Blocked, Left, Settled
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace, Retries

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, ConnectionLost, UnsupportedByBroker
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.link import GroupLink
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.membership.membership import Event, OnEvents
-from ottla.client.membership.subscription import Subscription
-from ottla.client.options import ClientOptions
-from ottla.client.wake_up import WakeUp
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError, ConnectionLost, UnsupportedByBroker
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -7,9 +7,9 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.client.errors import BrokerRefused, error_code_of
 from ottla.client.membership.kafka_group.claims import GroupClaims
 from ottla.client.membership.kafka_group.requests import Ask
+from ottla.client.wire.errors import BrokerRefused, error_code_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.client.address import Address
+from ottla.client.wire.address import Address
 from ottla.coordination.registries import BrokerRegistration
 from ottla.coordination.zookeeper.connect_string import ConnectString
 from ottla.coordination.zookeeper.credentials import DigestCredentials

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import ConsumerNode
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Failed, OnEvents
-from ottla.client.membership.subscription import Subscription
 from ottla.client.membership.tree.member import ConsumerStopped, TreeMember
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left

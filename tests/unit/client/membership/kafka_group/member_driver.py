@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
-from ottla.client.errors import ConnectionLost
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.encoding import encode_assignment
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.membership.membership import Event
-from ottla.client.membership.subscription import Subscription
+from ottla.client.wire.errors import ConnectionLost
 from ottla.consumers.effects import Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.error_code import ErrorCode

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.errors import ClientError
-from ottla.client.group_types import decode_assignment
+from ottla.client.groups.group_types import decode_assignment
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.membership.kafka_group.encoding import encode_assignment
 from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Failed
-from ottla.client.membership.subscription import Subscription, TopicFilter
+from ottla.client.wire.errors import ClientError
 from ottla.consumers.effects import Left, Lost, Released, Revoke, Start
 from ottla.groups.subscription import subscribed_topics
 from ottla.model.error_code import ErrorCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.membership import CommitRefused, Event, Failed
-from ottla.client.membership.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

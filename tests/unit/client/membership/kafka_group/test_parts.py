@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.group_types import decode_assignment
+from ottla.client.groups.group_types import decode_assignment
 from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber, assign_range, assign_round_robin
 from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions

@@ -1,0 +1,1 @@
+"""The listener for administrators: metrics and health checks."""

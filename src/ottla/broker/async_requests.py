@@ -1,0 +1,162 @@
+"""Requests that are not on the hot path: decoded by their schema, served by a coroutine, encoded again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from time import perf_counter
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call, releases_clients
+from ottla.broker.handlers import HANDLERS
+from ottla.broker.handlers.api_versions import unsupported_version_response
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.outbox import Piece
+from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_pieces import body_pieces, response_pieces
+from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.topics.metadata_answers import MetadataAnswers
+from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.frame import RequestHeader
+from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from ottla.runtime.loop_offload import paced
+
+_UNKNOWN_VERSION_ANSWERED_AS: Final = 0
+# By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
+# cannot lead, before it is closed: clients ask a broker that they are connected to, and find another one when they are
+# not.  The first answers count: tools that ask once see what this broker knows.  librdkafka asks for metadata after a
+# refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused ListOffsets hundreds
+# of times a second, and asks for metadata only when its connection closes.
+_ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
+_RELEASED: Final = "this broker may not lead now: another one knows who does"
+
+
+class _InMaking:
+    """A Metadata answer that is being made; None when that is over: it is of no use to others."""
+
+    __slots__ = ("answer", "is_over")
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = None
+        self.is_over = asyncio.Event()
+
+
+class ColdCalls:
+    """Answers the requests of every API but Produce and Fetch."""
+
+    def __init__(
+        self, broker: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
+    ) -> None:  # fmt: skip
+        """`slow` reports the requests that take long; `room` counts the large answers."""
+        self._room = room or AnswerRoom()
+        self._broker = broker
+        self._slow = slow
+        self._metadata_answers = MetadataAnswers()
+        self._in_making: dict[Hashable, _InMaking] = {}
+
+    async def answer(
+        self, header: RequestHeader, body: bytes | memoryview, connection: Connection
+    ) -> Sequence[Piece]:  # fmt: skip
+        """The whole response frame.  Raises `WireError` when the body is not what its version says.
+
+        A view is of the connection's buffer, which is let go when it has been read.
+        """
+        api = ApiKey(header.api_key)
+        version = header.api_version
+        began_s = read_s = served_s = perf_counter()
+        if version not in API_VERSIONS[api]:
+            assert api is ApiKey.API_VERSIONS
+            version = _UNKNOWN_VERSION_ANSWERED_AS
+            response: object = unsupported_version_response()
+            connection.let_go()
+        else:
+            if (
+                api in _ANSWERED_IN_VAIN_MAX
+                and releases_clients(self._broker)
+                and not _wants_brokers_only(api, version, body)
+            ):
+                answered_count = connection.answered_in_vain.get(api, 0)
+                connection.answered_in_vain[api] = answered_count + 1
+                if answered_count >= _ANSWERED_IN_VAIN_MAX[api]:
+                    connection.release(_RELEASED)
+            call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
+            if api is ApiKey.METADATA and isinstance(body, bytes):
+                made = await self._metadata(call, body)
+                served_s = perf_counter()
+                pieces = await body_pieces(api, version, header.correlation_id, made, self._room)
+                self._note(connection, header, began_s, read_s, served_s)
+                return pieces
+            if isinstance(body, bytes):
+                request = decode_request(api, version, body)
+            else:
+                request = await paced(decode_request_steps(api, version, body))
+                del body
+                connection.let_go()
+            read_s = perf_counter()
+            response = await HANDLERS[api](request, self._broker, call)
+            served_s = perf_counter()
+            del request
+        pieces = await response_pieces(api, version, header.correlation_id, response, self._room)
+        self._note(connection, header, began_s, read_s, served_s)
+        return pieces
+
+    def _note(
+        self, connection: Connection, header: RequestHeader, began_s: float, read_s: float, served_s: float
+    ) -> None:  # fmt: skip
+        ended_s = perf_counter()
+        if self._slow is not None and ended_s - began_s > self._slow.limit_s:
+            parts = {"read": read_s - began_s, "work": served_s - read_s, "write": ended_s - served_s}
+            self._slow.note(connection, header.api_key, header.api_version, **parts)
+
+    async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
+        """The body of the answer, which for many partitions is cached until the topics change.
+
+        Of many who ask the same at once, as after a restart, one has it made, and the others wait for it.
+        """
+        while True:
+            view = self._broker.topics
+            asked = (self._brokers_state(), call.api_version, call.local_address, body)
+            kept = self._metadata_answers.find(view, asked)
+            if kept is not None:
+                return kept
+            in_making = self._in_making.get(asked)
+            if in_making is None:
+                break
+            await in_making.is_over.wait()
+            if in_making.answer is not None:
+                return in_making.answer
+        making = self._in_making[asked] = _InMaking()
+        try:
+            request = decode_request(ApiKey.METADATA, call.api_version, body)
+            response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
+            assert isinstance(response, MetadataResponse)
+            answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
+            # Else parts of the answer may describe what was before, and others what came between two steps.
+            if self._broker.topics is view and self._brokers_state() == asked[0]:
+                self._metadata_answers.keep(view, asked, response, answer)
+                # A topic that this connection may not create may be created by another one.
+                if not any(topic.error_code for topic in response.topics):
+                    making.answer = answer
+            return answer
+        finally:
+            del self._in_making[asked]
+            making.is_over.set()
+
+    def _brokers_state(self) -> tuple[int, bool, int]:
+        """What an answer depends on besides the topics.
+
+        A broker that registers again may lead before it has read that registration, and before its partitions may.
+        """
+        return self._broker.live.version, self._broker.may_lead, self._broker.partitions.resignations_count
+
+
+def _wants_brokers_only(api: ApiKey, version: int, body: bytes | memoryview) -> bool:
+    """Whether a client asks for no topic: librdkafka does so on each new connection, followed by what it wants there.
+
+    Closed at once it would learn nothing from that, and come back.
+    """
+    if api is not ApiKey.METADATA or version == 0 or not isinstance(body, bytes):
+        return False
+    request = decode_request(api, version, body)
+    return isinstance(request, MetadataRequest) and request.topics == []

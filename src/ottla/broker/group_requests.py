@@ -1,0 +1,244 @@
+"""Requests about groups: without a task each, since commits and heartbeats come by the thousand and joins wait long.
+
+The reply comes during the call, or later from the groups: by a flush, a deadline, another member's request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.net.connection import Answer, Connection
+from ottla.broker.net.failed_request import close_failed
+from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
+from ottla.broker.net.outbox import Piece
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_pieces import response_pieces
+from ottla.broker.net.slow_requests import SlowRequests
+from ottla.model.errors import WireError
+from ottla.protocol.api import ApiKey
+from ottla.protocol.frame import RequestHeader, response_frame
+from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
+from ottla.protocol.schemas.join_group import JoinGroupRequest
+from ottla.protocol.writer_steps import is_long
+from ottla.runtime.loop_offload import began, paced, run_slice
+from ottla.runtime.steps import Steps
+
+# For other members, as long as they take.
+_WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+
+
+class GroupCall:
+    """One request that is being answered; `reply` takes the response, or the steps that make it, once."""
+
+    __slots__ = (
+        "_answer",
+        "_api",
+        "_began_s",
+        "_connection",
+        "_frame",
+        "_header",
+        "_is_answered",
+        "_read_s",
+        "_ready",
+        "_room",
+        "_served_s",
+        "_slow",
+        "_start",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: ApiKey,
+        header: RequestHeader,
+        ready: ReadyConnections,
+        start: Callable[[Coroutine[object, object, None]], None],
+        room: AnswerRoom,
+        answer: Answer | None = None,
+        slow: SlowRequests | None = None,
+        began_s: float = 0.0,
+    ) -> None:
+        """`start` runs a coroutine beside others; `answer`: the request's position, when it has one already.
+
+        `slow` reports it when it takes long, since `began_s`.
+        """
+        self._connection = connection
+        self._api = api
+        self._header = header
+        self._ready = ready
+        self._start = start
+        self._room = room
+        self._answer = answer
+        self._frame: bytes | None = None
+        self._slow = slow
+        self._began_s = began_s
+        self._read_s = self._served_s = perf_counter()
+        self._is_answered = False
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_answered
+
+    def served(self) -> None:
+        """The handler has returned; the reply may come later."""
+        self._served_s = perf_counter()
+        if self._api in _WAITS_BY_INTENTION:
+            self._note(self._served_s)
+
+    def _note(self, now_s: float) -> None:
+        slow = self._slow
+        if slow is not None and now_s - self._began_s > slow.limit_s:
+            served_s = max(self._served_s, self._read_s)
+            parts = {
+                "read": self._read_s - self._began_s,
+                "work": served_s - self._read_s,
+                "flush": max(now_s - served_s, 0.0),
+            }
+            slow.note(self._connection, self._api, self._header.api_version, **parts)
+
+    def reply(self, response: object) -> None:
+        self._is_answered = True
+        if self._connection.is_closed:
+            return
+        if isinstance(response, Generator):
+            try:
+                is_made, response = began(response)
+            except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+                close_failed(self._connection, error, api_key=int(self._api))
+                return
+            if not is_made:
+                self._start(self._reply_in_steps(response))
+                return
+        if is_long(response, IN_STEPS_ELEMENTS):
+            self._start(self._reply_in_steps(response))
+            return
+        header = self._header
+        try:
+            body = encode_response(self._api, header.api_version, response)
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+            # The caller is about to release other requests: a bug in this answer must not keep them waiting.
+            close_failed(self._connection, error, api_key=int(self._api))
+            return
+        if len(body) > COPIED_ANSWER_BYTES_MAX:
+            self._start(self._reply_in_steps(response))
+            return
+        frame = response_frame(self._api, header.api_version, header.correlation_id, body)
+        if self._api not in _WAITS_BY_INTENTION:
+            self._note(perf_counter())
+        if self._answer is None:
+            self._frame = frame
+        else:
+            self._complete((frame,))
+
+    def send_or_park(self) -> None:
+        """The handler has returned: send its reply, or reserve the request's position."""
+        if self._frame is not None:
+            self._connection.answer_now(self._frame)
+        elif not self._connection.is_closed:
+            self._answer = self._connection.park(exclusive=True)
+
+    async def _reply_in_steps(self, response: object) -> None:
+        header = self._header
+        try:
+            if isinstance(response, Generator):
+                response = await paced(response)
+            pieces = await response_pieces(
+                self._api, header.api_version, header.correlation_id, response, self._room
+            )  # fmt: skip
+            if self._api not in _WAITS_BY_INTENTION:
+                self._note(perf_counter())
+            self._complete(pieces)
+        except WireError as error:
+            self._connection.refuse(str(error))
+        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+            close_failed(self._connection, error, api_key=int(self._api))
+
+    def _complete(self, pieces: Sequence[Piece]) -> None:
+        if not self._connection.is_closed:
+            if self._api is ApiKey.JOIN_GROUP:
+                self._connection.on_close = None
+            assert self._answer is not None, "a request has a position before its answer is sent"
+            self._answer.complete(pieces)
+            self._ready.add(self._connection)
+
+
+class GroupCalls:
+    """Serves the APIs of `GROUP_HANDLERS`."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        ready: ReadyConnections,
+        slow: SlowRequests | None = None,
+        room: AnswerRoom | None = None,
+    ) -> None:
+        """`slow` reports the requests that take long; `room` counts the large answers."""
+        self._room: Final = room or AnswerRoom()
+        self._slow: Final = slow
+        self._broker: Final = broker
+        self._ready: Final = ready
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
+        """Serve one request of an offered version.  Raises `WireError` when the body is not what its version says."""
+        api = ApiKey(header.api_key)
+        began_s = perf_counter()
+        request = decode_request(api, header.api_version, body)
+        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, None, self._slow, began_s)
+        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        if steps is not None and not run_slice(steps):
+            self._start(_go_on(steps, connection, api))
+        waiting.served()
+        waiting.send_or_park()
+        if isinstance(request, JoinGroupRequest):
+            self._watch_join(request.group_id, connection, waiting)
+
+    async def handle_large(
+        self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
+    ) -> None:  # fmt: skip
+        """The same in steps; the connection holds the body, and has reserved the answer's position."""
+        api = ApiKey(header.api_key)
+        began_s = perf_counter()
+        request = await paced(decode_request_steps(api, header.api_version, body))
+        del body
+        connection.let_go()
+        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, answer, self._slow, began_s)
+        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        if isinstance(request, JoinGroupRequest):
+            self._watch_join(request.group_id, connection, waiting)
+        del request
+        if steps is not None:
+            await paced(steps)
+        waiting.served()
+
+    def _watch_join(self, group_id: str, connection: Connection, waiting: GroupCall) -> None:
+        """Report to the group when the connection closes while its join is parked."""
+        if connection.is_closed:
+            self._broker.groups.abandon_join(group_id, connection)
+        elif not waiting.is_answered:
+            connection.on_close = partial(self._broker.groups.abandon_join, group_id, connection)
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _go_on(steps: Steps[None], connection: Connection, api: ApiKey) -> None:
+    try:
+        await paced(steps)
+    except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+        close_failed(connection, error, api_key=int(api))
+
+
+def _call(header: RequestHeader, connection: Connection) -> Call:
+    host = connection.peer_name.rpartition(":")[0]
+    # Java writes an address without a name like this, and tools show it as it is.
+    return Call(header.api_version, header.client_id, connection.local_address, f"/{host}", connection=connection)

@@ -1,0 +1,99 @@
+"""The addresses given to clients: from `advertised.listeners`, else those that they can reach.
+
+A broker of its own returns the address that the client itself used, which works through port forwards, containers'
+names and loopback alike.  Brokers of a cluster register an address for each listener, and every one of them tells a
+client the same addresses: those of the listener that it connected to, by the listener's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.coordination.registries import BrokerListener, BrokersView
+from ottla.model.identifiers import NodeId
+from ottla.model.listener import Listener
+from ottla.model.serve_options import ServeOptions
+
+# By which this machine reaches what is bound to every interface.
+_LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_SECURITY_PROTOCOL: Final = "PLAINTEXT"
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as Metadata and DescribeCluster list it."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None
+
+
+class Advertising:
+    """Addresses by the port that a connection was accepted on.
+
+    `own_id`: of a broker that is the only one of its tree; None in a cluster.
+    """
+
+    def __init__(
+        self, options: ServeOptions, addresses: Sequence[tuple[str, int]], own_id: NodeId | None = None
+    ) -> None:
+        by_name = {listener.name: (listener.host, listener.port) for listener in options.advertised}
+        self._own_id = own_id
+        self._names: dict[int, str] = {}
+        self._by_port: dict[int, tuple[str, int]] = {}
+        for listener, (_, port) in zip(options.listeners, addresses, strict=True):
+            self._names[port] = listener.name
+            told = by_name.get(listener.name)
+            if told is not None:
+                self._by_port[port] = told
+
+    def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
+        """Host and port of this broker to return to a client that connected to `local_address`."""
+        host, port = local_address
+        # A socket for both families names an IPv4 client's address in IPv6 form (RFC 4291, 2.5.5.2).
+        return self._by_port.get(port, (host.removeprefix("::ffff:"), port))
+
+    def brokers_for(self, local_address: tuple[str, int], live: BrokersView) -> list[BrokerAddress]:
+        """The live brokers to return to that client, by id; brokers without its listener are left out, as in Kafka."""
+        name = self._names.get(local_address[1])
+        found: list[BrokerAddress] = []
+        for node_id in sorted(live.by_id):
+            registration = live.by_id[node_id].registration
+            if node_id == self._own_id:
+                found.append(BrokerAddress(node_id, *self.address_for(local_address), registration.rack))
+                continue
+            found += [
+                BrokerAddress(node_id, listener.host, listener.port, registration.rack)
+                for listener in registration.listeners
+                if listener.name == name
+            ]
+        return found
+
+
+def registered_listeners(
+    options: ServeOptions, addresses: Sequence[tuple[str, int]], host_name: str
+) -> tuple[BrokerListener, ...]:
+    """The addresses that this broker registers, by which clients and other brokers reach it."""
+    told = {listener.name: listener for listener in options.advertised}
+    found: list[BrokerListener] = []
+    for listener, (bound_host, port) in zip(options.listeners, addresses, strict=True):
+        if listener.name in told:
+            host, port = told[listener.name].host, told[listener.name].port
+        else:
+            host = _reachable_host(listener, bound_host, host_name)
+        found.append(BrokerListener(listener.name, _SECURITY_PROTOCOL, host, port))
+    return tuple(found)
+
+
+def reachable(address: tuple[str, int]) -> tuple[str, int]:
+    """Where this machine reaches what listens there."""
+    host, port = address
+    return _LOOPBACK.get(host, host), port
+
+
+def _reachable_host(listener: Listener, bound_host: str, host_name: str) -> str:
+    if listener.is_every_interface:
+        return host_name
+    # `localhost` may stand for an address that is not the bound one, a name of the machine is what others resolve.
+    return bound_host if listener.is_loopback else listener.host

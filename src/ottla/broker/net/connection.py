@@ -1,0 +1,459 @@
+"""One client's connection: bytes in, requests out to the router, answers back in the order of the requests.
+
+The connection owns its socket.  There is no stream object, no task and no object for each record: several
+requests are parsed in place per wake-up and their answers leave in one `send`.
+
+Order (Kafka's contract): answers leave in request order.  A Produce may start while earlier Produces of this
+connection still wait for their flush, so pipelined produces share one group commit; every other request starts
+only when all before it are answered.
+
+Memory: the receive buffer grows as bytes arrive, within a budget shared by all connections; reading stops while
+the peer does not receive its answers, so a peer that does not read costs one answer.  The listener closes a peer that
+sends a frame too slowly (`frame_pace`).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from time import perf_counter
+from typing import Final, Protocol
+
+from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.net.frame_pace import UnfinishedFrame, UnreadAnswer
+from ottla.broker.net.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
+from ottla.broker.net.outbox import Outbox, Piece
+from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBuffer
+from ottla.broker.net.socket_loop import SocketLoop
+from ottla.observe.events import frequent
+from ottla.protocol.primitives import RequestBytes
+
+log = logging.getLogger(__name__)
+
+_LENGTH: Final = struct.Struct(">i")
+_API_KEY: Final = struct.Struct(">h")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+_PRODUCE: Final = 0
+# Linux tells the state of a connection in the first byte; elsewhere such a peer is noticed when it is answered.
+_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
+_TCP_CLOSE_WAIT: Final = 8
+
+
+class Answer:
+    """The position of one request in its connection's order.  `pieces` is None until the answer is there."""
+
+    __slots__ = ("connection", "on_complete", "pieces")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.pieces: Sequence[Piece] | None = None
+        # Who times this request.
+        self.on_complete: Callable[[], None] | None = None
+
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Set the answer; the connection's next `send_ready` sends it.  Empty pieces: nothing is sent."""
+        assert self.pieces is None, "a request was answered twice"
+        self.pieces = pieces
+        if self.on_complete is not None:
+            self.on_complete()
+
+
+class Router(Protocol):
+    """What a connection calls for each whole frame."""
+
+    def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
+        """Handle the request in `buffer[position:end]` (after its length prefix).
+
+        The bytes are valid only during the call.  The handler calls `connection.answer_now`, or
+        `connection.park`, or `connection.close`.
+        """
+        ...
+
+
+class SlowReports(Protocol):
+    """Takes the times of requests; see slow_requests.py."""
+
+    @property
+    def limit_s(self) -> float: ...
+
+    def note(self, connection: Connection, api_key: int, version: int, **parts_s: float) -> None: ...
+
+
+class Connection:
+    """A client's socket and its state; every method runs on the event loop's thread."""
+
+    __slots__ = (
+        "_blocked",
+        "_buffer",
+        "_exclusive",
+        "_is_held",
+        "_loop",
+        "_on_closed",
+        "_outbox",
+        "_pending",
+        "_processing",
+        "_reading",
+        "_received_bytes",
+        "_release_reason",
+        "_request_bytes_max",
+        "_router",
+        "_slow",
+        "_slow_after_s",
+        "_socket",
+        "_swept_bytes",
+        "_waits_for_room_since_s",
+        "answered_in_vain",
+        "auto_creations",
+        "client_id",
+        "closed_reason",
+        "is_closed",
+        "is_draining",
+        "local_address",
+        "on_close",
+        "on_closed_peer",
+        "peer_name",
+        "quiet_sweeps",
+    )
+
+    def __init__(
+        self,
+        peer: socket.socket,
+        loop: SocketLoop,
+        router: Router,
+        budget: ReceiveBudget,
+        request_bytes_max: int,
+        on_closed: Callable[[Connection], None],
+        slow: SlowReports | None = None,
+    ) -> None:
+        self._slow = slow
+        self._slow_after_s = inf if slow is None else slow.limit_s
+        self._waits_for_room_since_s = 0.0
+        self._socket = peer
+        self._loop = loop
+        self._router = router
+        self._request_bytes_max = request_bytes_max
+        self._on_closed = on_closed
+        self._buffer = ReceiveBuffer(budget, self._on_budget)
+        self._outbox = Outbox(peer, loop, self._on_progress, self.close)
+        self._pending: deque[Answer] = deque()
+        # The last of the pending requests is not a Produce, or a very large one: no request starts until it is
+        # answered.
+        self._exclusive = False
+        # The buffer holds a request that may not start yet.
+        self._blocked = False
+        self._processing = False
+        # A request is being read in the buffer, step by step.
+        self._is_held = False
+        self.is_closed = False
+        self.is_draining = False
+        # Why it is closed when it is idle; empty: it stays.
+        self._release_reason = ""
+        self.closed_reason = ""
+        # All bytes that came, now and at the last sweep.
+        self._received_bytes = self._swept_bytes = 0
+        # Sweeps since a byte came, or left for a peer that was behind.
+        self.quiet_sweeps = 0
+        self.client_id: str | None = None
+        self.auto_creations = AutoCreations()
+        # How often it asked for leaders or coordinators while this broker might not lead, by API key.
+        self.answered_in_vain: dict[int, int] = {}
+        # Undoes what the broker keeps for a parked request of this connection.
+        self.on_close: Callable[[], None] | None = None
+        # Called once the connection is closed, whatever waited on it.
+        self.on_closed_peer: Callable[[], None] | None = None
+        self.local_address: tuple[str, int] = peer.getsockname()[:2]
+        address = peer.getpeername()
+        self.peer_name = f"{address[0]}:{address[1]}"
+        self._reading = True
+        loop.add_reader(peer.fileno(), self._on_readable)
+
+    # Called by handlers.
+
+    def answer_now(self, data: bytes) -> None:
+        """Answer the request that is being routed with these bytes (a whole frame)."""
+        if self._pending:
+            answer = Answer(self)
+            answer.pieces = (data,)
+            self._pending.append(answer)
+            if len(data) > PIPELINED_ANSWER_BYTES_MAX:
+                self._exclusive = True
+        else:
+            self._outbox.add(data)
+
+    def answer_pieces(self, pieces: Sequence[Piece]) -> None:
+        """Answer the request that is being routed with bytes and runs of files; nothing may be pending."""
+        assert not self._pending, "only a produce is answered behind pending requests"
+        self._outbox.add_pieces(pieces)
+
+    def park(self, *, exclusive: bool) -> Answer:
+        """Reserve the position of the request that is being routed; its answer comes later.
+
+        `exclusive`: no later request of this connection starts before it is answered.
+        """
+        answer = Answer(self)
+        self._pending.append(answer)
+        self._exclusive = exclusive
+        return answer
+
+    def hold(self) -> Answer:
+        """Park the request that is being routed, exclusively, and leave its bytes in the buffer until `let_go`.
+
+        Nothing is received meanwhile; the bytes stay in the budget of all buffers.
+        """
+        self._is_held = True
+        self._pause_reading()
+        return self.park(exclusive=True)
+
+    def let_go(self, *, exclusive: bool = True) -> None:
+        """The bytes of the request are not needed any more: continue with what follows them.
+
+        Not `exclusive`: later produces of this connection may start before the request is answered.
+        """
+        if self._is_held:
+            self._is_held = False
+            self._exclusive = exclusive
+            if not self.is_closed and not self.is_draining and not self._processing:
+                self._process()
+
+    def send_ready(self) -> None:
+        """Send the answers that are complete, up to the first that is not; then go on with waiting requests."""
+        if self.is_closed:
+            return
+        pending = self._pending
+        outbox = self._outbox
+        while pending:
+            pieces = pending[0].pieces
+            if pieces is None:
+                break
+            pending.popleft()
+            outbox.add_pieces(pieces)
+        if not pending:
+            self._exclusive = False
+        outbox.send()
+        if self._blocked and not self._processing and not self.is_closed and not self.is_draining:
+            self._process()
+        self._close_if_drained()
+
+    @property
+    def newest_unanswered(self) -> Answer | None:
+        """The last request that has not been answered, or whose answer follows that of such a one."""
+        return self._pending[-1] if self._pending else None
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a request is in progress or an answer is not fully sent."""
+        return bool(self._pending) or not self._outbox.is_empty
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the peer owes us something: the rest of a frame, or room for an answer."""
+        return bool(self._outbox.unsent) or self._owes_frame
+
+    @property
+    def unfinished_frame(self) -> UnfinishedFrame | None:
+        """The frame of which the peer owes us the rest."""
+        if not self._owes_frame:
+            return None
+        buffer = self._buffer
+        unread_bytes = buffer.end - buffer.start
+        return UnfinishedFrame(self._received_bytes - unread_bytes, unread_bytes, buffer.is_grown)
+
+    @property
+    def unread_answer(self) -> UnreadAnswer | None:
+        """The large answer of which the peer has not taken all."""
+        answer = self._outbox.unsent_answer
+        return None if answer is None else UnreadAnswer(answer.number, answer.sent_bytes)
+
+    @property
+    def _owes_frame(self) -> bool:
+        # While we do not read, it waits for us.
+        return self._reading and not (self._buffer.is_empty or self._blocked)
+
+    def count_sweep(self) -> None:
+        """One more sweep has passed, quiet unless bytes came."""
+        if self._received_bytes != self._swept_bytes:
+            self._swept_bytes = self._received_bytes
+            self.quiet_sweeps = 0
+        self.quiet_sweeps += 1
+
+    @property
+    def has_lost_peer(self) -> bool:
+        """Whether the peer has closed while nothing is read, because a request waits for one that is parked."""
+        if self._reading or not self._blocked or self._outbox.unsent or _TCP_INFO is None:
+            return False
+        state: int = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
+        return state == _TCP_CLOSE_WAIT
+
+    def drain(self) -> None:
+        """Start no further request; close when those in progress have been answered."""
+        self.is_draining = True
+        self._pause_reading()
+        self._close_if_drained()
+
+    def release(self, reason: str) -> None:
+        """Close when every request that has been received is answered."""
+        self._release_reason = reason
+
+    def shrink(self) -> None:
+        """Release a grown buffer that is empty."""
+        if not self._processing and not self._is_held:
+            self._buffer.shrink()
+
+    def close(self, reason: str) -> None:
+        """Close the socket and drop waiting requests; safe to call twice."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.closed_reason = reason
+        self._pause_reading()
+        self._outbox.close()
+        self._socket.close()
+        self._pending.clear()
+        # Waiting requests elsewhere may keep this object for a while; the buffer must not live as long.
+        self._buffer.close()
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
+        if self.on_closed_peer is not None:
+            self.on_closed_peer()
+        self._on_closed(self)
+
+    # Reading.
+
+    def _on_readable(self) -> None:
+        try:
+            received = self._socket.recv_into(self._buffer.window())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error}")
+            return
+        if not received:
+            if self._buffer.is_empty or self._blocked:
+                self.close("the peer closed")
+            else:
+                self.refuse("the peer closed within a request")
+            return
+        self._buffer.end += received
+        self._received_bytes += received
+        if self._blocked:
+            # The bytes are kept; more are read only when the first request in the buffer may start.
+            self._pause_reading()
+            return
+        self._process()
+
+    def refuse(self, reason: str) -> None:
+        """Close a connection whose bytes are not a valid request, with a log line that gives the reason."""
+        log.warning("request.refused", extra=frequent(peer=self.peer_name, client_id=self.client_id, error=reason))
+        self.close(reason)
+
+    def _process(self) -> None:
+        """Route every whole frame that may start, then send their answers."""
+        began_s, routed_at = perf_counter(), 0
+        self._processing = True
+        self._blocked = False
+        received, outbox, route = self._buffer, self._outbox, self._router.route
+        pending, unsent = self._pending, outbox.unsent
+        data, view, start, end = received.data, received.view, received.start, received.end
+        length_at = _LENGTH.unpack_from
+        while end - start >= LENGTH_BYTES:
+            (length,) = length_at(data, start)
+            if length < REQUEST_BYTES_MIN or length > self._request_bytes_max:
+                self.refuse(
+                    f"a request of {length} bytes: {REQUEST_BYTES_MIN} to {self._request_bytes_max} are allowed "
+                    "(socket.request.max.bytes)"
+                )
+                break
+            frame_at = start + LENGTH_BYTES
+            frame_end = frame_at + length
+            if frame_end > end:
+                break
+            if (pending or unsent) and not self._may_start(data, frame_at):
+                self._blocked = True
+                if received.is_full:
+                    self._pause_reading()
+                break
+            # The frame is consumed before it is routed: a handler that acts on this connection sees a consistent state.
+            received.start = frame_end
+            routed_at = frame_at
+            route(self, data, view, frame_at, frame_end)
+            if self.is_closed or self.is_draining or self._is_held:
+                break
+            start = frame_end
+        self._processing = False
+        if self.is_closed:
+            return
+        outbox.send()
+        if perf_counter() - began_s > self._slow_after_s and routed_at and self._slow is not None:
+            # The last of them: which one it was of several is not known.
+            self._slow.note(self, *_KEY_AND_VERSION.unpack_from(data, routed_at), turn=perf_counter() - began_s)
+        if self.is_closed or self.is_draining or self._is_held:
+            return
+        if self._blocked:
+            # The answer that blocked it may have been sent just now.
+            if not pending and not unsent:
+                self._loop.call_soon(self._resume)
+            return
+        has_room = received.make_room()
+        if not (has_room and self._reading):
+            self._read_on(has_room)
+
+    def _resume(self) -> None:
+        if not self.is_closed and self._blocked and not self._pending and not self._outbox.unsent:
+            self._process()
+
+    def _may_start(self, data: RequestBytes, position: int) -> bool:
+        """Whether the request at `position` may start while earlier ones are unanswered: a Produce after Produces."""
+        return (
+            not self._exclusive
+            and not self._outbox.unsent
+            and len(self._pending) < ANSWERS_PENDING_MAX
+            and _API_KEY.unpack_from(data, position)[0] == _PRODUCE
+        )
+
+    def _read_on(self, has_room: bool) -> None:
+        """Read as soon as there is something, if the buffer has room for it."""
+        if not has_room:
+            self._pause_reading()
+            if not self._waits_for_room_since_s:
+                self._waits_for_room_since_s = perf_counter()
+        elif not self._reading and not self.is_draining:
+            self._reading = True
+            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+
+    def _on_budget(self) -> None:
+        if not self.is_closed and not self._is_held:
+            self._read_on(self._buffer.make_room())
+            if self._reading and self._waits_for_room_since_s:
+                self._note_wait_for_room()
+
+    def _note_wait_for_room(self) -> None:
+        waited_s, self._waits_for_room_since_s = perf_counter() - self._waits_for_room_since_s, 0.0
+        buffer = self._buffer
+        if self._slow is not None and buffer.end - buffer.start >= LENGTH_BYTES + _KEY_AND_VERSION.size:
+            key, version = _KEY_AND_VERSION.unpack_from(buffer.data, buffer.start + LENGTH_BYTES)
+            self._slow.note(self, key, version, memory=waited_s)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _on_progress(self) -> None:
+        """The peer has received some of what was waiting for it."""
+        self.quiet_sweeps = 0
+        if not self._outbox.unsent:
+            self.send_ready()
+
+    def _close_if_drained(self) -> None:
+        if self.is_closed or self.has_unanswered:
+            return
+        if self.is_draining:
+            self.close("the broker is stopping")
+        elif self._release_reason and self._buffer.is_empty:
+            self.close(self._release_reason)

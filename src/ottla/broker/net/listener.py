@@ -1,0 +1,306 @@
+"""The listening socket: accepts connections, bounds their number, and closes idle and stalled ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.broker.net.connection import Connection, Router, SlowReports
+from ottla.broker.net.frame_pace import AnswerPace, FramePace, PaceRules
+from ottla.broker.net.limits import (
+    ACCEPTS_PER_TURN,
+    KIB,
+    LISTEN_BACKLOG,
+    RECEIVE_BUDGET_BYTES,
+    SHRINK_AFTER_SWEEPS,
+    STALLED_PEER_CONTENDED_MS,
+    STALLED_PEER_MS,
+    SWEEP_INTERVAL_MS,
+)
+from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.socket_loop import SocketLoop
+from ottla.model.errors import ConfigError
+from ottla.observe.events import fields, frequent
+
+log = logging.getLogger(__name__)
+
+# Out of descriptors or memory: accepting again at once would spin.
+_ACCEPT_PAUSE_S = 0.1
+_EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
+_EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
+_BIND_HINTS = {
+    errno.EADDRINUSE: "another broker may run there: choose another port (--listen, --admin-listen), "
+    "or port 0 for a free one",
+    errno.EACCES: "ports below 1024 need a privilege: choose one above, such as 9092",
+    errno.EADDRNOTAVAIL: "no interface of this machine has it: --listen takes an address of this machine, and "
+    "advertised.listeners the one that clients use",
+}
+_ACCEPT_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class ConnectionLimits(NamedTuple):
+    """The settings that bound connections; a buffer size of -1 leaves the operating system's."""
+
+    connections_max: int
+    request_bytes_max: int
+    idle_ms_max: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    # Large requests of all connections of this listener; -1 is RECEIVE_BUDGET_BYTES.
+    receive_budget_bytes: int = -1
+    # Of a frame that has begun.
+    receive_min_bytes_s: int = 16 * KIB
+
+
+def bind(host: str, port: int, *, listens: bool = True) -> socket.socket:
+    """A listening socket; `ConfigError` says why the address cannot be bound.
+
+    Without `listens` it has its address, and connections are refused until `listen`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise _not_bound(host, port, error) from error
+    listening.setblocking(False)
+    if listens:
+        listen(listening)
+    return listening
+
+
+def listen(listening: socket.socket) -> None:
+    """Let connections wait for `Listener.start`.  Raises `ConfigError` when another socket listens at the address."""
+    try:
+        listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        host, port = listening.getsockname()[:2]
+        listening.close()
+        raise _not_bound(host, port, error) from error
+
+
+def _not_bound(host: str, port: int, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
+        hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
+    )
+
+
+class Listener:
+    """One listening socket and the connections that it accepted."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        router: Router,
+        limits: ConnectionLimits,
+        on_sweep: Callable[[], None],
+        sockets: SocketLoop | None = None,
+        slow: SlowReports | None = None,
+        room: AnswerRoom | None = None,
+    ) -> None:
+        """`sockets`: serves the connections; the loop itself unless a test has something between.
+
+        `slow` takes the times of requests; `room` has the large answers of these and other connections.
+        """
+        self._room = room
+        self._listening = listening
+        self._loop = loop
+        self._sockets: SocketLoop = sockets or loop
+        self._slow = slow
+        self._router = router
+        self._limits = limits
+        self._on_sweep = on_sweep
+        self._budget = ReceiveBudget(
+            RECEIVE_BUDGET_BYTES if limits.receive_budget_bytes < 0 else limits.receive_budget_bytes
+        )
+        self._connections: dict[Connection, None] = {}
+        self._pace_rules = PaceRules(
+            limits.receive_min_bytes_s * SWEEP_INTERVAL_MS // 1000,
+            STALLED_PEER_MS // SWEEP_INTERVAL_MS,
+            STALLED_PEER_CONTENDED_MS // SWEEP_INTERVAL_MS,
+        )
+        # Of connections that were within a frame at the last sweep.
+        self._paces: dict[Connection, FramePace] = {}
+        # Of connections that had an answer to take while others waited for room for theirs.
+        self._answer_paces: dict[Connection, AnswerPace] = {}
+        self._sweeps_count = 0
+        self._spare_fd: int | None = None
+        # By the count of sweeps.
+        self._report_exhausted_at = 0
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self.address: tuple[str, int] = listening.getsockname()[:2]
+
+    @property
+    def connections_count(self) -> int:
+        return len(self._connections)
+
+    def start(self) -> None:
+        self._hold_spare()
+        self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
+        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
+
+    def stop_accepting(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        self._loop.remove_reader(self._listening.fileno())
+        self._listening.close()
+        if self._spare_fd is not None:
+            os.close(self._spare_fd)
+            self._spare_fd = None
+
+    def begin_drain(self) -> None:
+        """Start no further request on any connection; each closes when its requests in progress are answered."""
+        for connection in list(self._connections):
+            connection.drain()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Wait for the connections that drain; those not answered in time are closed."""
+        try:
+            await asyncio.wait_for(self._all_closed.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            log.warning("connections.cut", extra=fields(connections_count=len(self._connections)))
+        for connection in list(self._connections):
+            connection.close("the broker is stopping")
+
+    def _on_acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                peer, _address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _ACCEPT_EXHAUSTED:
+                    self._turn_away(error)
+                    self._pause_accepting()
+                else:
+                    log.warning("connection.not_accepted", extra=frequent(error=str(error)))
+                return
+            self._adopt(peer)
+
+    def _turn_away(self, error: OSError) -> None:
+        """Close those who wait to be accepted, by the spare descriptor: they know at once, and may try again."""
+        if self._sweeps_count >= self._report_exhausted_at:
+            self._report_exhausted_at = self._sweeps_count + _EXHAUSTED_REPORT_SWEEPS
+            facts = fields(error=str(error), connections_count=len(self._connections), hint=_EXHAUSTED_HINT)
+            log.warning("connection.not_accepted", extra=facts)
+        if self._spare_fd is None:
+            return
+        os.close(self._spare_fd)
+        self._spare_fd = None
+        with contextlib.suppress(OSError):  # nobody waits any more
+            for _ in range(ACCEPTS_PER_TURN):
+                self._listening.accept()[0].close()
+        self._hold_spare()
+
+    def _hold_spare(self) -> None:
+        """Keep a descriptor for the time when there is no other."""
+        if self._spare_fd is None:
+            with contextlib.suppress(OSError):
+                self._spare_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _pause_accepting(self) -> None:
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(_ACCEPT_PAUSE_S, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
+
+    def _adopt(self, peer: socket.socket) -> None:
+        limits = self._limits
+        if len(self._connections) >= limits.connections_max:
+            log.warning("connection.refused", extra=frequent(connections_max=limits.connections_max))
+            peer.close()
+            return
+        try:
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if limits.send_buffer_bytes > 0:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+            if limits.receive_buffer_bytes > 0:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+            connection = Connection(
+                peer, self._sockets, self._router, self._budget, limits.request_bytes_max, self._forget, self._slow
+            )
+        except OSError as error:
+            # The peer disconnected between its connect and our accept.
+            log.debug("connection.lost", extra=fields(error=str(error)))
+            peer.close()
+            return
+        self._connections[connection] = None
+        self._all_closed.clear()
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self._paces.pop(connection, None)
+        self._answer_paces.pop(connection, None)
+        if not self._connections:
+            self._all_closed.set()
+
+    def _sweep(self) -> None:
+        """Close connections that are idle, too slow or stalled for too long.  One pass for all, no timer for each."""
+        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_MS / 1000, self._sweep)
+        idle_sweeps = self._limits.idle_ms_max // SWEEP_INTERVAL_MS
+        stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
+        self._sweeps_count += 1
+        self._hold_spare()
+        for connection in list(self._connections):
+            connection.count_sweep()
+            is_owed = connection.has_unanswered
+            if self._is_too_slow(connection):
+                log.info("connection.slow", extra=frequent(peer=connection.peer_name, client_id=connection.client_id))
+                connection.close("the peer sent a request too slowly")
+            elif self._keeps_others_waiting(connection) or (
+                connection.quiet_sweeps > stalled_sweeps and connection.is_stalled
+            ):
+                log.info("connection.stalled", extra=frequent(peer=connection.peer_name))
+                connection.close("the peer stalled within a request or an answer")
+            elif connection.has_lost_peer:
+                connection.close("the peer closed")
+            elif 0 <= idle_sweeps < connection.quiet_sweeps and not is_owed:
+                connection.close("idle for connections.max.idle.ms")
+            elif connection.quiet_sweeps >= SHRINK_AFTER_SWEEPS:
+                connection.shrink()
+                if is_owed and not connection.is_stalled:
+                    # It waits for our answer: its own idle time begins when it is answered.
+                    connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
+        self._on_sweep()
+
+    def _keeps_others_waiting(self, connection: Connection) -> bool:
+        """Whether it does not take a large answer, while those of others wait for its memory."""
+        answer = connection.unread_answer if self._room is not None and self._room.is_contended else None
+        if answer is None:
+            self._answer_paces.pop(connection, None)
+            return False
+        pace = self._answer_paces.get(connection)
+        if pace is None or not pace.is_of(answer):
+            self._answer_paces[connection] = AnswerPace(self._pace_rules, self._sweeps_count, answer)
+            return False
+        return pace.is_too_slow(self._sweeps_count, answer)
+
+    def _is_too_slow(self, connection: Connection) -> bool:
+        """Whether it is within a frame and sends that at less than the least rate."""
+        frame = connection.unfinished_frame
+        if frame is None:
+            self._paces.pop(connection, None)
+            return False
+        pace = self._paces.get(connection)
+        if pace is None or not pace.is_of(frame):
+            self._paces[connection] = FramePace(self._pace_rules, self._sweeps_count, frame)
+            return False
+        return pace.is_too_slow(self._sweeps_count, frame, is_contended=self._budget.is_contended)

@@ -1,0 +1,817 @@
+"""A partition as this broker serves it: the only way to its log for produce, fetch, groups and every other handler.
+
+It appends and reads, knows its role and its ends, and wakes the requests that wait for an end to move.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from ottla.broker.partitions.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
+from ottla.broker.partitions.batch_opening import opening_of, record_check_of
+from ottla.broker.partitions.parked_produces import ParkedProduces, WaitingProduce
+from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
+from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
+from ottla.broker.partitions.sequence_gaps import SequenceGaps
+from ottla.broker.tree.membership import Membership
+from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
+from ottla.model.counted import counted
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
+from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
+from ottla.observe.events import frequent
+from ottla.protocol.replica_fetch import FetchedPartition
+from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
+from ottla.replication.follower_progress import FollowerLag
+from ottla.replication.in_sync_change import InSyncChange
+from ottla.replication.replica import Replica, Role
+from ottla.runtime.disk import FileRun
+from ottla.runtime.offload import Offload
+from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
+from ottla.storage.log.appended import Appended
+from ottla.storage.log.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment.time_index import TimestampOffset
+
+_log = logging.getLogger(__name__)
+
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+# The required end of a batch that its producer need not wait for.
+NO_WAIT: Final = 0
+_LOG_APPEND_TIME: Final = "LogAppendTime"
+
+# Plain ints: they are compared for every fetch.
+_NONE: Final = int(ErrorCode.NONE)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_ENOUGH_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+class WakeOn(enum.Enum):
+    """What a parked fetch waits for: consumers for the high watermark, replicas for the log's end."""
+
+    HIGH_WATERMARK = "high watermark"
+    APPEND = "append"
+
+
+class WaitingFetch(Protocol):
+    """A fetch request that waits for records in some of its partitions."""
+
+    def on_readable(self) -> None:
+        """An end of one of its partitions moved, or the partition leaves this broker."""
+        ...
+
+    def on_watermark(self) -> None:
+        """The high watermark moved, for a fetch that waits for appends: news for its answer, but none to answer for."""
+        ...
+
+
+class InSyncObserver(Protocol):
+    """Is told of partitions whose in-sync set may have to change; see `Partition.propose`."""
+
+    def look_at(self, partition: Partition) -> None: ...
+
+
+_LEADER: Final = Role.LEADER
+
+
+class Partition:
+    """One replica of a partition.  It begins as a follower; it answers no client before `on_state` makes it the leader.
+
+    Ends are exclusive.  log start <= high watermark <= log end, and last stable offset <= high watermark
+    (docs/invariants.md, 6).  Other modules read the public fields and assign none of them.
+    """
+
+    __slots__ = (
+        "_append_waiters",
+        "_appended_before_role",
+        "_gaps",
+        "_has_min_in_sync",
+        "_in_sync_observer",
+        "_is_in_sync_follower",
+        "_log",
+        "_on_log_failed",
+        "_parked_deletions",
+        "_parked_for_all",
+        "_parked_for_leader",
+        "_produced_before_role",
+        "_replica",
+        "_watermark_waiters",
+        "batch_fault",
+        "high_watermark",
+        "index",
+        "is_served",
+        "leader_epoch",
+        "max_message_bytes",
+        "name_bytes",
+        "node",
+        "opening",
+        "role",
+        "stamps_append_time",
+        "timestamp_after_max_ms",
+        "topic_id",
+        "topic_id_bytes",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        node_id: NodeId,
+        *,
+        high_watermark: int = 0,
+        lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS.default,
+        in_sync_observer: InSyncObserver | None = None,
+        on_log_failed: Callable[[TopicPartition], None] | None = None,
+    ) -> None:
+        """`high_watermark` is the one that this replica knew before it was stopped, if any.
+
+        `on_log_failed` is called for each append that a log refuses which takes nothing any more: others may lead.
+        """
+        self._log = log
+        self._replica = Replica(node_id, log, high_watermark, lag_time_max_ms)
+        self._in_sync_observer = in_sync_observer
+        self._on_log_failed = on_log_failed
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.name_bytes = log.topic_partition.topic.encode()
+        self.topic_id = log.topic_id
+        self.topic_id_bytes = log.topic_id.bytes
+        self.index = log.topic_partition.partition
+        # The tree's node that role, leader and epoch follow from; None before the first one.
+        self.node: PartitionNode | None = None
+        # False once this broker has ceased to serve it: a request that still holds it must not continue to read.
+        self.is_served = True
+        # These four are the replica's, which decides them: produce and fetch compare them in every request.
+        self.role = self._replica.role
+        self.leader_epoch = self._replica.leader_epoch
+        self.high_watermark = self._replica.high_watermark
+        self._has_min_in_sync = False
+        self._gaps = SequenceGaps()
+        self._is_in_sync_follower = False
+        # Both are made when the first produce waits: a thousand idle partitions hold no queue.
+        self._parked_for_leader: ParkedProduces | None = None
+        self._parked_for_all: ParkedProduces | None = None
+        # By what is called at their end: the low watermark that they wait for.
+        self._parked_deletions: dict[Callable[[int], None], int] | None = None
+        self._watermark_waiters: dict[WaitingFetch, None] = {}
+        self._append_waiters: dict[WaitingFetch, None] | None = None
+        # Of the former roles: what was appended at all, and what of it as leader.
+        self._appended_before_role = log.appended
+        self._produced_before_role = Appended(0, 0)
+        self._apply_config(log.config)
+        log.watch(
+            on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark
+        )  # fmt: skip
+
+    # --- role and settings ------------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> NodeId:
+        """The broker that leads, this one included; -1 when none does."""
+        return self._replica.leader
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the tree has this replica among those in sync."""
+        return self.node is not None and self._replica.node_id in self.node.state.in_sync_nodes()
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many replicas are in sync, the leader included; 0 at a follower."""
+        return self._replica.in_sync_count
+
+    @property
+    def has_reached_epoch_start(self) -> bool:
+        """Whether the high watermark covers all that earlier leaders committed (KIP-207)."""
+        return self._replica.has_reached_epoch_start
+
+    def on_state(self, node: PartitionNode, membership: Membership, now_ms: int) -> bool:
+        """Take the role that the tree gives this broker; True when role, leader or leader epoch changed.
+
+        Also called when the broker's own life, its lease or the live brokers in `membership` are others.
+        Raises `EpochBehindLog`: the partition then neither leads nor follows.
+        """
+        replica = self._replica
+        if self.node is not None and node.state_version < self.node.state_version:
+            # This broker's own change of the state is newer than the view.
+            node = node._replace(state=self.node.state, state_version=self.node.state_version)
+        self.node = node
+        before = (self.role, replica.leader, replica.leader_epoch)
+        try:
+            replica.on_state(
+                node.replicas,
+                node.state,
+                node.state_version,
+                node.min_in_sync(self._log.config.min_insync_replicas),
+                membership.live,
+                membership.own_epoch(node.state),
+                now_ms,
+            )
+        finally:
+            # The replica keeps its leadership while the lease is over: the same session may extend it, and what was
+            # proposed for the in-sync set must not be forgotten.  Clients are refused meanwhile.
+            role = Role.FOLLOWER if membership.is_suspended else replica.role
+            after = (role, replica.leader, replica.leader_epoch)
+            if role is not self.role:
+                self._produced_before_role, self._appended_before_role = self.produced, self._log.appended
+            self.role = role
+            self.leader_epoch = replica.leader_epoch
+            if after != before:
+                if role is not _LEADER:
+                    self._fail_produces(_NOT_LEADER)
+                    # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
+                    self._log.flush_soon()
+                elif not membership.is_sole:
+                    # The one broker of its tree serves nobody before it leads.
+                    self._gaps.on_leading()
+                    self._log.expect_beginnings(True)
+                self.wake_fetches()
+            self._follow_replica()
+            own = ReplicaIncarnation(membership.node_id, membership.own_epoch(node.state))
+            is_in_sync_follower = (
+                node.state.leader != own.node_id and own in node.state.in_sync and not membership.is_suspended
+            )
+            if self._is_in_sync_follower and not is_in_sync_follower:
+                self.wake_fetches()
+            self._is_in_sync_follower = is_in_sync_follower
+            if self._parked_deletions:
+                self._look_at_deletions()
+        if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
+            self._in_sync_observer.look_at(self)
+        return after != before
+
+    def on_live(self, live: Mapping[NodeId, int]) -> None:
+        """These brokers are to count as live until the next state; ask for what follows with `propose`."""
+        self._replica.on_live(live)
+        if self._parked_deletions:
+            self._look_at_deletions()
+
+    def leadership_error(self, current_leader_epoch: int) -> int:
+        """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
+        if current_leader_epoch != NO_LEADER_EPOCH:
+            leader_epoch = self.leader_epoch
+            if current_leader_epoch != leader_epoch:
+                return _UNKNOWN_EPOCH if current_leader_epoch > leader_epoch else _FENCED_EPOCH
+        return _NONE if self.role is _LEADER else _NOT_LEADER
+
+    async def update_config_in_steps(self, config: LogConfig, now_ms: int, offload: Offload) -> None:
+        """`update_config`, with its syncs elsewhere.  Raises `OSError`."""
+        await self._log.prepare_config(config, offload)
+        self.update_config(config, now_ms)
+
+    def update_config(self, config: LogConfig, now_ms: int) -> None:
+        """Apply new settings; they are in force for the next request."""
+        self._log.update_config(config)
+        self._apply_config(config)
+        if self.node is not None:
+            self._replica.on_min_in_sync(self.node.min_in_sync(config.min_insync_replicas), now_ms)
+        self._follow_replica()
+        # Also when only the leader is in sync: a lower minimum has to end the others' eligibility first.
+        if self._in_sync_observer is not None and self.role is _LEADER and self.node and len(self.node.replicas) > 1:
+            self._in_sync_observer.look_at(self)
+
+    def retire(self, error_code: int) -> None:
+        """Cease to serve the partition: answer every request that waits for it, produces with `error_code`."""
+        self.is_served = False
+        self.fail_waiting(error_code)
+
+    def _apply_config(self, config: LogConfig) -> None:
+        """The settings that produce needs, in a form that is ready to compare."""
+        self.max_message_bytes = config.max_message_bytes
+        self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
+        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        # Tells which record of an uncompressed batch nobody could read; None: nobody asks.
+        check = record_check_of(config)
+        self.batch_fault = None if check is None else check.batch_fault
+        # Why produced batches are opened; None, as a rule: they are not.
+        self.opening = opening_of(config)
+
+    @property
+    def _min_in_sync_count(self) -> int:
+        """The in-sync replicas without which acks=all is refused."""
+        setting = self._log.config.min_insync_replicas
+        if self.node is not None and self.topic_partition.topic in INTERNAL_TOPICS:
+            # The setting is meant for users' topics: groups continue with as many replicas as their log has.
+            return self.node.min_in_sync(setting)
+        # More than there are replicas can never be in sync, and are refused all the same (docs/compatibility.md).
+        return setting
+
+    def _follow_replica(self) -> None:
+        """The replica was told something: take over what it decided."""
+        replica = self._replica
+        in_sync_count = replica.in_sync_count
+        self._has_min_in_sync = in_sync_count >= self._min_in_sync_count
+        if replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(replica.high_watermark)
+        if self._parked_for_all and in_sync_count and not replica.has_min_in_sync:
+            # Their records are in the log and may come to be committed: only the acknowledgement is refused.
+            self._parked_for_all.fail_all(_NOT_ENOUGH_AFTER_APPEND)
+
+    # --- in-sync replicas -------------------------------------------------------------------------------------
+
+    def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
+        """The process of a follower has ended; returns whether `propose` may let it leave the in-sync set."""
+        is_known = self._replica.on_gone(node_id, broker_epoch)
+        if self._parked_deletions:
+            self._look_at_deletions()
+        return is_known
+
+    def propose(self, now_ms: int) -> InSyncChange | None:
+        """The change of the in-sync set that is due, None when none is or another one is under way.
+
+        It is written to the tree over the version that it expects; `on_outcome` is called with what became of it.
+        """
+        change = self._replica.propose(now_ms)
+        if change is not None:
+            self._follow_replica()
+        return change
+
+    def on_outcome(self, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int) -> None:
+        """What became of a change that `propose` returned; `version` is the node's when it was applied."""
+        if outcome is ChangeResult.APPLIED and self.node is not None and version > self.node.state_version:
+            self.node = self.node._replace(state=change.state, state_version=version)
+        self._replica.on_outcome(change, outcome, version, now_ms)
+        self._follow_replica()
+
+    def lags(self, now_ms: int) -> Sequence[FollowerLag]:
+        """How far each follower is behind, at the leader; empty elsewhere."""
+        return self._replica.lags(now_ms)
+
+    def lag_bytes(self, lag: FollowerLag) -> int:
+        """The size of the batches that a follower lacks; of the whole log where that cannot be read."""
+        try:
+            return self._log.size_bytes_from(self._log.log_end_offset - lag.lag_records)
+        except (OSError, OttlaError):
+            return self._log.size_bytes
+
+    # --- ends -------------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read; inclusive."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._log.log_end_offset
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether the log is to take appends: after a failure of its disk, or damage, not before the next start."""
+        return self._log.failure is None and not self._log.is_distrusted
+
+    @property
+    def stable_end(self) -> int:
+        """Exclusive end of what this replica will not lose (docs/invariants.md, 6)."""
+        return self._log.stable_end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The exclusive limit of committed reads: the high watermark, since there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments' `.log` files."""
+        return self._log.size_bytes
+
+    @property
+    def appended(self) -> Appended:
+        """What was appended since this broker opened the log."""
+        return self._log.appended
+
+    @property
+    def produced(self) -> Appended:
+        """What of `appended` this broker took as leader; the rest came from other leaders."""
+        before = self._produced_before_role
+        if self.role is not _LEADER:
+            return before
+        now, then = self._log.appended, self._appended_before_role
+        return Appended(
+            before.records_count + now.records_count - then.records_count,
+            before.size_bytes + now.size_bytes - then.size_bytes,
+        )
+
+    @property
+    def has_min_in_sync(self) -> bool:
+        """Whether produces with acks=all are accepted, as far as the replicas in sync decide it."""
+        return self._has_min_in_sync
+
+    # --- appending --------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: tuple[int, ...], acks: int, now_ms: int) -> tuple[int, int, int]:
+        """Append ONE whole batch as leader: (base offset, required end, log start offset).
+
+        `required_end` is what the producer must wait for with `park_produce`: `NO_WAIT` when `acks` is met already.
+        `batch` is writable and checked by the caller; `header` is its head.  A duplicate of an idempotent producer
+        appends nothing and has the base offset that it got first.
+        Raises `NotLeader`, `NotEnoughReplicas`, `AppendRefused` or `StorageError`; then nothing was appended.
+        """
+        log = self._log
+        if self.role is not _LEADER:
+            raise NotLeader(f"this broker does not lead {self.topic_partition}")
+        if acks == ACKS_ALL and not self._has_min_in_sync:
+            self.on_refused(now_ms)
+            raise NotEnoughReplicas(
+                f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
+                f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
+            )
+        try:
+            base_offset = log.append(batch, header, now_ms)
+        except OutOfOrderSequence as gap:
+            base_offset = self._after_gap(gap, batch, header, now_ms)
+        except StorageError:
+            self.on_refused(now_ms)
+            if log.failure is not None and self._on_log_failed is not None:
+                self._on_log_failed(self.topic_partition)
+            raise
+        if self._append_waiters:
+            _wake(self._append_waiters)
+        required_end: int = base_offset + header[6] + 1
+        if required_end <= (self.high_watermark if acks == ACKS_ALL else log.stable_end) or not acks:
+            required_end = NO_WAIT
+        return base_offset, required_end, log.log_start_offset
+
+    def _after_gap(self, gap: OutOfOrderSequence, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+        """What becomes of a batch that does not follow its producer's last one: its base offset, or an error."""
+        if self._gaps.is_rest_of_pipeline(now_ms):
+            raise RestOfPipeline(f"{gap}; what precedes it may be on its way to {self.topic_partition}") from gap
+        if isinstance(gap, BeginningMissing):
+            # Nothing was refused lately: the producer was forgotten for its age, or its records were deleted.
+            self._log.expect_beginnings(False)
+            return self._log.append(batch, header, now_ms)
+        raise gap
+
+    def on_refused(self, now_ms: int) -> None:
+        """A batch was refused for a reason that passes, so those that its producer sent after it will not follow."""
+        self._gaps.on_refused(now_ms)
+        self._log.expect_beginnings(True)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.
+
+        The high watermark is lowered with the log's end, and produces that wait above it fail with
+        NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
+        """
+        self._log.truncate_to(offset)
+
+    def _on_truncated(self) -> None:
+        """The log's end was lowered."""
+        end_offset = self._log.log_end_offset
+        self._replica.on_truncated()
+        self.high_watermark = self._replica.high_watermark
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.fail_above(end_offset, _NOT_LEADER)
+        self.wake_fetches()
+
+    def delete_records_before(self, offset: int) -> None:
+        """DeleteRecords: the log start moves up to `offset`, which is not above the high watermark."""
+        assert offset <= self.high_watermark
+        self._log.delete_records_before(offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no live replica has records; at the leader, else -1."""
+        return self._replica.low_watermark
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        size_bytes_max: int,
+        *,
+        whole_first_batch: bool,
+        reads_committed: bool = False,
+        may_follow: bool = False,
+    ) -> PartitionRead:
+        """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
+        ours.
+
+        Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
+        while it is in sync: one that is not may lag for good, and sends them back to the leader.
+
+        The limit is the high watermark, and the last stable offset if it `reads_committed`.  A reader above the high
+        watermark is OFFSET_NOT_AVAILABLE, which is waited out (KIP-392).  `leader_epoch` and
+        `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
+        cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
+        """
+        log = self._log
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            error = self.leadership_error(leader_epoch)
+            if error != _NOT_LEADER or not may_follow or not self._is_in_sync_follower:
+                return PartitionRead(self.index, error)
+        high_watermark = last_stable_offset = self.high_watermark
+        limit_offset = last_stable_offset if reads_committed else high_watermark
+        run = None
+        try:
+            if last_fetched_epoch >= 0:
+                diverging = log.epoch_end_offset(last_fetched_epoch)
+                if diverging[0] < 0:
+                    # An epoch that this log has not reached: there is no offset from which the client could continue.
+                    return PartitionRead(self.index, _OUT_OF_RANGE)
+                if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
+                    return PartitionRead(
+                        self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, diverging
+                    )
+            if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+                return PartitionRead(self.index, _OUT_OF_RANGE)
+            if fetch_offset < limit_offset and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+            elif fetch_offset > high_watermark:
+                # It has read further from a former leader than is known to be committed here, or reads from a follower
+                # that was told less.  A high watermark below its position would take back what it was told.
+                return PartitionRead(self.index, _NOT_AVAILABLE)
+        except OttlaError as error:
+            return PartitionRead(self.index, error.error_code)
+        except OSError as error:
+            # Opening or reading a closed segment failed: no descriptor left, a disk that fails to read.
+            _log.error("fetch.read_failed", extra=frequent(partition=self.topic_partition, error=str(error)))
+            return PartitionRead(self.index, _STORAGE_ERROR)
+        return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
+
+    def read_elsewhere(self, nodes: Collection[NodeId], leader_epoch: int, fetch_offset: int) -> PartitionRead | None:
+        """The answer to a consumer who should fetch from a replica on one of `nodes`; None when it is served here."""
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            return None
+        log_start_offset = self._log.log_start_offset
+        node_id = self._replica.nearest(nodes, fetch_offset) if fetch_offset >= log_start_offset else None
+        if node_id is None:
+            return None
+        return PartitionRead(
+            self.index,
+            _NONE,
+            self.high_watermark,
+            self.high_watermark,
+            log_start_offset,
+            preferred_replica=node_id,
+        )
+
+    def read_as_replica(
+        self,
+        reader: ReplicaReader,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        size_bytes_max: int,
+        *,
+        whole_first_batch: bool,
+        follower_log_start: int = NO_OFFSET,
+    ) -> PartitionRead:
+        """Read for a follower: up to the log's end, or an error, or the point where its history diverges from ours.
+
+        The first read of a request tells that the follower holds everything below `fetch_offset`; it may move the high
+        watermark.
+        """
+        log = self._log
+        index = self.index
+        if not reader.is_counted:
+            verdict = self._replica.on_fetch(
+                reader.node_id,
+                reader.broker_epoch,
+                leader_epoch,
+                fetch_offset,
+                last_fetched_epoch,
+                reader.now_ms,
+                follower_log_start,
+            )
+            if verdict.error_code:
+                # The log's start says to a follower that is out of range where to go on.
+                return PartitionRead(index, verdict.error_code, log_start_offset=log.log_start_offset)
+            self._follow_watermark()
+            if self._parked_deletions:
+                self._look_at_deletions()
+            if verdict.diverging is not None:
+                return PartitionRead(
+                    index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, verdict.diverging
+                )  # fmt: skip
+            if verdict.may_join and self._in_sync_observer is not None:
+                self._in_sync_observer.look_at(self)
+        elif self.role is not _LEADER or leader_epoch != self.leader_epoch:
+            return PartitionRead(index, self.leadership_error(leader_epoch))
+        run = None
+        end_offset = log.log_end_offset
+        try:
+            if not log.log_start_offset <= fetch_offset <= end_offset:
+                return PartitionRead(index, _OUT_OF_RANGE, log_start_offset=log.log_start_offset)
+            if fetch_offset < end_offset and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(fetch_offset, end_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+        except OttlaError as error:
+            return PartitionRead(index, error.error_code)
+        except OSError as error:
+            _log.error("fetch.read_failed", extra=frequent(partition=self.topic_partition, error=str(error)))
+            return PartitionRead(index, _STORAGE_ERROR)
+        return PartitionRead(index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, None, (), run)
+
+    def read_batches(self, start_offset: int, end_offset: int, size_bytes_max: int) -> FileRun | None:
+        """Batches from the one that holds `start_offset`, the first one whole; for the broker's own reading.
+
+        Unlike `read` it goes up to any `end_offset`.  Raises `OttlaError` or `OSError`.
+        """
+        return self._log.read(start_offset, end_offset, size_bytes_max, whole_first_batch=True)
+
+    def ends_in_older_segment(self, fetch_offset: int, *, as_replica: bool = False) -> bool:
+        """Whether a read at `fetch_offset` ends with its segment although later records are readable.
+
+        Waiting adds nothing to such a read.
+        """
+        limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
+        return fetch_offset < min(limit_offset, self._log.active_base_offset)
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, end_offset: int, offload: Offload
+    ) -> TimestampOffset | None:  # fmt: skip
+        """The first record below `end_offset` at or after a time.  Raises `OttlaError` or `OSError`."""
+        return await self._log.offset_for_timestamp(timestamp_ms, end_offset, offload)
+
+    async def offset_of_max_timestamp(self, end_offset: int, offload: Offload) -> TimestampOffset | None:
+        """The first record below `end_offset` with the greatest timestamp there.  Raises `OttlaError` or `OSError`."""
+        return await self._log.offset_of_max_timestamp(end_offset, offload)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(the greatest known epoch not above `epoch`, its end offset), (-1, -1) when `epoch` was never known."""
+        return self._log.epoch_end_offset(epoch)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
+        return self._log.epoch_of(offset)
+
+    # --- parking and waking -----------------------------------------------------------------------------------
+
+    @property
+    def waiting_produces_count(self) -> int:
+        """Batches of which a produce request waits for the acknowledgement."""
+        return len(self._parked_for_leader or ()) + len(self._parked_for_all or ())
+
+    @property
+    def has_waiting_produces(self) -> bool:
+        return bool(self._parked_for_leader or self._parked_for_all)
+
+    def park_produce(self, required_end: int, acks: int, produce: WaitingProduce, slot: int) -> None:
+        """Release `slot` of `produce` once its `acks` is met up to `required_end`, as `append` gave it.
+
+        acks=1 is met at this replica's stable end, acks=all at the high watermark.
+        """
+        if acks == ACKS_ALL:
+            assert required_end > self.high_watermark
+            parked = self._parked_for_all
+            if parked is None:
+                parked = self._parked_for_all = ParkedProduces()
+        else:
+            assert required_end > self._log.stable_end
+            parked = self._parked_for_leader
+            if parked is None:
+                parked = self._parked_for_leader = ParkedProduces()
+        parked.append((required_end, produce, slot))
+
+    def park_deletion(self, before_offset: int, on_ended: Callable[[int], None]) -> None:
+        """Call `on_ended` once: with 0 when the low watermark has reached `before_offset`, or with an error's code."""
+        assert self.low_watermark < before_offset
+        if self._parked_deletions is None:
+            self._parked_deletions = {}
+        self._parked_deletions[on_ended] = before_offset
+
+    def forget_deletion(self, on_ended: Callable[[int], None]) -> None:
+        if self._parked_deletions:
+            self._parked_deletions.pop(on_ended, None)
+
+    def park_fetch(self, fetch: WaitingFetch, wake_on: WakeOn = WakeOn.HIGH_WATERMARK) -> None:
+        """Wake `fetch` at each move of what it waits for, until `forget_fetch`."""
+        if wake_on is WakeOn.HIGH_WATERMARK:
+            self._watermark_waiters[fetch] = None
+            return
+        if self._append_waiters is None:
+            self._append_waiters = {}
+        self._append_waiters[fetch] = None
+
+    def forget_fetch(self, fetch: WaitingFetch) -> None:
+        self._watermark_waiters.pop(fetch, None)
+        if self._append_waiters:
+            self._append_waiters.pop(fetch, None)
+
+    def wake_fetches(self) -> None:
+        """Wake every parked fetch: the log start moved, or another change that readers see."""
+        _wake(self._watermark_waiters)
+        if self._append_waiters:
+            _wake(self._append_waiters)
+
+    def expire_produces(self, now_ms: int) -> None:
+        """Answer the produces whose time-out has passed, by the monotonic clock."""
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.expire(now_ms)
+
+    def fail_waiting(self, error_code: int) -> None:
+        """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""
+        self._fail_produces(error_code)
+        self._end_deletions(error_code)
+        self.wake_fetches()
+
+    def _fail_produces(self, error_code: int) -> None:
+        for parked in (self._parked_for_leader, self._parked_for_all):
+            if parked:
+                parked.fail_all(error_code)
+
+    def _look_at_deletions(self) -> None:
+        """What the low watermark depends on was changed."""
+        if self.role is not _LEADER:
+            self._end_deletions(_NOT_LEADER)
+        else:
+            self._end_deletions(_NONE, self.low_watermark)
+
+    def _end_deletions(self, error_code: int, low_watermark: int | None = None) -> None:
+        """All of them, or those that `low_watermark` has reached."""
+        for on_ended, before_offset in list((self._parked_deletions or {}).items()):
+            if low_watermark is None or before_offset <= low_watermark:
+                self.forget_deletion(on_ended)
+                on_ended(error_code)
+
+    def _on_stable(self) -> None:
+        """This replica's stable end moved."""
+        if self._parked_for_leader:
+            self._parked_for_leader.release(self._log.stable_end)
+        replica = self._replica
+        replica.on_stable()
+        if replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(replica.high_watermark)
+
+    def _follow_watermark(self) -> None:
+        if self._replica.high_watermark != self.high_watermark:
+            self._move_high_watermark(self._replica.high_watermark)
+
+    def _move_high_watermark(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        if self._parked_for_all:
+            self._parked_for_all.release(high_watermark)
+        if self._watermark_waiters:
+            _wake(self._watermark_waiters)
+        if self._append_waiters:
+            for fetch in list(self._append_waiters):
+                fetch.on_watermark()
+
+    # --- following --------------------------------------------------------------------------------------------
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """What to fetch from the leader now; None without a leader, and while the log's end is not stable.
+
+        The same fetch is returned until its answer, or another state of the tree, moves the position.
+        """
+        return None if self._log.is_being_cut else self._replica.next_fetch()
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
+        return self._log.is_being_cut
+
+    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None:
+        """The cut that the leader's answer asks for, to be made by `cut` instead of `apply_fetched`; None: none."""
+        if not answer.error_code and answer.diverging is None and answer.log_start_offset != self._log.log_end_offset:
+            return None
+        return self._replica.planned_cut(request_id, answer)
+
+    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
+        """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
+        return self._replica.is_current_fetch(request_id) and self._log.begins_below(answer.records)
+
+    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
+        """Begin the log with these records; `offload` syncs.  As `cut`."""
+        await begin_log(self._replica, self._log, records, now_ms, offload)
+        self._follow_watermark()
+
+    async def cut(self, step: FollowerStep, offload: Offload) -> None:
+        """Make a planned cut; `offload` syncs.  Nothing happens if another state of the tree comes before it does.
+
+        Raises `StorageError` when this broker's own disk fails.
+        """
+        await cut_log(self._replica, self._log, step, offload)
+        self._follow_watermark()
+
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
+        """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.
+
+        Raises `StorageError` when this broker's own disk fails.
+        """
+        try:
+            return apply_fetched(self._replica, self._log, request_id, answer, now_ms)
+        finally:
+            self._follow_watermark()
+
+
+def _wake(waiters: dict[WaitingFetch, None]) -> None:
+    # A copy: a fetch that is woken may forget its partitions.
+    for fetch in list(waiters):
+        fetch.on_readable()

@@ -1,0 +1,100 @@
+"""Followers whose process has ended: their leaders wait for them no longer than it takes to find out.
+
+A process that is killed closes its sockets at once, while its registration stays until its session times out, and
+acks=all would wait for it as long.  So when the connection that a follower fetches by closes, the leader tries to
+connect to the follower: if nobody listens there, it leaves the in-sync sets.  That is always safe: one that lives after
+all joins again by fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.model.identifiers import NodeId
+from ottla.observe.events import fields
+
+log = logging.getLogger(__name__)
+
+# A killed process closes its connections and its listeners one after the other: asked too early, a listener answers.
+PROBES_AFTER_S: Final = (0.0, 0.05, 0.25, 1.0)
+PROBE_TIMEOUT_S: Final = 1.0
+
+Address = tuple[str, int]
+
+
+async def is_refused(address: Address) -> bool:
+    """Whether the machine at this address says that nobody listens there; no answer says nothing."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(*address)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
+
+
+class GoneFollowers:
+    """Finds them, for all partitions that this broker leads.
+
+    `look_at` has a partition's in-sync set decided anew; `address_of` tells where a live broker listens.
+    """
+
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        look_at: Callable[[Partition], None],
+        address_of: Callable[[NodeId], Address | None],
+        is_refused: Callable[[Address], Awaitable[bool]] = is_refused,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._partitions = partitions
+        self._look_at = look_at
+        self._address_of = address_of
+        self._is_refused = is_refused
+        self._sleep = sleep
+        self._probes: dict[tuple[NodeId, int], asyncio.Task[None]] = {}
+        self._is_stopped = False
+
+    def on_connection_closed(self, node_id: NodeId, broker_epoch: int) -> None:
+        """The follower's connection has ended: for a reason of the network, or because its process has."""
+        key = node_id, broker_epoch
+        if self._is_stopped or key in self._probes:
+            return
+        probe = asyncio.get_running_loop().create_task(self._probe(node_id, broker_epoch), name="probe of a follower")
+        self._probes[key] = probe
+        probe.add_done_callback(lambda _: self._probes.pop(key, None))
+
+    def on_gone(self, node_id: NodeId, broker_epoch: int) -> None:
+        """Nobody listens where this broker did."""
+        partitions_count = 0
+        for partition in self._partitions:
+            if partition.on_follower_gone(node_id, broker_epoch):
+                self._look_at(partition)
+                partitions_count += 1
+        if partitions_count:
+            log.warning("followers.gone", extra=fields(broker=node_id, partitions_count=partitions_count))
+
+    async def stop(self) -> None:
+        """Ask nobody any more."""
+        self._is_stopped = True
+        probes = list(self._probes.values())
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+
+    async def _probe(self, node_id: NodeId, broker_epoch: int) -> None:
+        for delay_s in PROBES_AFTER_S:
+            await self._sleep(delay_s)
+            address = self._address_of(node_id)
+            if address is None:
+                return  # its registration ended too: the leaders know
+            if await self._is_refused(address):
+                self.on_gone(node_id, broker_epoch)
+                return

@@ -1,0 +1,111 @@
+"""The ZooKeeper that this broker shares with others: sessions follow one another, and none outlives its process.
+
+kazoo comes with this module: a broker by itself does not import it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from ottla.broker.tree.session_file import SessionFile
+from ottla.coordination.tree import SessionState, Tree
+from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
+from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.model.broker_settings import (
+    ZOOKEEPER_CONNECT,
+    ZOOKEEPER_CONNECTION_TIMEOUT_MS,
+    ZOOKEEPER_DIGEST,
+    ZOOKEEPER_SESSION_TIMEOUT_MS,
+)
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.disk import Disk
+from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.mutex import Mutex
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Of a start that waits for ZooKeeper.
+REPORT_INTERVAL_MS: Final = 60_000
+RETRY_DELAY_S: Final = 0.5
+
+
+def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
+    """The ZooKeeper that the settings name.  Raises `ConfigError`."""
+    connect, digest = settings[ZOOKEEPER_CONNECT], settings[ZOOKEEPER_DIGEST]
+    assert connect is not None
+    return ZooKeeperHome(
+        connect,
+        session_timeout_ms=settings[ZOOKEEPER_SESSION_TIMEOUT_MS],
+        connection_timeout_ms=settings[ZOOKEEPER_CONNECTION_TIMEOUT_MS],
+        digest=None if digest is None else DigestCredentials.parse(digest),
+        clock=clock,
+    )
+
+
+class SharedHome:
+    """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process.
+
+    `waits`: for a ZooKeeper that does not answer, as long as it takes.
+    """
+
+    def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str, clock: Clock, *, waits: bool) -> None:
+        self._home = home
+        self._file = SessionFile(disk, data_dir)
+        self._writing = Mutex()
+        self._remembering: asyncio.Task[None] | None = None
+        self._clock = clock
+        self._waits = waits
+
+    async def connect(self) -> Tree:
+        """End the session of the former process, if it has one, and begin sessions of this one."""
+        former = self._file.read()
+        if former is not None:
+            log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
+            await self._reached(partial(self._home.end_session, former))
+        keeper = await self._reached(partial(SessionKeeper.open, self._home))
+        await self._remember(keeper)
+
+        def remember_next(state: SessionState) -> None:
+            if state is SessionState.CONNECTED:
+                self._remembering = asyncio.get_running_loop().create_task(self._remember(keeper))
+
+        keeper.add_session_listener(remember_next)
+        return keeper
+
+    async def close(self) -> None:
+        """The last session was closed with its tree: there is none to end.  What was not reached ends by itself."""
+        if self._remembering is not None:
+            await self._remembering
+        self._file.remove()
+
+    async def _remember(self, keeper: SessionKeeper) -> None:
+        # One at a time, and the one that is present then.
+        async with self._writing:
+            credentials = keeper.credentials
+            if credentials is not None:
+                await LoopOffload()(partial(self._file.write, credentials))
+
+    async def _reached(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The result of `attempt`, made until a server answers.  Each attempt lasts a session time-out."""
+        reported_ms: int | None = None
+        while True:
+            try:
+                return await attempt()
+            except ZooKeeperUnreachable as error:
+                if not self._waits:
+                    raise
+                now_ms = self._clock.monotonic_ms()
+                if reported_ms is None or now_ms - reported_ms >= REPORT_INTERVAL_MS:
+                    reported_ms = now_ms
+                    log.warning("zookeeper.awaited", extra=fields(problem=str(error), hint=error.hint))
+            await asyncio.sleep(RETRY_DELAY_S)

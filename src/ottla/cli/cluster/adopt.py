@@ -1,0 +1,47 @@
+"""`ottla cluster adopt`: a broker by itself becomes the first one of a cluster, with its data."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from ottla.cli.output import say
+from ottla.cli.serve.given_settings import given_settings
+from ottla.model.counted import counted
+from ottla.model.errors import OttlaError
+from ottla.observe.events import start_logging
+
+
+@click.command(name="adopt")
+@click.option("--data-dir", metavar="DIR", required=True, help="The data directory of the stopped broker.")
+@click.option("--zookeeper", metavar="CONNECT", required=True, help="HOST:PORT,HOST:PORT/CHROOT, where nothing is yet.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The settings that the broker will have; for zookeeper.digest.",
+)
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting by its name.")
+def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tuple[str, ...]) -> None:
+    """Move the tree of a broker by itself to a ZooKeeper, so that it can be one of several.
+
+    Topics, their ids and settings, and committed offsets stay as they are: the records are not touched.  Afterwards the
+    directory is started with --zookeeper only.  An interrupted move is repeated with the same command.
+    """
+    start_logging("WARNING")
+    settings = given_settings(assignments, config, zookeeper=zookeeper)
+    if not os.path.isdir(data_dir):
+        raise OttlaError(f"{data_dir} is not a directory", hint="name the broker's data directory (--data-dir)")
+
+    from ottla.broker.tree.adopted_directory import adopt_directory
+    from ottla.runtime.event_loop import run
+
+    adopted = run(adopt_directory(settings, os.path.abspath(data_dir)))
+    if adopted.nodes_count is None:
+        say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
+    else:
+        say(f"cluster {adopted.cluster_id}: {counted(adopted.nodes_count, 'node')} of the tree moved and read back")
+    say(f"start it now with: {shlex.join(['ottla', 'serve', '--data-dir', data_dir, '--zookeeper', zookeeper])}")

@@ -1,0 +1,81 @@
+"""How verbs reach a cluster: the one in this directory, unless a flag names another; and its ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, open_cluster
+from ottla.cli.cluster.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
+
+if TYPE_CHECKING:
+    from ottla.client.wire.cluster import Cluster
+
+F = TypeVar("F", bound=Callable[..., object])
+
+CLIENT_ID: Final = "ottla-cluster"
+CONNECT_SETTING: Final = "zookeeper.connect"
+
+
+def cluster_flag(function: F) -> F:
+    option = click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        metavar="HOST:PORT,...",
+        help=f"Bootstrap brokers.  [default: those of ./{DEFAULT_DATA_DIR} if it is there, else {DEFAULT_BOOTSTRAP}]",
+    )
+    return option(function)
+
+
+def connect(bootstrap: str | None, client_id: str = CLIENT_ID) -> Cluster:
+    return open_cluster(bootstrap or default_bootstrap(), client_id)
+
+
+def default_bootstrap() -> str:
+    local = read_local_cluster(Path(DEFAULT_DATA_DIR))
+    return DEFAULT_BOOTSTRAP if local is None else local.bootstrap
+
+
+def registered_brokers(zookeeper: str, within_ms: int) -> str:
+    """The addresses of the brokers that are registered.  Nothing is made by looking, as a session makes its chroot.
+
+    Raises `OttlaError`.
+    """
+    from ottla.client.membership.tree.brokers import brokers_of_tree
+    from ottla.coordination.zookeeper.errors import ZooKeeperRefused
+
+    try:
+        return ",".join(brokers_of_tree(zookeeper, digest=given_digest(os.environ), timeout_ms=within_ms))
+    except ZooKeeperRefused as error:
+        error.hint = "give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST"
+        raise
+
+
+def given_digest(environment: Mapping[str, str]) -> str | None:
+    """As for brokers: from the environment, since a command line is visible."""
+    from ottla.model.broker_settings import ZOOKEEPER_DIGEST
+    from ottla.model.setting_sources import from_environment
+
+    return next((raw.text for raw in from_environment(environment)[0] if raw.name == ZOOKEEPER_DIGEST.name), None)
+
+
+def zookeeper_of(cluster: Cluster, node_ids: Iterable[int]) -> str | None:
+    """The brokers' own setting; None for a single broker, which needs no ZooKeeper."""
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.configs import ConfigResource, ResourceType
+    from ottla.client.wire.errors import ClientError
+
+    admin = Admin(cluster)
+    for node_id in node_ids:
+        try:
+            settings = admin.describe_configs(ConfigResource(ResourceType.BROKER, str(node_id)), [CONNECT_SETTING])
+        except ClientError:
+            continue
+        found = settings.get(CONNECT_SETTING)
+        return None if found is None else found.value
+    return None

@@ -1,0 +1,256 @@
+"""What the verbs that move replicas share: what a cluster has, the beginning of moves, and their progress."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import click
+
+from ottla.cli.output import say, table
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from ottla.client.admin.log_dirs import describe_replicas
+from ottla.client.wire.errors import BrokerRefused, ClientError
+from ottla.model.counted import counted
+from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.cli.cluster.replica_plan import Move
+    from ottla.client.admin.reassignments import Targets
+    from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.metadata import TopicInfo
+
+F = TypeVar("F", bound=Callable[..., object])
+
+POLL_INTERVAL_S: Final = 1.0
+# Of one broker: one that hangs must not keep a plan from being made.
+ANSWER_WITHIN_MS: Final = 10_000
+MOVES_SHOWN: Final = 50
+# In one request.
+MOVES_PER_REQUEST: Final = 500
+# The controller knows the end of a move first: the broker that is asked for the replicas may hear of it later.
+LOOKS_AT_THE_END: Final = 6
+
+# Kafka's settings (KIP-73), of brokers and of topics.
+RATES: Final = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+LEADERS: Final = "leader.replication.throttled.replicas"
+_OWN_SOURCES: Final = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_TOPIC)
+
+
+class Inventory(NamedTuple):
+    """The replicas of every partition, the live brokers with their racks, and the size of a replica."""
+
+    replicas: Mapping[TopicPartition, Sequence[int]]
+    racks: Mapping[int, str | None]
+    sizes_bytes: Mapping[TopicPartition, int]
+
+
+def throttle_flag(function: F) -> F:
+    option = click.option(
+        "--throttle",
+        "rate_bytes",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="The most bytes a second that a broker copies for moves.  [default: as fast as it can]",
+    )
+    return option(function)
+
+
+def no_wait_flag(function: F) -> F:
+    option = click.option(
+        "--no-wait", "returns_at_once", is_flag=True, help="Begin the moves, and do not wait for their end."
+    )
+    return option(function)
+
+
+def take_inventory(cluster: Cluster) -> Inventory:
+    """Raises `ClientError`; a broker that does not tell its sizes is warned of, and its replicas count as those of
+    others.
+    """
+    admin = Admin(cluster)
+    topics, info = admin.list_topics(), admin.describe_cluster()
+    replicas = _replicas_of(topics)
+    sizes: dict[TopicPartition, int] = {}
+    for node_id in info.brokers:
+        try:
+            stored = describe_replicas(cluster, node_id, ANSWER_WITHIN_MS)
+        except ClientError as error:
+            say(f"broker {node_id} does not tell the sizes of its replicas: {error}", err=True)
+            continue
+        for partition, replica in stored.items():
+            sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
+    return Inventory(replicas, {node_id: broker.rack for node_id, broker in info.brokers.items()}, sizes)
+
+
+def plan_text(moves: Sequence[Move]) -> list[str]:
+    """A table of the first moves, and what all of them amount to."""
+    if not moves:
+        return ["Nothing to move."]
+    rows = [
+        (move.partition, _listed(move.before), _listed(move.after), move.copied_bytes) for move in moves[:MOVES_SHOWN]
+    ]
+    lines = table(("PARTITION", "REPLICAS", "NEW-REPLICAS", "BYTES"), rows)
+    if len(moves) > MOVES_SHOWN:
+        lines.append(f"... and {len(moves) - MOVES_SHOWN} more")
+    copied_count = sum(len(move.added) for move in moves)
+    copied_bytes = sum(move.copied_bytes for move in moves)
+    changed, copied = counted(len(moves), "partition"), counted(copied_count, "replica")
+    lines.append(f"to change: {changed}; to copy: {copied}, {counted(copied_bytes, 'byte')}")
+    return lines
+
+
+def plan_json(moves: Sequence[Move]) -> str:
+    """As `kafka-reassign-partitions --reassignment-json-file` takes it."""
+    partitions = [
+        {"topic": move.partition.topic, "partition": move.partition.partition, "replicas": list(move.after)}
+        for move in moves
+    ]
+    return json.dumps({"version": 1, "partitions": partitions})
+
+
+def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *, returns_at_once: bool) -> None:
+    """Begin the moves; show their progress until all have ended, and then end the throttle.
+
+    Raises `ClientError`, and what has begun goes on; and `ClickException` when moves ended without their replicas.
+    """
+    admin = Admin(cluster)
+    if rate_bytes is not None:
+        _throttle(admin, moves, rate_bytes)
+    are_over = False
+    unmoved: Mapping[Move, Sequence[int]] = {}
+    try:
+        _alter(admin, {move.partition: move.after for move in moves})
+        say(f"{counted(len(moves), 'move')} under way.  `ottla cluster rebalance --cancel` ends that.")
+        if not returns_at_once:
+            unmoved = _show_progress(admin, moves)
+            are_over = True
+    finally:
+        # Also when a broker refused some of them, or Ctrl-C ended the wait: nothing else would end it.
+        if rate_bytes is not None and not are_over:
+            say("The throttle stays: end it with `ottla cluster rebalance --cancel` when the moves have ended.")
+    if rate_bytes is not None and are_over:
+        end_throttle(admin)
+    if unmoved:
+        raise click.ClickException(unmoved_text(unmoved, len(moves)))
+
+
+def not_moved(moves: Iterable[Move], replicas: Mapping[TopicPartition, Sequence[int]]) -> Mapping[Move, Sequence[int]]:
+    """Those whose partition has other replicas than were wanted, with these; one that was deleted has none to move."""
+    found = {move: replicas[move.partition] for move in moves if move.partition in replicas}
+    return {move: nodes for move, nodes in found.items() if tuple(nodes) != move.after}
+
+
+def unmoved_text(unmoved: Mapping[Move, Sequence[int]], moves_count: int) -> str:
+    held = Counter(node for move, nodes in unmoved.items() for node in move.removed if node in nodes)
+    clauses = [
+        f"{len(unmoved)} of {counted(moves_count, 'partition')} not moved: that was cancelled, or ended elsewhere"
+    ]
+    clauses += [f"broker {node} still holds {count} that were to leave it" for node, count in sorted(held.items())]
+    return "; ".join(clauses)
+
+
+def end_moves(cluster: Cluster) -> int:
+    """End all moves under way, and the throttle; returns how many there were."""
+    admin = Admin(cluster)
+    ongoing = admin.list_reassignments()
+    # One that has come to its end meanwhile needs no other.
+    _alter(admin, dict.fromkeys(ongoing), but=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    end_throttle(admin)
+    return len(ongoing)
+
+
+def require_no_moves(cluster: Cluster) -> None:
+    """A plan is made for replicas that stay where they are meanwhile."""
+    ongoing = Admin(cluster).list_reassignments()
+    if ongoing:
+        raise click.ClickException(
+            f"{counted(len(ongoing), 'move')} already under way: wait for their end (`ottla cluster status`), or end "
+            "that with `ottla cluster rebalance --cancel`"
+        )
+
+
+def end_throttle(admin: Admin) -> None:
+    """Of all live brokers and topics, as far as one is set."""
+    for node_id in admin.describe_cluster().brokers:
+        _unset(admin, ConfigResource(ResourceType.BROKER, str(node_id)), RATES)
+    for topic in admin.list_topics():
+        _unset(admin, ConfigResource(ResourceType.TOPIC, topic.name), (FOLLOWERS, LEADERS))
+
+
+def _alter(admin: Admin, targets: Targets, *, but: ErrorCode | None = None) -> None:
+    partitions = sorted(targets)
+    refused: list[BrokerRefused] = []
+    for first in range(0, len(partitions), MOVES_PER_REQUEST):
+        wanted = {partition: targets[partition] for partition in partitions[first : first + MOVES_PER_REQUEST]}
+        results = admin.alter_reassignments(wanted).values()
+        refused += [result for result in results if result is not None and result.code is not but]
+    for refusal in refused[1:]:
+        say(str(refusal), err=True)
+    if refused:
+        raise refused[0]
+
+
+def _show_progress(admin: Admin, moves: Sequence[Move]) -> Mapping[Move, Sequence[int]]:
+    """Until no move is under way; returns those that ended without the wanted replicas, with those there are."""
+    wanted = {move.partition for move in moves}
+    total_bytes = sum(move.copied_bytes for move in moves)
+    sizes = {move.partition: move.copied_bytes for move in moves}
+    names = sorted({partition.topic for partition in wanted})
+    shown = -1
+    looks_left = LOOKS_AT_THE_END
+    while True:
+        ongoing = wanted.intersection(admin.list_reassignments(wanted))
+        unmoved = not_moved(moves, _replicas_of(admin.describe_topics(names)))
+        left = ongoing.union(move.partition for move in unmoved)
+        if len(wanted) - len(left) != shown:
+            shown = len(wanted) - len(left)
+            done_bytes = total_bytes - sum(sizes[partition] for partition in left)
+            say(f"{shown} of {counted(len(wanted), 'partition')} moved, {done_bytes} of {counted(total_bytes, 'byte')}")
+        looks_left = LOOKS_AT_THE_END if ongoing else looks_left - 1
+        if not left or looks_left == 0:
+            return unmoved
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _replicas_of(topics: Iterable[TopicInfo]) -> Mapping[TopicPartition, Sequence[int]]:
+    return {
+        TopicPartition(topic.name, index): partition.replicas
+        for topic in topics
+        for index, partition in topic.partitions.items()
+    }
+
+
+def _throttle(admin: Admin, moves: Sequence[Move], rate_bytes: int) -> None:
+    """As `kafka-reassign-partitions --throttle` does: all live brokers, and the replicas that move."""
+    rates = [ConfigChange(name, ConfigOperation.SET, str(rate_bytes)) for name in RATES]
+    for node_id in admin.describe_cluster().brokers:
+        admin.alter_configs(ConfigResource(ResourceType.BROKER, str(node_id)), rates)
+    for topic in sorted({move.partition.topic for move in moves if move.added}):
+        of_topic = [move for move in moves if move.partition.topic == topic and move.added]
+        lists = {
+            FOLLOWERS: _pairs((move.partition.partition, move.added) for move in of_topic),
+            LEADERS: _pairs((move.partition.partition, move.before) for move in of_topic),
+        }
+        changes = [ConfigChange(name, ConfigOperation.SET, text) for name, text in lists.items()]
+        admin.alter_configs(ConfigResource(ResourceType.TOPIC, topic), changes)
+
+
+def _unset(admin: Admin, resource: ConfigResource, names: Collection[str]) -> None:
+    found = admin.describe_configs(resource, list(names))
+    is_set = [name for name, entry in found.items() if entry.source in _OWN_SOURCES]
+    if is_set:
+        admin.alter_configs(resource, [ConfigChange(name, ConfigOperation.DELETE) for name in is_set])
+
+
+def _pairs(replicas: Iterable[tuple[int, Sequence[int]]]) -> str:
+    return ",".join(f"{index}:{node}" for index, nodes in replicas for node in nodes)
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes))

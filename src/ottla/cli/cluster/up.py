@@ -1,0 +1,168 @@
+"""`ottla cluster up`: a ZooKeeper and several brokers on this machine, in one command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.client_flags import assignments
+from ottla.cli.cluster.local_cluster import (
+    DEFAULT_DATA_DIR,
+    claimed_local_cluster,
+    planned,
+    read_local_cluster,
+    write_local_cluster,
+)
+from ottla.cli.output import say
+from ottla.cli.serve.given_settings import given_settings
+from ottla.model.counted import counted
+from ottla.model.listener import PORT_MAX
+from ottla.observe.events import start_logging
+
+if TYPE_CHECKING:
+    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.broker import RunningBroker
+    from ottla.testing.cluster import RunningCluster
+
+LOOK_EVERY_S: Final = 0.2
+LAST_LINES: Final = 5
+# Kafka's own defaults are for one broker; a topic of a cluster should survive the loss of one.
+REPLICAS_MAX: Final = 3
+
+
+@click.command(name="up")
+@click.option(
+    "--brokers",
+    "brokers_count",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Count of brokers.  [default: as many as there were, at first 3]",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    metavar="DIR",
+    help="Directory of all data and logs.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, PORT_MAX),
+    metavar="PORT",
+    help="The first broker's port, the others follow; 0 for free ones.  [default: as before, at first 9092]",
+)
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(0, PORT_MAX),
+    metavar="PORT",
+    help="ZooKeeper's port; 0 for a free one.  [default: as before, at first 2181]",
+)
+@click.option(
+    "--rack", "racks", multiple=True, metavar="RACK", help="A broker's rack, in the order of their ids.  Kept."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of all brokers, as for `ottla serve`.  Kept; `KEY=` ends it.",
+)
+def command(
+    brokers_count: int | None,
+    data_dir: Path,
+    port: int | None,
+    zookeeper_port: int | None,
+    racks: tuple[str, ...],
+    settings: tuple[str, ...],
+) -> int:
+    """Run ZooKeeper and several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks
+    and settings.
+
+    Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
+    ends by itself is reported, with the command that starts it again; the others go on.
+    """
+    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.cluster import RunningCluster
+
+    given = assignments(settings, "--set")
+    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
+    # A wrong setting is told here, and not by each of the brokers in a log of its own.
+    start_logging("warning")
+    given_settings([f"{key}={value}" for key, value in plan.settings.items()], None)
+    count = len(plan.ports)
+    started_s = time.monotonic()
+    with Interrupts() as interrupts, ExitStack() as closing:
+        cluster = RunningCluster(
+            count,
+            data_dir,
+            settings={**_defaults(count), **plan.settings},
+            racks=plan.racks,
+            ports=plan.ports,
+            zookeeper_port=plan.zookeeper_port,
+            own_group=True,
+        )
+        # Before ZooKeeper starts: a second one over the same data would spoil it.
+        closing.enter_context(claimed_local_cluster(data_dir))
+        try:
+            cluster.start(interrupts.check)
+            ports = tuple(broker.port for broker in cluster.brokers.values())
+            write_local_cluster(data_dir, plan._replace(zookeeper_port=cluster.zookeeper.port, ports=ports))
+            _announce(cluster, time.monotonic() - started_s)
+            if plan.settings:
+                say(f"settings           {', '.join(plan.settings)}")
+            _watch(cluster, interrupts)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            cluster.stop()
+    return 0
+
+
+def _defaults(brokers_count: int) -> dict[str, str]:
+    replicas_count = min(brokers_count, REPLICAS_MAX)
+    return {
+        "default.replication.factor": str(replicas_count),
+        "min.insync.replicas": str(max(replicas_count - 1, 1)),
+        "offsets.topic.replication.factor": str(replicas_count),
+    }
+
+
+def _announce(cluster: RunningCluster, took_s: float) -> None:
+    count = len(cluster.brokers)
+    say(f"{counted(count, 'broker')}, ready after {took_s:.1f} s; Ctrl-C ends all")
+    say(f"bootstrap servers  {cluster.bootstrap}")
+    say(f"zookeeper          {cluster.zookeeper.connect}")
+    say(f"data and logs      {cluster.data_dir}{os.sep}")
+
+
+def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
+    """Until Ctrl-C: without any broker ZooKeeper goes on for those that are started by hand."""
+    running = set(cluster.brokers)
+    zookeeper_runs = True
+    while not interrupts.came:
+        for node_id in sorted(running):
+            broker = cluster.broker(node_id)
+            if not broker.is_running:
+                running.discard(node_id)
+                _report(node_id, broker)
+                if not running:
+                    say("no broker is running any more; ZooKeeper goes on until Ctrl-C", err=True)
+        if zookeeper_runs and not cluster.zookeeper.is_running:
+            zookeeper_runs = False
+            say(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
+            say("start all again: without it no partition gets a leader, and produces fail soon", err=True)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _report(node_id: int, broker: RunningBroker) -> None:
+    say(f"broker {node_id} {broker.ended_how}; its last lines:", err=True)
+    for line in broker.log_lines[-LAST_LINES:]:
+        say(f"    {line}", err=True)
+    say("start it again by hand:", f"    {shlex.join(broker.command_line)}", err=True)

@@ -1,0 +1,184 @@
+"""`ottla doctor`: checks for everything that could keep a broker from working."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from ottla.cli.doctor.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
+from ottla.cli.output import say
+from ottla.model.broker_settings import ZOOKEEPER_CONNECT
+from ottla.model.counted import counted
+
+if TYPE_CHECKING:
+    from ottla.model.serve_options import ServeOptions
+    from ottla.model.setting_sources import RawSetting
+    from ottla.runtime.disk import Disk
+
+Found = TypeVar("Found")
+PROBLEMS_FOUND = 1
+
+
+@click.command(name="doctor")
+@click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
+@click.option("--data-dir", metavar="DIR", help="As for serve.")
+@click.option("--listen", "addresses", multiple=True, metavar="HOST:PORT", help="As for serve.")
+@click.option("--zookeeper", metavar="CONNECT", help="As for serve: also the cluster is checked.")
+@click.option("--config", "config_option", metavar="FILE", type=click.Path(path_type=Path), help="As for serve.")
+@click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
+@click.option("--insecure-listen", is_flag=True, help="As for serve.")
+@click.option("--admin-listen", metavar="HOST:PORT", help="As for serve.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
+def command(
+    config_argument: Path | None,
+    data_dir: str | None,
+    addresses: tuple[str, ...],
+    zookeeper: str | None,
+    config_option: Path | None,
+    assignments: tuple[str, ...],
+    insecure_listen: bool,
+    admin_listen: str | None,
+    as_json: bool,
+) -> int:
+    """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
+
+    A running broker is queried over the wire.  With --zookeeper (or zookeeper.connect) the cluster is checked too:
+    ZooKeeper's servers and tree, and the brokers that are registered there, with their topics.  A small file is written
+    to the data directory and removed again.  The exit status is 1 when there is a problem.
+    """
+    if config_argument is not None and config_option is not None:
+        raise click.UsageError("The configuration is named twice: as an argument and by --config.")
+    found: list[Finding] = []
+    if zookeeper is not None:
+        assignments = (*assignments, f"{ZOOKEEPER_CONNECT.name}={zookeeper}")
+    flags = _AddressFlags(addresses, admin_listen, insecure_listen)
+    for finding in _findings(config_option or config_argument, data_dir, flags, assignments):
+        found.append(finding)
+        say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
+    problems = sum(finding.level is Level.PROBLEM for finding in found)
+    warnings = sum(finding.level is Level.WARNING for finding in found)
+    say(
+        f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}, {len(found) - problems - warnings} ok",
+        err=True,
+    )
+    return PROBLEMS_FOUND if problems else 0
+
+
+class _AddressFlags(NamedTuple):
+    listen: tuple[str, ...]
+    admin_listen: str | None
+    is_insecure: bool
+
+
+def _findings(
+    config: Path | None, data_dir: str | None, flags: _AddressFlags, assignments: tuple[str, ...]
+) -> Iterator[Finding]:
+    from ottla.cli.config_file import read_config_file
+    from ottla.cli.doctor.machine import disk_findings, limit_findings, version_findings
+    from ottla.cli.doctor.settings import AREA, read_settings
+    from ottla.cli.serve.verb import admin_listener, named_listeners
+    from ottla.model.broker_settings import MAX_CONNECTIONS
+    from ottla.model.errors import ConfigError
+    from ottla.model.serve_options import serve_options
+
+    yield from version_findings()
+    file: list[RawSetting] = []
+    try:
+        file = [] if config is None else read_config_file(config)
+    except ConfigError as error:
+        yield problem(AREA, str(error), error.hint or "correct it")
+    settings, findings = read_settings(assignments, os.environ, file)
+    yield from findings
+    options: ServeOptions | None = None
+    try:
+        listen = tuple(named_listeners(flags.listen))
+        admin = None if flags.admin_listen is None else admin_listener(flags.admin_listen)
+        options = serve_options(settings, data_dir=data_dir, listen=listen, admin_listener=admin, insecure_listen=True)
+    except ConfigError as error:
+        yield problem(AREA, str(error), error.hint or "correct it")
+    else:
+        try:
+            serve_options(
+                settings, data_dir=data_dir, listen=listen, admin_listener=admin, insecure_listen=flags.is_insecure
+            )
+        except ConfigError as error:
+            yield problem("address", str(error), error.hint or "correct it")
+        else:
+            yield from _openness(options)
+        data_dir = options.data_dir
+    if data_dir is not None:
+        yield from disk_findings(data_dir)
+        yield from limit_findings(data_dir, settings[MAX_CONNECTIONS])
+    if options is not None:
+        yield from _broker(options)
+        if settings[ZOOKEEPER_CONNECT] is not None:
+            yield from _cluster(options)
+
+
+def _openness(options: ServeOptions) -> Iterator[Finding]:
+    for listener in options.listeners:
+        if not listener.is_loopback:
+            yield warning(
+                "address",
+                f"port {listener.port} listens on {listener.host or 'every interface'}: anyone who reaches it may do "
+                "everything",
+                "protect the port with a firewall",
+            )
+
+
+def _broker(options: ServeOptions) -> Iterator[Finding]:
+    from ottla.cli.doctor.broker import is_running, running_findings, stopped_findings
+
+    held = is_running(options.data_dir)
+    if held is not None:
+        yield from running_findings(options.listeners, held)
+        return
+    yield ok("lock", f"no broker is running on {options.data_dir}")
+    yield from stopped_findings(options, _node_id(options))
+
+
+def _node_id(options: ServeOptions) -> int:
+    """A member's directory keeps its id, so that later starts need not name it."""
+    from ottla.model.broker_settings import NODE_ID
+    from ottla.storage.directory.directory_tree import node_id_of
+
+    if options.settings.given(NODE_ID) is not None or options.settings[ZOOKEEPER_CONNECT] is None:
+        return options.settings[NODE_ID]
+    return _read(options.data_dir, node_id_of) or options.settings[NODE_ID]
+
+
+def _cluster(options: ServeOptions) -> Iterator[Finding]:
+    from ottla.cli.doctor.cluster import cluster_findings
+    from ottla.cli.doctor.zookeeper import directory_findings, zookeeper_findings
+    from ottla.client.wire.address import Address
+    from ottla.storage.checkpoints import read_meta_properties
+
+    for found in zookeeper_findings(options.settings):
+        if isinstance(found, Finding):
+            yield found
+            continue
+        identity = _read(options.data_dir, read_meta_properties)
+        if identity is not None:
+            yield from directory_findings(found, _node_id(options), identity)
+        yield from cluster_findings(
+            {
+                node_id: [Address(each.host, each.port) for each in broker.registration.listeners]
+                for node_id, broker in found.brokers.items()
+            }
+        )
+
+
+def _read(data_dir: str, read: Callable[[Disk, str], Found | None]) -> Found | None:
+    """What a directory says of itself; None where that cannot be read, which another finding tells."""
+    from ottla.model.errors import OttlaError
+    from ottla.runtime.posix_disk import PosixDisk
+
+    try:
+        return read(PosixDisk(), data_dir) if os.path.isdir(data_dir) else None
+    except (OSError, OttlaError):
+        return None

@@ -1,0 +1,194 @@
+"""`ottla group reset-offsets`: moves a group; --execute applies what is shown without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.group.homes import home_flags, kind_flag, open_homes
+from ottla.cli.group.offset_targets import Target, new_offsets, target_of
+from ottla.cli.output import say, table
+from ottla.model.counted import counted
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.groups.group_home import GroupHome
+    from ottla.client.wire.cluster import Cluster
+
+
+@click.command(name="reset-offsets")
+@click.argument("group_argument", metavar="GROUP", required=False)
+@click.option("--group", "group_named", metavar="GROUP", help="The same as GROUP.")
+@home_flags
+@kind_flag
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="This topic, or some of its partitions.")
+@click.option("--all-topics", is_flag=True, help="Every topic with an offset of the group.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To its current offsets: with --export, a backup.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward by this many offsets, backward when negative.")
+@click.option(
+    "--to-datetime", metavar="TIME", help="To the first record at or after this time: 2026-03-01T12:00:00, UTC."
+)
+@click.option("--by-duration", metavar="TIME", help="To the first record of the last PT1H30M, P2D or 90m.")
+@click.option(
+    "--from-file", type=click.Path(path_type=Path), metavar="FILE", help="To the offsets in a file of --export."
+)
+@click.option("--execute", is_flag=True, help="Apply.  Without it the new offsets are only shown.")
+@click.option("--dry-run", is_flag=True, help="Only show: the default.")
+@click.option("--export", is_flag=True, help="Show the new offsets as CSV: topic,partition,offset.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each partition.")
+def command(
+    group_argument: str | None,
+    group_named: str | None,
+    bootstrap: str | None,
+    zookeeper: str | None,
+    kind: str | None,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    from_file: Path | None,
+    execute: bool,
+    dry_run: bool,
+    export: bool,
+    as_json: bool,
+) -> None:
+    """Set the offsets from which a group continues.
+
+    Its members must be stopped; but those of a group of type tree let go by themselves, and start from there.
+
+    \b
+    ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute
+    ottla group reset-offsets billing --all-topics --to-current --export > billing.csv
+    """
+    from ottla.cli.group.flags import one_group
+
+    group_id = one_group(group_argument, group_named)
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other.")
+    target = target_of(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_current=to_current,
+        to_offset=to_offset,
+        shift_by=shift_by,
+        to_datetime=to_datetime,
+        by_duration=by_duration,
+        from_file=from_file,
+    )
+    if bool(topics) + all_topics + (from_file is not None) != 1:
+        raise click.UsageError("Name the topics: --topic TOPIC or --all-topics (a file of --from-file names its own).")
+
+    with open_homes(bootstrap, zookeeper) as homes:
+        home = homes.home_of(group_id, kind)
+        is_known = home is not None and _check_settable(home, group_id)
+        home = home or homes.new_home(kind)
+        of_type = "tree" if home is homes.tree else "classic"
+        offsets = home.committed(group_id) if is_known else {}
+        committed = {partition: each.offset for partition, each in offsets.items()}
+        given = _given(target, group_id)
+        chosen = sorted(given) if given else _chosen(homes.cluster, group_id, topics, committed)
+        _check_partitions(homes.cluster, chosen)
+        found, notes = new_offsets(homes.cluster, target, chosen, committed, given)
+        for note in notes:
+            say(f"note: {note}", err=True)
+        if execute:
+            _commit(home, group_id, found)
+    say(*_shown(group_id, committed, found, export=export, as_json=as_json))
+    if not is_known and not execute:
+        other = "; --type tree makes one without a master" if homes.tree is not None and of_type != "tree" else ""
+        say(f"note: there is no group {group_id} yet: --execute creates it, of type {of_type}{other}", err=True)
+    if not execute and not export:
+        say("nothing was changed: --execute applies it", err=True)
+
+
+def _check_settable(home: GroupHome, group_id: str) -> bool:
+    """Whether the group exists; an error when only its members may set its offsets."""
+    from ottla.client.groups.group_types import TREE
+    from ottla.client.groups.groups import UnknownGroup
+
+    try:
+        found = home.describe(group_id)
+    except UnknownGroup:
+        return False
+    if found.is_live and found.kind != TREE:
+        members = counted(len(found.members), "member")
+        raise OttlaError(
+            f"group {group_id} is {found.state} with {members}: only they may set its offsets",
+            hint="stop its members first; `ottla group describe GROUP --members` shows them",
+        )
+    return True
+
+
+def _given(target: Target, group_id: str) -> dict[TopicPartition, int]:
+    from ottla.cli.group.offset_csv import read_offsets
+
+    return {} if target.from_file is None else read_offsets(target.from_file, group_id)
+
+
+def _chosen(
+    cluster: Cluster, group_id: str, topics: Sequence[str], committed: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    from ottla.cli.group.flags import partitions_named
+
+    if topics:
+        return partitions_named(cluster, topics)
+    if not committed:
+        raise OttlaError(f"group {group_id} has no committed offsets", hint="name the topics: --topic TOPIC")
+    return [
+        TopicPartition(topic, partition)
+        for topic in sorted({each.topic for each in committed})
+        for partition in cluster.partitions(topic)
+    ]
+
+
+def _check_partitions(cluster: Cluster, chosen: Sequence[TopicPartition]) -> None:
+    for partition in chosen:
+        cluster.leader(partition)
+
+
+def _commit(home: GroupHome, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    from ottla.client.groups.group_types import CommittedOffset
+
+    home.commit(group_id, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
+
+
+def _shown(
+    group_id: str,
+    committed: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int],
+    *,
+    export: bool,
+    as_json: bool,
+) -> list[str]:
+    if export:
+        from ottla.cli.group.offset_csv import write_offsets
+
+        return write_offsets(offsets).splitlines()
+    if as_json:
+        return [
+            json.dumps(
+                {
+                    "group": group_id,
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "current_offset": committed.get(each),
+                    "new_offset": offset,
+                }
+            )
+            for each, offset in sorted(offsets.items())
+        ]
+    rows = [(group_id, each.topic, each.partition, committed.get(each), new) for each, new in sorted(offsets.items())]
+    return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)

@@ -1,0 +1,161 @@
+"""`ottla group`: groups of consumers with their members and lag."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.group import delete as group_delete
+from ottla.cli.group import reset as group_reset
+from ottla.cli.group.flags import group_option, groups_argument, some_groups, states_named
+from ottla.cli.group.homes import KINDS, GroupHomes, home_flags, open_homes
+from ottla.cli.output import say, table
+
+if TYPE_CHECKING:
+    from ottla.cli.group.tables import ShownGroup
+    from ottla.client.groups.group_home import GroupHome
+
+
+@click.group(name="group")
+def command() -> None:
+    """List, describe, move and delete groups of consumers.
+
+    Groups are of three types: classic and consumer at the brokers, and tree, whose consumers share partitions by
+    themselves in the ZooKeeper that the brokers have.
+    """
+
+
+command.add_command(group_reset.command)
+command.add_command(group_delete.delete)
+command.add_command(group_delete.delete_offsets)
+
+
+@command.command(name="list")
+@home_flags
+@click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
+@click.option("--type", "kinds", multiple=True, type=click.Choice(KINDS), help="Only groups of this type.")
+@click.option("--long", "is_long", is_flag=True, help="Also type and state.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group.")
+def list_groups(
+    bootstrap: str | None,
+    zookeeper: str | None,
+    texts: tuple[str, ...],
+    kinds: tuple[str, ...],
+    is_long: bool,
+    as_json: bool,
+) -> None:
+    """Show the names of all groups."""
+    states = states_named(texts)
+    with open_homes(bootstrap, zookeeper) as homes:
+        groups = homes.list_groups(states, kinds)
+        if not kinds:
+            homes.note_what_is_missing()
+    if as_json:
+        for each in groups:
+            shown = {"group": each.group_id, "type": each.kind, "protocol_type": each.protocol_type}
+            say(json.dumps({**shown, "state": each.state}))
+    elif is_long:
+        rows = [(each.group_id, each.kind, each.protocol_type, each.state) for each in groups]
+        say(*table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
+    else:
+        for name in dict.fromkeys(each.group_id for each in groups):
+            say(name)
+
+
+@command.command()
+@groups_argument
+@group_option
+@home_flags
+@click.option("--type", "kind", type=click.Choice(KINDS), help="Only the groups of this type.")
+@click.option("--all-groups", is_flag=True, help="Every group.")
+@click.option("--members", "shows_members", is_flag=True, help="Its members and their partitions.")
+@click.option("--state", "shows_state", is_flag=True, help="State, coordinator, assignor.")
+@click.option("--offsets", "shows_offsets", is_flag=True, help="Offsets and lag: the default.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group, with all of it.")
+def describe(
+    arguments: tuple[str, ...],
+    options: tuple[str, ...],
+    bootstrap: str | None,
+    zookeeper: str | None,
+    kind: str | None,
+    all_groups: bool,
+    shows_members: bool,
+    shows_state: bool,
+    shows_offsets: bool,
+    as_json: bool,
+) -> None:
+    """Show the progress of each group: its lag in records, and in seconds the age of the next record to read.
+
+    In a group of type tree each stream of a consumer is a member.
+    """
+    wanted = some_groups(arguments, options)
+    if bool(wanted) == all_groups:
+        raise click.UsageError("Name groups, or give --all-groups.")
+    if shows_members + shows_state + shows_offsets > 1:
+        raise click.UsageError("--members, --state and --offsets exclude each other.")
+
+    from ottla.cli.group import tables as group_tables
+
+    with open_homes(bootstrap, zookeeper) as homes:
+        groups = [each for name in wanted for each in _described(homes, name, kind)] or _every_group(homes, kind)
+        partition_lags = []
+        if as_json or not (shows_members or shows_state):
+            partition_lags = group_tables.partition_lags(homes.cluster, groups)
+    if as_json:
+        for shown in groups:
+            say(json.dumps(group_tables.group_object(shown, partition_lags)))
+        return
+    if shows_members:
+        say(*group_tables.members_table(groups))
+    elif shows_state:
+        say(*group_tables.states_table(groups))
+    else:
+        say(*group_tables.offsets_table(partition_lags))
+        for problem in dict.fromkeys(each.lag.problem for each in partition_lags if each.lag.problem is not None):
+            say(f"note: no lag of {problem}", err=True)
+        for shown in groups:
+            if not shown.group.members:
+                say(f"note: group {shown.group.group_id} has no active members", err=True)
+    for shown in groups:
+        for problem in shown.group.problems:
+            say(f"note: group {shown.group.group_id}: {problem}", err=True)
+
+
+def _described(homes: GroupHomes, group_id: str, kind: str | None) -> list[ShownGroup]:
+    """The group of this name, or the two; read with its offsets."""
+    from ottla.client.groups.groups import UnknownGroup
+    from ottla.model.nearest import nearest_name
+
+    found = [_shown(home, group_id) for home in homes.homes_of(group_id, kind)]
+    if found:
+        return found
+    homes.note_what_is_missing()
+    names = {each.group_id for each in homes.list_groups((), () if kind is None else (kind,))}
+    nearest = nearest_name(group_id, sorted(names))
+    what = f"group {group_id}" if kind is None else f"a group {group_id} of type {kind}"
+    raise UnknownGroup(f"{what} does not exist", hint=f"did you mean {nearest}?" if nearest else None)
+
+
+def _every_group(homes: GroupHomes, kind: str | None) -> list[ShownGroup]:
+    """All groups of the kinds that can be described (not share groups), except those deleted meanwhile."""
+    from ottla.client.groups.group_types import TREE
+    from ottla.client.groups.groups import UnknownGroup
+
+    if kind is None:
+        homes.note_what_is_missing()
+    found: list[ShownGroup] = []
+    for each in homes.list_groups((), () if kind is None else (kind,)):
+        home = homes.tree if each.kind == TREE else homes.brokers
+        if each.kind in {"", *KINDS} and home is not None:
+            with contextlib.suppress(UnknownGroup):
+                found.append(_shown(home, each.group_id))
+    return found
+
+
+def _shown(home: GroupHome, group_id: str) -> ShownGroup:
+    from ottla.cli.group.tables import ShownGroup
+
+    return ShownGroup(home.describe(group_id), home.committed(group_id))

@@ -1,0 +1,1 @@
+"""`ottla log`, `ottla backup` and `ottla restore`: what works on data directories."""

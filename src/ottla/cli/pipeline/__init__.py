@@ -1,0 +1,1 @@
+"""The verbs of the pipeline: load, stream, mirror, dead-letter, registry, spark-archive."""

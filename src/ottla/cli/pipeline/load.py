@@ -1,0 +1,308 @@
+"""`ottla load`: topics into a lake table, and what the table needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+import click
+
+from ottla.cli.client_flags import assignments, bootstrap_flag
+from ottla.cli.exit_status import INTERRUPTED
+from ottla.cli.moments import moment_ms
+from ottla.cli.output import say
+from ottla.cli.pipeline.job_progress import JobProgress
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.pipeline.stop_request import StopRequest
+from ottla.cli.pipeline.target_flags import lake_target, target_flags
+from ottla.model.counted import counted
+
+if TYPE_CHECKING:
+    from ottla.spark.lake import LakeLoad, Loader, LoadState
+
+_RUN: Final = "run"
+_HELP: Final = ("-h", "--help")
+
+
+class _LoadGroup(click.Group):
+    """`ottla load clicks` is `ottla load run clicks`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in _HELP:
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="load", cls=_LoadGroup, no_args_is_help=True, subcommand_metavar="[run] TOPIC... | VERB ...")
+def command() -> None:
+    """Load topics into a Delta or an Iceberg table, each record once: data and offsets are one commit.
+
+    `ottla load clicks --target /data/lake` loads what the table does not have yet; run it again for what came since,
+    or let it run with --every.
+    """
+
+
+class _LoaderFlags(TypedDict):
+    """What `run` and `backfill` have in common."""
+
+    topics: tuple[str, ...]
+    bootstrap: str
+    target: str
+    storage: tuple[str, ...]
+    table: str | None
+    catalog: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    columns: tuple[str, ...]
+    event_time_field: str | None
+    options: tuple[str, ...]
+    settings: tuple[str, ...]
+    master: str | None
+
+
+_topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+_partition_by = click.option(
+    "--partition-by",
+    "partition_by",
+    multiple=True,
+    default=("topic", "event_hour"),
+    show_default=True,
+    metavar="COLUMN",
+    help="topic, event_hour or event_date; may be repeated, in order.",
+)
+_columns = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    default=("key", "value", "timestamp"),
+    show_default=True,
+    metavar="COLUMN",
+    help="Of the records: key, value, timestamp, headers, timestampType; may be repeated.",
+)
+_event_time_field = click.option(
+    "--event-time-field", metavar="NAME", help="A field of values that are JSON: milliseconds, or ISO 8601."
+)
+_options = click.option(
+    "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
+)
+_settings = click.option(
+    "--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
+)
+_master = click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
+
+
+@command.command(name=_RUN)
+@config_flag("load")
+@_topics
+@bootstrap_flag
+@target_flags
+@_partition_by
+@_columns
+@click.option("--event-time", metavar="SQL", help="A Spark SQL expression.  [default: the record's timestamp]")
+@_event_time_field
+@click.option(
+    "--start",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where partitions begin that the table does not know yet.",
+)
+@click.option("--every", "every_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Load again and again.")
+@click.option(
+    "--rows-per-commit",
+    type=click.IntRange(min=1),
+    default=10_000_000,
+    show_default=True,
+    help="At most so many records.",
+)
+@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@click.option("--tells-audit", is_flag=True, help="Tell the audit what was loaded, as the tier lake.")
+@_options
+@_settings
+@_master
+@json_flag
+def run(
+    event_time: str | None,
+    start: str,
+    every_s: float | None,
+    rows_per_commit: int,
+    target_file_bytes: int,
+    tells_audit: bool,
+    as_json: bool,
+    **flags: Unpack[_LoaderFlags],
+) -> int:
+    """Append the records that the table does not have yet; with --every, until Ctrl-C."""
+    if event_time is not None and flags["event_time_field"] is not None:
+        raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
+    new_loader = _prepared(
+        "ottla load",
+        flags,
+        event_time,
+        start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
+        rows_per_commit=rows_per_commit,
+        target_file_bytes=target_file_bytes,
+        tells_audit=tells_audit,
+    )
+    with JobProgress() as progress:
+        progress.show("Spark starts")
+        loader = new_loader()
+        progress.show(f"loading {', '.join(flags['topics'])}")
+        with StopRequest() as stop:
+            outcome = _run(loader, every_s, progress, stop)
+    say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
+    # A load without --every is to load all that was there; whoever started it must know that it did not.
+    return INTERRUPTED if every_s is None and outcome.left_count else 0
+
+
+def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
+    """What starts Spark and makes a loader; flags that are wrong are found before."""
+    options, settings = assignments(flags["options"], "--option"), assignments(flags["settings"], "--spark")
+    place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
+    field = flags["event_time_field"]
+
+    def start() -> Loader:
+        import ottla.spark
+        from ottla.spark.lake import Loader, json_field
+
+        return Loader(
+            ottla.spark.session(name, master=flags["master"], **settings),
+            flags["bootstrap"],
+            flags["topics"],
+            place,
+            event_time=event_time or (json_field(field) if field else "timestamp"),
+            columns=flags["columns"],
+            partition_by=flags["partition_by"],
+            options=options,
+            **more,
+        )
+
+    return start
+
+
+def _run(loader: Loader, every_s: float | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
+    def show(state: LoadState) -> None:
+        progress.show(
+            f"{state.done.rows_count:,} rows in {state.done.commits_count:,} commits, {state.left_count:,} left"
+        )
+
+    if every_s is None:
+        return loader.load(show, stop.is_made)
+    return loader.follow(every_s, on_progress=show, should_stop=stop.is_made)
+
+
+def _facts(outcome: LakeLoad) -> Mapping[str, object]:
+    return {
+        "rows": outcome.rows_count,
+        "files": outcome.files_count,
+        "commits": outcome.commits_count,
+        "table_version": outcome.table_version,
+        "left": outcome.left_count,
+        "next_offsets": {str(place): offset for place, offset in sorted(outcome.next_offsets.items())},
+        "recreated_topics": sorted(outcome.recreated_topics),
+    }
+
+
+def _line(outcome: LakeLoad) -> str:
+    left = f"; interrupted, {outcome.left_count:,} offsets are left" if outcome.left_count else ""
+    if outcome.table_version is None:
+        return f"loaded nothing{left}" if left else "nothing to load"
+    rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")
+    return f"loaded {rows} in {files}, table version {outcome.table_version}{left}"
+
+
+@command.command(name="backfill")
+@config_flag("load", "backfill")
+@_topics
+@bootstrap_flag
+@target_flags
+@click.option("--from", "begin", required=True, metavar="TIME", help="The first hour, or day, that is made anew.")
+@click.option("--to", "end", required=True, metavar="TIME", help="Where they end (exclusive).")
+@_partition_by
+@_columns
+@_event_time_field
+@_options
+@_settings
+@_master
+@json_flag
+def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
+    """Make whole hours or days of the table anew from the log; loads may go on meanwhile."""
+    from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
+    new_loader = _prepared("ottla load backfill", flags)
+    with JobProgress() as progress:
+        progress.show("Spark starts")
+        loader = new_loader()
+        progress.show(f"reading {', '.join(flags['topics'])} again")
+        outcome = loader.backfill(from_ms, to_ms)
+    facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
+    if as_json:
+        say(json.dumps(facts))
+    elif outcome.table_version is None:
+        say("nothing to make anew: the table has no rows there that the log still has")
+    else:
+        say(f"read {counted(outcome.rows_count, 'row')} again, table version {outcome.table_version}")
+
+
+@command.command(name="compact")
+@config_flag("load", "compact")
+@target_flags
+@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@json_flag
+def compact(
+    target: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    target_file_bytes: int,
+    as_json: bool,
+) -> None:
+    """Rewrite small files as larger ones; loads may go on meanwhile."""
+    place = lake_target(target, storage, table, catalog)
+    from ottla.spark.lake import compaction
+
+    def show(state: compaction.Compaction) -> None:
+        progress.show(f"{state.files_before:,} files have become {state.files_after:,}")
+
+    with JobProgress() as progress:
+        progress.show("looking for small files")
+        done = compaction.compact(place, target_file_bytes=target_file_bytes, on_progress=show)
+    facts = {"files_before": done.files_before, "files_after": done.files_after, "rows": done.rows_count}
+    if as_json:
+        say(json.dumps({**facts, "table_version": done.version}))
+    elif done.version is None:
+        say("nothing to compact")
+    else:
+        say(f"{counted(done.files_before, 'file')} with {counted(done.rows_count, 'row')} became {done.files_after}")
+
+
+@command.command(name="vacuum")
+@config_flag("load", "vacuum")
+@target_flags
+@click.option(
+    "--older-than-hours",
+    type=click.FloatRange(min=1),
+    default=168.0,
+    show_default=True,
+    help="Younger files may belong to a load or a reader that runs.",
+)
+@click.option("--dry-run", is_flag=True, help="Only name the files.")
+@json_flag
+def vacuum(
+    target: str,
+    storage: tuple[str, ...],
+    table: str | None,
+    catalog: tuple[str, ...],
+    older_than_hours: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove files that no version of the table needs: of tasks that died, and those that were replaced."""
+    place = lake_target(target, storage, table, catalog)
+    from ottla.spark.lake import compaction
+
+    found = compaction.vacuum(place, older_than_hours=older_than_hours, dry_run=dry_run)
+    if as_json:
+        say(json.dumps({"files": found, "dry_run": dry_run}))
+        return
+    for path in found:
+        say(path)
+    say(f"{counted(len(found), 'file')} {'would be' if dry_run else ''} removed".replace("  ", " "), err=True)

@@ -1,0 +1,95 @@
+"""`ottla stream`: runs a stream of Spark that is a function of a Python file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.client_flags import assignments, bootstrap_flag
+from ottla.cli.moments import duration_ms
+from ottla.cli.output import say
+from ottla.cli.pipeline.job_progress import JobProgress
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.model.counted import counted
+from ottla.runtime.installed import SPARK, require_modules
+
+if TYPE_CHECKING:
+    from ottla.spark.streams.jobs import JobTotals
+
+
+@click.group(name="stream")
+def command() -> None:
+    """Run streams of events on Spark: windows, sessions, joins (see ottla.spark.streams)."""
+
+
+@command.command()
+@config_flag("stream", "run")
+@click.argument("job", metavar="FILE.py:FUNCTION")
+@bootstrap_flag
+@click.option("--checkpoint", required=True, metavar="URL", help="Where the query keeps its progress and state.")
+@click.option("--available-now", is_flag=True, help="Read what is there now, then end.  [default: go on]")
+@click.option("--every", metavar="DURATION", help="Begin a batch so often (30s, 5m).  [default: when there is data]")
+@click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="For the function; may be repeated.")
+@click.option(
+    "--spark", "spark_settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
+)
+@click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
+@json_flag
+def run(
+    job: str,
+    bootstrap: str,
+    checkpoint: str,
+    available_now: bool,
+    every: str | None,
+    options: tuple[str, ...],
+    spark_settings: tuple[str, ...],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Run a stream until Ctrl-C, or with --available-now to the end of what is there.
+
+    FUNCTION(spark, job) returns a DataStreamWriter (df.writeStream...) that is not started.  It finds the flags in
+    job.bootstrap, job.checkpoint and job.options.  A new run goes on from the checkpoint.
+
+    \b
+    ottla stream run views.py:top_pages --checkpoint /data/checkpoints/top-pages --option pages=3
+    """
+    if available_now and every is not None:
+        raise click.UsageError("--available-now and --every exclude each other.")
+    given, settings = assignments(options, "--option"), assignments(spark_settings, "--spark")
+    trigger: dict[str, object] = {"availableNow": True} if available_now else {}
+    if every is not None:
+        trigger = {"processingTime": f"{duration_ms(every, '--every')} milliseconds"}
+    require_modules("a stream", SPARK, "spark")
+    import ottla.spark
+    from ottla.spark.streams.jobs import JobSettings, load_job, run_job
+
+    function = load_job(job)
+    with JobProgress() as progress:
+        progress.show("Spark starts")
+        spark = ottla.spark.session(f"ottla stream {job}", master=master, **settings)
+        try:
+            totals = run_job(
+                spark,
+                function,
+                JobSettings(bootstrap, checkpoint, given),
+                trigger,
+                lambda totals: progress.show(_line(totals)),
+            )
+        finally:
+            spark.stop()
+    say(json.dumps(asdict(totals)) if as_json else _line(totals))
+
+
+def _line(totals: JobTotals) -> str:
+    line = f"{counted(totals.batches, 'batch', 'batches')}, {counted(totals.rows, 'row')}"
+    if totals.late_rows:
+        line += f", {totals.late_rows} dropped as late"
+    if totals.watermark is not None:
+        line += f", watermark {totals.watermark}"
+    if totals.state_rows:
+        line += f", {counted(totals.state_rows, 'row')} of state"
+    return line

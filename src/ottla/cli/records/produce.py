@@ -1,0 +1,247 @@
+"""`ottla produce`: lines of standard input to a topic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.client_flags import (
+    assignments,
+    bootstrap_flag,
+    check_names,
+    one_topic,
+    open_cluster,
+    property_flag,
+    tell_of_waiting,
+    truth,
+)
+from ottla.cli.output import say
+from ottla.cli.records.input_lines import input_lines
+from ottla.cli.records.record_text import (
+    TIMESTAMP_MS_MAX,
+    TIMESTAMP_MS_MIN,
+    BadLine,
+    InputRecord,
+    LineFormat,
+    parse_json,
+    parse_line,
+)
+from ottla.model.counted import counted
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from ottla.client.producing.acks import BatchResult
+    from ottla.client.producing.record_producer import RecordProducer
+    from ottla.client.wire.waiting import Waiting
+
+# Between two looks at what was acknowledged.
+_STEP_MS: Final = 250
+# What refuses a record that is larger.
+_TOO_LARGE: Final = {
+    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "segment.bytes",
+}
+_ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_PROPERTIES: Final = (
+    "parse.key",
+    "key.separator",
+    "parse.headers",
+    "headers.delimiter",
+    "headers.separator",
+    "headers.key.separator",
+    "null.marker",
+)
+
+
+@click.command(name="produce")
+@click.argument("topic_argument", metavar="TOPIC", required=False)
+@click.option("--topic", "topic_option", metavar="TOPIC", help="The same as TOPIC.")
+@bootstrap_flag
+@click.option("--key-separator", metavar="TEXT", help="Lines are KEY<separator>VALUE.")
+@click.option("--key", metavar="TEXT", help="The key of every record.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option(
+    "--timestamp",
+    "timestamp_ms",
+    type=click.IntRange(TIMESTAMP_MS_MIN, TIMESTAMP_MS_MAX),
+    metavar="MS",
+    help="The time of every record.  [default: now]",
+)
+@click.option(
+    "--partition", type=click.IntRange(min=0), metavar="N", help="Where to write.  [default: by key, else in turn]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Each line is an object in the form of `ottla consume --json`.")
+@click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
+@click.option("--compression-codec", "--compression-type", "codec", type=click.Choice(_CODECS), default="none")
+@click.option("--batch-size", type=click.IntRange(1), default=65536, show_default=True, metavar="BYTES")
+@click.option(
+    "--linger-ms",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    metavar="MS",
+    help="Send after a pause of this length.",
+)
+@property_flag
+@click.option("--verbose", "-v", is_flag=True, help="Print where each batch was stored, on standard error.")
+def command(
+    topic_argument: str | None,
+    topic_option: str | None,
+    bootstrap: str,
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    timestamp_ms: int | None,
+    partition: int | None,
+    as_json: bool,
+    acks: str,
+    codec: str,
+    batch_size: int,
+    linger_ms: int,
+    properties: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Write lines of standard input to a topic, one record each.
+
+    \b
+    echo 'user-7:clicked' | ottla produce clicks --key-separator :
+    ottla consume clicks --json | ottla produce copy --json
+
+    It exits when the input ends and everything is stored.
+    """
+    topic = one_topic(topic_argument, topic_option)
+    how = _line_format(key_separator, properties)
+    fixed = InputRecord(
+        None if key is None else key.encode(),
+        None,
+        tuple((name, value.encode()) for name, value in assignments(headers, "--header").items()),
+        timestamp_ms,
+        partition,
+    )
+    if as_json and how != LineFormat():
+        raise click.UsageError("--json has its own fields for key and headers.")
+
+    from ottla.client.producing.acks import ProducerOptions
+    from ottla.client.producing.record_producer import Batching, RecordProducer
+    from ottla.records.compression import Codec
+
+    source = sys.stdin.buffer
+    batching = Batching(batch_bytes=batch_size, codec=Codec.from_name(codec))
+    waiting = tell_of_waiting()
+    with (
+        open_cluster(bootstrap, "ottla-produce", waiting) as cluster,
+        RecordProducer(cluster, ProducerOptions(acks=_ACKS[acks]), batching) as producer,
+    ):
+        cluster.topic(topic, allow_auto_topic_creation=True)
+        try:
+            for number, line in _numbered(input_lines(source, linger_ms, lambda: producer.pending_count > 0)):
+                if line is None:
+                    producer.push()
+                else:
+                    _add(producer, topic, _record(line, how, as_json, number), fixed)
+                _check(producer.poll(), verbose)
+                while not producer.has_room:
+                    _look(producer.poll(_STEP_MS), verbose, waiting)
+        except BadLine:
+            _finish(producer, verbose, waiting)
+            raise
+        _finish(producer, verbose, waiting)
+
+
+def _numbered(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with their numbers; a pause has the number of the line before it."""
+    number = 0
+    for line in lines:
+        number += line is not None
+        yield number, line
+
+
+def _record(line: bytes, how: LineFormat, as_json: bool, number: int) -> InputRecord:
+    try:
+        return parse_json(line) if as_json else parse_line(line, how)
+    except BadLine as error:
+        raise BadLine(f"input line {number}: {error}", hint="the lines before it were sent") from None
+
+
+def _add(producer: RecordProducer, topic: str, record: InputRecord, fixed: InputRecord) -> None:
+    """The line's own fields, else those of the flags."""
+    timestamp_ms = record.timestamp_ms if record.timestamp_ms is not None else fixed.timestamp_ms
+    producer.add(
+        topic,
+        record.key if record.key is not None else fixed.key,
+        record.value,
+        headers=(*fixed.headers, *record.headers),
+        timestamp_ms=timestamp_ms if timestamp_ms is not None else SystemClock().now_ms(),
+        partition=fixed.partition if fixed.partition is not None else record.partition,
+    )
+
+
+def _finish(producer: RecordProducer, verbose: bool, waiting: Waiting) -> None:
+    """Wait for the result of every batch."""
+    producer.push()
+    while producer.pending_count:
+        _look(producer.poll(_STEP_MS), verbose, waiting)
+    _check(producer.poll(), verbose)
+
+
+def _look(results: Sequence[BatchResult], verbose: bool, waiting: Waiting) -> None:
+    if not results:
+        waiting.on_silence()
+    _check(results, verbose)
+
+
+def _check(results: Iterable[BatchResult], verbose: bool) -> None:
+    """Stop at the first batch that was not stored."""
+    from ottla.client.producing.acks import Delivery
+
+    for result in results:
+        if result.delivery in (Delivery.REFUSED, Delivery.UNKNOWN):
+            fate = "not stored" if result.delivery is Delivery.REFUSED else "may be stored or not"
+            records = counted(result.records_count, "record")
+            raise OttlaError(f"{records} {fate}: {result.error}", hint=_hint(result))
+        if verbose:
+            first = result.base_offset
+            where = f" offsets {first} to {first + result.records_count - 1}" if first >= 0 else ""
+            say(
+                f"{result.partition}: {result.delivery.value} {counted(result.records_count, 'record')}{where}",
+                err=True,
+            )
+
+
+def _hint(result: BatchResult) -> str | None:
+    from ottla.client.wire.errors import BrokerRefused
+
+    if isinstance(result.error, BrokerRefused) and result.error.code in _TOO_LARGE and result.records_count == 1:
+        size = counted(result.size_bytes, "byte")
+        return f"with its batch it takes {size}: raise the topic's {_TOO_LARGE[result.error.code]}"
+    return None if result.error is None else result.error.hint
+
+
+def _line_format(key_separator: str | None, properties: Iterable[str]) -> LineFormat:
+    found = assignments(properties, "--property")
+    check_names(found, _PROPERTIES, "--property")
+    if key_separator is not None:
+        found |= {"parse.key": "true", "key.separator": key_separator}
+    default = LineFormat()
+    how = LineFormat(
+        has_key=truth("parse.key", found.get("parse.key", "false")),
+        has_headers=truth("parse.headers", found.get("parse.headers", "false")),
+        key_separator=_bytes(found, "key.separator", default.key_separator),
+        headers_delimiter=_bytes(found, "headers.delimiter", default.headers_delimiter),
+        headers_separator=_bytes(found, "headers.separator", default.headers_separator),
+        header_key_separator=_bytes(found, "headers.key.separator", default.header_key_separator),
+        null_literal=found["null.marker"].encode() if "null.marker" in found else None,
+    )
+    if not all((how.key_separator, how.headers_delimiter, how.headers_separator, how.header_key_separator)):
+        raise click.UsageError("A separator cannot be empty.")
+    return how
+
+
+def _bytes(found: Mapping[str, str], name: str, default: bytes) -> bytes:
+    return found[name].encode() if name in found else default

@@ -1,0 +1,1 @@
+"""`ottla serve` and `ottla systemd-unit`."""

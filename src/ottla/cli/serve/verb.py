@@ -1,0 +1,109 @@
+"""`ottla serve`: run a broker."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from ottla.cli.serve.given_settings import given_settings
+from ottla.model.errors import ConfigError
+from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address, parse_flag
+from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
+from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
+
+
+@click.command(name="serve")
+@click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
+@click.option("--data-dir", metavar="DIR", help=f"The data directory.  [default: log.dirs, else ./{DEFAULT_DATA_DIR}]")
+@click.option(
+    "--listen",
+    "addresses",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0 selects a free one.  Repeatable.  [default: listeners, else 127.0.0.1:9092]",
+)
+@click.option(
+    "--zookeeper",
+    metavar="CONNECT",
+    help="Be one of the brokers that share this ZooKeeper, HOST:PORT,HOST:PORT/CHROOT.  [default: zookeeper.connect]",
+)
+@click.option(
+    "--config",
+    "config_option",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings: server.properties, or TOML when the name ends in .toml.",
+)
+@click.option(
+    "--set",
+    "--override",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting by Kafka's name; wins over the environment (OTTLA_LOG_SEGMENT_BYTES) and the file.",
+)
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen on an address that other machines can reach, without authentication or encryption.",
+)
+@click.option(
+    "--admin-listen",
+    metavar="HOST:PORT",
+    help="Serve /metrics (Prometheus), /healthz and /readyz over HTTP there.  [default: off]",
+)
+@click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
+def command(
+    config_argument: Path | None,
+    data_dir: str | None,
+    addresses: tuple[str, ...],
+    zookeeper: str | None,
+    config_option: Path | None,
+    assignments: tuple[str, ...],
+    insecure_listen: bool,
+    admin_listen: str | None,
+    log_level: str,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    CONFIG is a file as for --config, so that the command line of Apache Kafka's start script works here too.
+    """
+    if config_argument is not None and config_option is not None:
+        raise click.UsageError("The configuration is named twice: as an argument and by --config.")
+    start_logging(log_level)
+    settings = given_settings(assignments, config_option or config_argument, zookeeper=zookeeper)
+    listen = tuple(named_listeners(addresses))
+    options = serve_options(
+        settings,
+        data_dir=data_dir,
+        listen=listen,
+        admin_listener=None if admin_listen is None else admin_listener(admin_listen),
+        insecure_listen=insecure_listen,
+    )
+
+    # 290 modules and the logs, of which nothing is garbage; `serve` enables it again when the broker is ready.
+    gc.disable()
+    from ottla.broker.server import serve
+    from ottla.runtime.event_loop import run
+
+    run(serve(options))
+
+
+def admin_listener(address: str) -> Listener:
+    try:
+        return parse_address(address, name="ADMIN")
+    except ConfigError as error:
+        raise ConfigError(f"--admin-listen {error}", hint=error.hint) from None
+
+
+def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:
+    """Listeners need names, and flags have none: the first is PLAINTEXT, the next PLAINTEXT_2."""
+    for number, address in enumerate(addresses, start=1):
+        name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"
+        try:
+            yield parse_flag(address, name=name)
+        except ConfigError as error:
+            raise ConfigError(f"--listen {error}", hint=error.hint) from None

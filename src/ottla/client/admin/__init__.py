@@ -1,0 +1,1 @@
+"""Administration: topics, settings, log directories, reassignments, lag."""

@@ -1,0 +1,1 @@
+"""Fetches of partitions: requests, offsets, messages, aborted batches."""

@@ -1,0 +1,1 @@
+"""Groups as an administrator sees them: coordinators, listings, members, committed offsets."""

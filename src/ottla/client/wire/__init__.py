@@ -1,0 +1,1 @@
+"""Addresses, connections, cluster metadata, retries and time-outs: what every client of a cluster shares."""

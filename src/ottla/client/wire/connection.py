@@ -1,0 +1,217 @@
+"""One connection to one broker: responses arrive in the order of the requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from typing_extensions import Buffer
+
+from ottla.client.wire.address import Address
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import ClientError, ConnectionLost, UnsupportedByBroker
+from ottla.client.wire.frame_reader import FrameReader
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.reused_memory import ReusedMemory
+from ottla.client.wire.transport import Dial, Transport
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
+from ottla.model.version import __version__
+from ottla.protocol.api import API_VERSIONS, ApiKey, VersionRange, request_header_version
+from ottla.protocol.frame import LENGTH_PREFIX, REQUEST_HEAD, read_response_header
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.runtime.clock import Clock
+
+T = TypeVar("T")
+
+_ERROR_CODE_BYTES: Final = 2
+_CORRELATION_ID_LIMIT: Final = 1 << 31
+_VERSION_MAX: Final = (1 << 15) - 1
+_NO_BROKER_HINT: Final = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
+
+
+class Sent(NamedTuple):
+    """A request without a response yet."""
+
+    correlation_id: int
+    api: ApiKey
+    version: int
+
+
+class Connection:
+    """Uses versions that both sides know.  Several requests may be in flight; `receive` returns the response to the
+    oldest.
+
+    After any error but one in a valid response the connection is closed: `is_open` is False.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        address: Address,
+        options: ClientOptions,
+        clock: Clock,
+        memory: ReusedMemory | None = None,
+    ) -> None:
+        self.address = address
+        self.is_open = True
+        self.in_flight: deque[Sent] = deque()
+        self._transport = transport
+        self._options = options
+        self._clock = clock
+        self._frames = FrameReader(options.response_bytes_max, memory)
+        self._client_id = options.client_id.encode()
+        self._next_correlation_id = 0
+        self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: API_VERSIONS[ApiKey.API_VERSIONS]}
+        self._used_at_ms = clock.monotonic_ms()
+
+    @classmethod
+    def open(
+        cls,
+        address: Address,
+        dial: Dial,
+        options: ClientOptions,
+        clock: Clock,
+        deadline: Deadline,
+        memory: ReusedMemory | None = None,
+    ) -> Connection:
+        """Connect and negotiate versions.  Large responses are received into `memory`."""
+        deadline = deadline.at_most(options.connect_timeout_ms)
+        connection = cls(dial(address, deadline), address, options, clock, memory)
+        connection._negotiate(deadline)
+        return connection
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
+
+    def has_buffered(self) -> bool:
+        return self._frames.has_buffered or self._transport.has_buffered()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is open and was used recently enough that the broker has not closed it as idle."""
+        return self.is_open and self._clock.monotonic_ms() - self._used_at_ms < self._options.connections_max_idle_ms
+
+    def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
+        """The highest version of `api` that both sides know; UnsupportedByBroker when there is none."""
+        ours = API_VERSIONS[api]
+        theirs = self._versions.get(api)
+        if theirs is None:
+            raise UnsupportedByBroker(f"the broker at {self.address} does not offer {api.name}")
+        version = min(ours.highest, theirs.highest, at_most)
+        if version < max(ours.lowest, theirs.lowest, at_least):
+            raise UnsupportedByBroker(
+                f"the broker at {self.address} offers {api.name} v{theirs.lowest} to v{theirs.highest},"
+                f" needed is v{max(ours.lowest, at_least)} to v{min(ours.highest, at_most)}"
+            )
+        return version
+
+    def supports(self, api: ApiKey, *, at_least: int = 0) -> bool:
+        try:
+            self.version_of(api, at_least=at_least)
+        except UnsupportedByBroker:
+            return False
+        return True
+
+    def send(
+        self, api: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline, *, expects_response: bool = True
+    ) -> Sent:
+        """Send a request whose body is the concatenation of these pieces."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_LIMIT
+        head = REQUEST_HEAD.pack(api, version, correlation_id, len(self._client_id)) + self._client_id
+        if request_header_version(api, version) == 2:
+            head += b"\x00"
+        length = len(head) + sum(memoryview(piece).nbytes for piece in body)
+        sent = Sent(correlation_id, api, version)
+        self._transmit([LENGTH_PREFIX.pack(length) + head, *body], deadline)
+        if expects_response:
+            self.in_flight.append(sent)
+        self._used_at_ms = self._clock.monotonic_ms()
+        return sent
+
+    def receive(self, deadline: Deadline) -> tuple[Sent, memoryview]:
+        """The oldest request in flight and the body of its response."""
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        assert self.in_flight, "nothing is in flight"
+        try:
+            frame = self._frames.read(lambda into: self._transport.receive_into(into, deadline))
+            sent = self.in_flight.popleft()
+            correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
+            if correlation_id != sent.correlation_id:
+                raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+        except BaseException:
+            # After an interruption in the middle of a frame the stream cannot be read further.
+            self.close()
+            raise
+        self._used_at_ms = self._clock.monotonic_ms()
+        return sent, frame[position:]
+
+    def call(self, api: ApiKey, message: object, answer: type[T], deadline: Deadline, *, at_least: int = 0) -> T:
+        """Send `message`, wait for its response.  Nothing else may be in flight."""
+        assert not self.in_flight, "a call would read the answer of another request"
+        version = self.version_of(api, at_least=at_least)
+        deadline = deadline.at_most(self._options.request_timeout_ms)
+        self.send(api, version, [encode_request(api, version, message)], deadline)
+        _, body = self.receive(deadline)
+        return self.decode(api, version, body, answer)
+
+    def decode(self, api: ApiKey, version: int, body: memoryview, answer: type[T]) -> T:
+        """The response as a message; an invalid body closes the connection."""
+        try:
+            decoded = decode_response(api, version, body)
+        except WireError:
+            self.close()
+            raise
+        assert isinstance(decoded, answer)
+        return decoded
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.in_flight.clear()
+            self._transport.close()
+
+    def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        try:
+            self._transport.send(pieces, deadline)
+        except BaseException:
+            # A part of the request may have been sent: nothing can follow it.
+            self.close()
+            raise
+
+    def _negotiate(self, deadline: Deadline) -> None:
+        """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 with its own
+        versions."""
+        version = API_VERSIONS[ApiKey.API_VERSIONS].highest
+        try:
+            response = self._ask_versions(version, deadline)
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                theirs = [row.max_version for row in response.api_keys if row.api_key == ApiKey.API_VERSIONS]
+                response = self._ask_versions(max(0, min([version - 1, *theirs])) if theirs else 0, deadline)
+            if response.error_code:
+                raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
+        except ConnectionLost as error:
+            error.hint = _NO_BROKER_HINT
+            raise
+        except WireError as error:
+            self.close()
+            raise ConnectionLost(
+                f"{self.address} does not answer as a broker: {error}", hint=_NO_BROKER_HINT
+            ) from error
+        except ClientError:
+            self.close()
+            raise
+        self._versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in response.api_keys}
+
+    def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+        self.send(ApiKey.API_VERSIONS, version, [encode_request(ApiKey.API_VERSIONS, version, request)], deadline)
+        _, body = self.receive(deadline)
+        refused = bytes(body[:_ERROR_CODE_BYTES]) == ErrorCode.UNSUPPORTED_VERSION.to_bytes(_ERROR_CODE_BYTES, "big")
+        return self.decode(ApiKey.API_VERSIONS, 0 if refused else version, body, ApiVersionsResponse)

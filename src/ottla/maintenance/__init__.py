@@ -1,0 +1,1 @@
+"""What works on stopped or copied data directories: inspect, repair, import, backup, restore."""

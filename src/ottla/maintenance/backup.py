@@ -1,0 +1,274 @@
+"""A backup of a data directory, beside its broker or without: `begin`, `copy_logs`, the tree by its owner, `finish`.
+
+All is written below `TARGET.unfinished`, made durable, and then gets its name: what has the name is whole.
+
+Nothing stops the broker, so logs are copied at different moments, in an order that keeps what refers to others true:
+logs that tell how far something was read (committed offsets) first, then all others, then schemas, which records name
+by their ids; the tree last, which has every topic that was copied.  Logs of topics that it does not have any more were
+deleted meanwhile, and are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import UUID
+
+from ottla.maintenance.log_copy import CopiedLog, LogCopying
+from ottla.maintenance.manifest import ROOM_LEFT_BYTES, BackupFile, BackupLog, Manifest, file_crc
+from ottla.maintenance.recorded_ends import RecordedEnds
+from ottla.maintenance.unfinished import UnfinishedBackup
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.model.own_names import MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC
+from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.runtime.disk import Disk
+from ottla.storage import checkpoints
+from ottla.storage.directory import directory_identity, directory_tree
+from ottla.storage.directory.directory_identity import DIRECTORY_ID, Owner
+from ottla.storage.directory.directory_lock import DirectoryLock
+from ottla.storage.directory.directory_tree import TREE_FILE
+from ottla.storage.directory.flushed_ends import FlushedEnds
+from ottla.storage.directory.housekeeping import remove_tree
+from ottla.storage.directory.kept_logs import KEPT_FROM
+from ottla.storage.directory.log_starts import LogStarts
+from ottla.storage.directory.present_logs import is_no_log
+from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
+from ottla.storage.log_files import (
+    FLUSHED_ENDS_FILE,
+    SEGMENT_SUFFIXES,
+    base_offsets_in,
+    segment_file_name,
+    topic_partition_of,
+)
+from ottla.storage.recovery.recovery import holds_records
+
+SCHEMAS_TOPIC: Final = "_schemas"
+_PROGRESS_TOPICS: Final = frozenset({OFFSETS_TOPIC, MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC})
+
+
+class Backup:
+    """One backup of `data_dir` into the new directory `target`; both are absolute paths."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        target: str,
+        lock: DirectoryLock,
+        *,
+        links: bool = False,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self._target = target
+        self._unfinished = UnfinishedBackup(disk, target, lock)
+        self._links = links
+        self._copying = LogCopying(disk, links=links, pause=pause)
+        self._identity: dict[str, str] = {}
+        self._ends: RecordedEnds
+        self._copied: dict[TopicPartition, tuple[UUID | None, CopiedLog]] = {}
+
+    @property
+    def tree_path(self) -> str:
+        """Where the copy of the tree belongs, after `copy_logs`."""
+        return f"{self._unfinished.path}/{TREE_FILE}"
+
+    def begin(self) -> None:
+        """Check both directories, and remove what an interrupted backup left.
+
+        Raises `StorageError`: `ForeignDirectory`, `DiskFull`, and others; and `OSError`.
+        """
+        self._check_source()
+        self._check_target()
+        self._ends = RecordedEnds(self._disk, self._data_dir)
+        parent = self._target.rpartition("/")[0] or "/"
+        if not self._disk.exists(parent):
+            raise StorageError(f"{parent} does not exist", hint="make the directory above the backup first")
+        self._unfinished.begin()
+        try:
+            # What was left of a former one takes no room any more.
+            self._check_room(parent)
+        except BaseException:
+            self._unfinished.abandon()
+            raise
+
+    def partitions(self) -> list[TopicPartition]:
+        """In the order in which they are copied."""
+        found = [
+            partition
+            for name in self._disk.list_directory(self._data_dir)
+            if (partition := topic_partition_of(name)) is not None
+            and self._disk.is_directory(f"{self._data_dir}/{name}")
+        ]
+        return sorted(found, key=lambda each: (_turn_of(each.topic), each))
+
+    def copy_log(self, partition: TopicPartition) -> None:
+        """Copy one log; one whose topic was deleted meanwhile is left out.  Raises `StorageError`, `OSError`."""
+        source, target = f"{self._data_dir}/{partition}", f"{self._unfinished.path}/{partition}"
+        try:
+            if is_no_log(self._disk, source):
+                return
+            held_batches = self._held_batches(source)
+            topic_id = checkpoints.read_topic_id(self._disk, source)
+        except FileNotFoundError:
+            return
+        except checkpoints.DamagedCheckpoint:
+            topic_id = None
+        flushed_end = self._ends.of(partition, topic_id, held_batches=held_batches)
+        copied = self._copying.copy(source, target, flushed_end)
+        if copied is None:
+            self._remove_log(partition)
+            return
+        self._copied[partition] = (topic_id, copied)
+
+    def finish(self, topics: Mapping[str, UUID], began_ms: int, ended_ms: int) -> Manifest:
+        """The tree has been copied, and has these topics: leave out logs of others, and give the backup its name.
+
+        Raises `StorageError`, `OSError`.
+        """
+        for partition, (topic_id, _) in list(self._copied.items()):
+            if topics.get(partition.topic) is None or topic_id not in (None, topics[partition.topic]):
+                self._remove_log(partition)
+        logs = self._logs(topics)
+        files = [file for _, copied in self._copied.values() for file in copied.files]
+        files += [self._file(TREE_FILE), *self._write_records(logs)]
+        for partition in self._copied:
+            self._disk.sync_directory(f"{self._unfinished.path}/{partition}")
+        manifest = Manifest(self._identity, began_ms, ended_ms, sorted(files), [logs[each] for each in sorted(logs)])
+        self._unfinished.publish(manifest)
+        return manifest
+
+    def abandon(self) -> None:
+        """Remove what was written so far; what stays, the next backup of this name removes."""
+        self._unfinished.abandon()
+
+    # --- before ---------------------------------------------------------------------------------------------
+
+    def _check_source(self) -> None:
+        disk, path = self._disk, self._data_dir
+        if not disk.exists(path) or directory_identity.owner_of(disk, path) is not Owner.OTTLA:
+            raise ForeignDirectory(
+                f"{path} is not a data directory of Ottla", hint="name the broker's data directory: --data-dir"
+            )
+        if directory_tree.is_shared(disk, path):
+            raise ForeignDirectory(
+                f"{path} is one of a cluster, whose topics and settings are in ZooKeeper",
+                hint="a cluster's copies are its replicas; `ottla mirror` copies topics and groups to another cluster",
+            )
+        found = checkpoints.read_meta_properties(disk, path) or {}
+        # A restored directory is another disk, and no cluster has been told anything of it.
+        self._identity = {name: text for name, text in found.items() if name not in (DIRECTORY_ID, KEPT_FROM)}
+
+    def _check_target(self) -> None:
+        if self._disk.exists(self._target):
+            raise StorageError(
+                f"{self._target} is there already", hint="each backup is a new directory: give it a name of its own"
+            )
+        if f"{self._target}/".startswith(f"{self._data_dir}/"):
+            raise StorageError(
+                f"{self._target} is inside the data directory", hint="put the backup elsewhere, best on another disk"
+            )
+
+    def _check_room(self, parent: str) -> None:
+        needed = ROOM_LEFT_BYTES + sum(self._bytes_of(partition) for partition in self.partitions())
+        free = self._disk.free_bytes(parent)
+        if free < needed:
+            raise DiskFull(
+                f"the backup needs about {needed} bytes in {parent}, and {free} are free",
+                hint="make room, name a directory on another disk, or --link the segments on the same file system",
+            )
+
+    def _bytes_of(self, partition: TopicPartition) -> int:
+        """Its segments and their indexes; what is removed meanwhile counts as nothing."""
+        path, sum_bytes = f"{self._data_dir}/{partition}", 0
+        with contextlib.suppress(FileNotFoundError):
+            names = self._disk.list_directory(path)
+            linked = {segment_file_name(base) for base in base_offsets_in(names)[:-1]} if self._links else set()
+            for name in names:
+                if name.endswith(SEGMENT_SUFFIXES) and name not in linked:
+                    with contextlib.suppress(FileNotFoundError):
+                        sum_bytes += self._disk.file_size_bytes(f"{path}/{name}")
+        return sum_bytes
+
+    def _held_batches(self, source: str) -> bool:
+        try:
+            return holds_records(self._disk, source)
+        except FileNotFoundError:
+            # A segment that was removed just now was not empty.
+            return self._disk.exists(source)
+
+    def _remove_log(self, partition: TopicPartition) -> None:
+        self._copied.pop(partition, None)
+        path = f"{self._unfinished.path}/{partition}"
+        if self._disk.exists(path):
+            remove_tree(self._disk, path)
+
+    # --- after ----------------------------------------------------------------------------------------------
+
+    def _logs(self, topics: Mapping[str, UUID]) -> dict[TopicPartition, BackupLog]:
+        """What was copied, and what should have been there: the restored broker refuses it as this one does."""
+        # Read after the logs: a segment goes only after the start behind it is durable.
+        starts = LogStarts(self._disk, self._data_dir)
+        logs = {
+            partition: _log_of(partition, topic_id, copied, starts.start_of(partition))
+            for partition, (topic_id, copied) in self._copied.items()
+        }
+        for gone in self._ends.gone(topics, self._copied):
+            partition, start = gone.topic_partition, starts.start_of(gone.topic_partition) or 0
+            topic_id = uuid_to_text(gone.topic_id)
+            logs[partition] = BackupLog(str(partition), topic_id, start, gone.flushed_end, gone.problem)
+        return logs
+
+    def _write_records(self, logs: Mapping[TopicPartition, BackupLog]) -> list[BackupFile]:
+        """What a broker's directory records of its logs, for these; as after a clean stop, since all is synced."""
+        disk, path = self._disk, self._unfinished.path
+        checkpoints.write_log_starts(disk, path, {each: log.start for each, log in logs.items() if log.start})
+        unproven = {each for each, (_, copied) in self._copied.items() if not copied.is_proven}
+        ends = {each: log.end for each, log in logs.items() if each not in unproven}
+        checkpoints.write_recovery_points(disk, path, ends)
+        flushed_ends = FlushedEnds.open(disk, path)
+        try:
+            flushed_ends.add(
+                (uuid_from_text(topic_id), each.partition, end)
+                for each, end in ends.items()
+                if (topic_id := logs[each].topic_id) is not None
+            )
+            flushed_ends.sync()
+        finally:
+            flushed_ends.close()
+        names = [checkpoints.LOG_START_FILE, checkpoints.RECOVERY_POINT_FILE, FLUSHED_ENDS_FILE]
+        if not any(log.problem for log in logs.values()):
+            checkpoints.write_clean_shutdown_mark(disk, path)
+            names.append(checkpoints.CLEAN_SHUTDOWN_FILE)
+        return [self._file(name) for name in names]
+
+    def _file(self, name: str) -> BackupFile:
+        file = self._disk.open(f"{self._unfinished.path}/{name}", read_only=True)
+        try:
+            size_bytes = file.size_bytes()
+            return BackupFile(name, size_bytes, file_crc(file, size_bytes))
+        finally:
+            file.close()
+
+
+def _log_of(
+    partition: TopicPartition, topic_id: UUID | None, copied: CopiedLog, recorded_start: int | None
+) -> BackupLog:  # fmt: skip
+    """`recorded_start` is None where it is unknown: then the log starts with its first segment."""
+    start, problem = recorded_start, copied.problem
+    if start is None:
+        start = copied.first_offset
+    elif start < copied.first_offset:
+        problem = problem or f"no file holds its offsets {start} to {copied.first_offset - 1}"
+    else:
+        # It may have moved on since.
+        start = min(start, copied.end)
+    return BackupLog(str(partition), None if topic_id is None else uuid_to_text(topic_id), start, copied.end, problem)
+
+
+def _turn_of(topic: str) -> int:
+    if topic in _PROGRESS_TOPICS:
+        return 0
+    return 2 if topic == SCHEMAS_TOPIC else 1

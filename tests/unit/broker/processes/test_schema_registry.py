@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.processes.schema_registry import COMMAND, command_line
+from ottla.model.errors import ConfigError
+from ottla.model.serve_options import RegistryOptions, serve_options
+from ottla.model.setting_sources import RawSetting, resolve
+
+
+def options(insecure_listen: bool = False, **given: str) -> RegistryOptions | None:
+    raw = [RawSetting(name.replace("_", "."), text, "the test") for name, text in given.items()]
+    return serve_options(resolve([raw])[0], insecure_listen=insecure_listen).registry
+
+
+def words(found: RegistryOptions | None, broker: tuple[str, int] = ("127.0.0.1", 9092)) -> str:
+    assert found is not None
+    return " ".join(command_line(found, broker)[len(COMMAND) :])
+
+
+def test_broker_without_the_setting_has_no_registry() -> None:
+    assert options() is None
+
+
+def test_registry_is_told_where_its_broker_is_and_what_the_settings_say() -> None:
+    found = options(schema_registry_listeners="http://127.0.0.1:8081")
+    assert words(found) == "--bootstrap-server 127.0.0.1:9092 --topic _schemas --listen 127.0.0.1:8081"
+    found = options(
+        insecure_listen=True,
+        schema_registry_listeners="http://[::]:0",
+        schema_registry_topic="schemas",
+        schema_registry_topic_replication_factor="3",
+        schema_registry_advertised_url="http://one:8081",
+    )
+    assert words(found, ("::1", 1)) == (
+        "--bootstrap-server [::1]:1 --topic schemas --listen [::]:0 --replication-factor 3 "
+        "--advertise http://one:8081 --insecure-listen"
+    )
+
+
+@pytest.mark.parametrize("address", ["http://0.0.0.0:8081", "http://[::]:8081", "http://:8081"])
+def test_registry_on_every_interface_needs_an_address_for_others(address: str) -> None:
+    with pytest.raises(ConfigError, match="no address that others can reach") as raised:
+        options(insecure_listen=True, schema_registry_listeners=address)
+    assert "schema.registry.advertised.url" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://0.0.0.0:8081", "refused to serve schemas"),
+        ("https://127.0.0.1:8081", "only http is offered"),
+        ("127.0.0.1", "schema.registry.listeners: .*the port is missing"),
+        ("http://127.0.0.1:8081,http://127.0.0.1:8082", "schema.registry.listeners"),
+    ],
+)
+def test_address_that_cannot_be_served_is_refused(address: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        options(schema_registry_listeners=address)

@@ -1,0 +1,89 @@
+"""Leaders find out whether a follower whose connection has closed is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.replicas.gone_followers import PROBES_AFTER_S, Address, GoneFollowers
+from ottla.model.identifiers import NodeId
+from tests.run_async import pytest_pyfunc_call
+
+__all__ = ["pytest_pyfunc_call"]
+
+ADDRESS = ("127.0.0.1", 9093)
+
+
+class OnePartition(PartitionTable):
+    """A table with one partition that notes which followers it was told are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, int]] = []
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        yield self
+
+    def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
+        self.told.append((node_id, broker_epoch))
+        return True
+
+
+class Network:
+    """Answers probes: one answer each, the last one for ever."""
+
+    def __init__(self, *answers: bool) -> None:
+        self._answers = list(answers)
+        self.probed: list[Address] = []
+        self.slept_s: list[float] = []
+
+    async def is_refused(self, address: Address) -> bool:
+        self.probed.append(address)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s.append(delay_s)
+        await asyncio.sleep(0)
+
+
+async def probed(network: Network, *, is_live: bool = True) -> tuple[OnePartition, Sequence[Partition]]:
+    table = OnePartition()
+    looked_at: list[Partition] = []
+    gone = GoneFollowers(
+        table, looked_at.append, lambda _: ADDRESS if is_live else None, network.is_refused, network.sleep
+    )
+    gone.on_connection_closed(NodeId(2), 12)
+    gone.on_connection_closed(NodeId(2), 12)  # a follower may have had several connections
+    async with asyncio.timeout(10):
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (the probe is a task that nobody else can wait for)
+            await asyncio.sleep(0)
+    await gone.stop()
+    return table, looked_at
+
+
+async def test_follower_that_refuses_connections_is_gone() -> None:
+    table, looked_at = await probed(Network(True))
+    assert table.told == [(2, 12)]
+    assert len(looked_at) == 1
+
+
+async def test_listener_that_closes_a_little_later_than_the_connection_is_found() -> None:
+    network = Network(False, False, True)
+    table, _ = await probed(network)
+    assert table.told == [(2, 12)]
+    assert network.slept_s == list(PROBES_AFTER_S[:3])
+
+
+async def test_follower_that_still_listens_stays() -> None:
+    network = Network(False)
+    table, looked_at = await probed(network)
+    assert len(network.probed) == len(PROBES_AFTER_S)
+    assert (table.told, looked_at) == ([], [])
+
+
+async def test_follower_whose_registration_ended_too_is_not_probed() -> None:
+    network = Network(True)
+    table, _ = await probed(network, is_live=False)
+    assert (table.told, network.probed) == ([], [])

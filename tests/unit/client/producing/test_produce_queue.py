@@ -1,0 +1,68 @@
+"""Numbers of one partition: given once, whatever was answered and in which order."""
+
+from __future__ import annotations
+
+from ottla.client.producing.produce_queue import SEQUENCE_LIMIT, PendingBatch, ProduceQueue
+from ottla.client.wire.deadline import Deadline
+from ottla.model.identifiers import TopicPartition
+from ottla.testing.fake_clock import FakeClock
+
+
+def add(queue: ProduceQueue, records_count: int = 20) -> PendingBatch:
+    give_up = Deadline(FakeClock(), 1_000)
+    batch = PendingBatch(TopicPartition("t", 0), bytearray(), records_count, records_count, give_up, None)
+    queue.add(batch)
+    return batch
+
+
+def known_queue() -> ProduceQueue:
+    """A queue whose leader has acknowledged numbers 0 to 19, so that several batches may be in flight."""
+    queue = ProduceQueue()
+    first = add(queue)
+    assert queue.take() is first
+    queue.acknowledge(first)
+    return queue
+
+
+def test_numbers_follow_each_other() -> None:
+    queue = known_queue()
+    batches = [add(queue) for _ in range(3)]
+    assert [queue.take() for _ in batches] == batches
+    assert [batch.base_sequence for batch in batches] == [20, 40, 60]
+
+
+def test_batch_that_may_be_stored_keeps_its_number_and_its_place() -> None:
+    queue = known_queue()
+    first, second = add(queue), add(queue)
+    queue.take()
+    queue.take()
+    queue.put_back(second, may_be_stored=True)
+    queue.put_back(first, may_be_stored=True)
+    assert [queue.take(), queue.take()] == [first, second]
+    assert [first.base_sequence, second.base_sequence] == [20, 40]
+
+
+def test_number_is_not_given_twice_when_a_batch_is_acknowledged_after_its_successor() -> None:
+    queue = known_queue()
+    first, second, third = add(queue), add(queue), add(queue)
+    for _ in range(3):
+        queue.take()
+    queue.put_back(first, may_be_stored=True)
+    queue.acknowledge(second)
+    queue.acknowledge(third)
+    assert queue.take() is first
+    queue.acknowledge(first)
+    later = add(queue)
+    assert queue.take() is later
+    assert later.base_sequence == 80
+
+
+def test_numbers_begin_anew_on_the_wire_at_the_limit() -> None:
+    queue = known_queue()
+    large = add(queue, SEQUENCE_LIMIT - 30)
+    queue.take()
+    queue.acknowledge(large)
+    wrapping, next_batch = add(queue), add(queue)
+    assert queue.take() is wrapping
+    assert queue.take() is next_batch
+    assert [wrapping.wire_sequence, next_batch.wire_sequence] == [SEQUENCE_LIMIT - 10, 10]
