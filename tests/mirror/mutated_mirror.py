@@ -27,7 +27,7 @@ def take_and_drop(self: PartitionCopy, fetched: FetchedPartition) -> Iterator[Fl
             yield flight
 
 
-def believe_gaps(tail: list[Digest], source: Iterable[Digest], _: int | None) -> TailMatch:
+def believe_gaps(tail: list[Digest], source: Iterable[Digest], *_: int | None) -> TailMatch:
     return match_tail(tail, source)
 
 

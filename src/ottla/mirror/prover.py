@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from ottla.client.admin.configs import ConfigResource, ResourceType, describe_configs
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
@@ -17,6 +18,7 @@ from ottla.mirror.tail_reading import LogEnds, compare_tail, log_ends, windows_o
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 
+_POLICY: Final = "cleanup.policy"
 # So far is looked for what another mirror of the same source may have copied: first for one at the same place, then for
 # one that is some seconds ahead or behind.
 _NEAR_OFFSETS: Final = (2_000, 500_000)
@@ -48,10 +50,11 @@ class Prover:
         partitions = [copy.partition for copy in copies]
         here = log_ends(self._source, partitions, IsolationLevel.READ_COMMITTED)
         there = log_ends(self._target, partitions)
+        compaction = _Compaction(self._target)
         outcome: dict[PartitionCopy, OttlaError | None] = {}
         for copy in copies:
             try:
-                self._prove(copy, _known(here[copy.partition]), _known(there[copy.partition]))
+                self._prove(copy, _known(here[copy.partition]), _known(there[copy.partition]), compaction)
                 outcome[copy] = None
             except OttlaError as error:
                 outcome[copy] = error
@@ -74,14 +77,16 @@ class Prover:
         self._tell_foreign(copy, foreign)
         return duplicates
 
-    def _prove(self, copy: PartitionCopy, here: LogEnds, there: LogEnds) -> None:
+    def _prove(self, copy: PartitionCopy, here: LogEnds, there: LogEnds, compaction: _Compaction) -> None:
         self._check_target(copy, there)
         self._check_source(copy, here)
         expected = copy.offsets.source_end
         tail = range(max(there.start, copy.offsets.target_end), there.end)
         got = there.end - copy.offsets.target_end
         next_here = range(max(here.start, expected), here.end)
-        match = self._compare(copy, next_here, tail, got, copy.offsets.target_end)
+        # An empty tail has no gap: most starts need no look at the settings.
+        uncompacted_from = None if not tail or compaction.is_possible(copy.partition.topic) else there.start
+        match = self._compare(copy, next_here, tail, got, copy.offsets.target_end, uncompacted_from)
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
         if foreign:
             # Another mirror may be ahead of this one, or behind it; or a batch came late to a topic made anew.
@@ -156,14 +161,43 @@ class Prover:
         return windows_of_runs(self._source, copy.partition, copy.source.topic_id, match.runs, WINDOW_MS)
 
     def _compare(
-        self, copy: PartitionCopy, source: range, target: range, records_max: int, first_offset: int | None = None
+        self,
+        copy: PartitionCopy,
+        source: range,
+        target: range,
+        records_max: int,
+        first_offset: int | None = None,
+        uncompacted_from: int | None = None,
     ) -> TailMatch:
         if not target:
             return TailMatch([], [])
-        topic_id = copy.source.topic_id
         return compare_tail(
-            self._source, self._target, copy.partition, topic_id, source, target, records_max, first_offset
+            self._source,
+            self._target,
+            copy.partition,
+            copy.source.topic_id,
+            source,
+            target,
+            records_max,
+            first_offset,
+            uncompacted_from,
         )
+
+
+class _Compaction:
+    """Which topics of the target may have lost records to compaction, as their settings are now; read once a topic."""
+
+    def __init__(self, target: Cluster) -> None:
+        self._target = target
+        self._known: dict[str, bool] = {}
+
+    def is_possible(self, topic: str) -> bool:
+        """Raises ClientError.  True where the broker does not name the setting: then the offsets alone decide."""
+        if topic not in self._known:
+            found = describe_configs(self._target, ConfigResource(ResourceType.TOPIC, topic), [_POLICY])
+            policy = found[_POLICY].value if _POLICY in found else None
+            self._known[topic] = policy is None or "compact" in policy
+        return self._known[topic]
 
 
 def _known(ends: LogEnds | ClientError) -> LogEnds:

@@ -40,10 +40,16 @@ class Digest(NamedTuple):
     content: int
 
 
-def match_tail(tail: Sequence[Digest], source: Iterable[Digest], first_offset: int | None = None) -> TailMatch:
+def match_tail(
+    tail: Sequence[Digest],
+    source: Iterable[Digest],
+    first_offset: int | None = None,
+    uncompacted_from: int | None = None,
+) -> TailMatch:
     """`tail`: the target's records from the last progress on; `source`: the source's that were to be copied next.
 
-    A record that is not in the tail may have been compacted away there since; the last that is there decides.
+    A record that is not in the tail may have been compacted away there since; the last that is there decides.  The
+    source's own gaps are not seen here: only records that a reader of the source gets count.
 
     `first_offset`: where the target was to store the first of the source's records; None: gaps are not looked for.
     Compaction and retention leave offsets without a record.  A copy without loss stored the n-th record (n from 0 on)
@@ -51,6 +57,10 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest], first_offset: i
     target never got one of the n records before.  The proof needs no look at the topic's settings, which may have been
     others when the records were written.  Where records are equal, down to their times, and the target was compacted,
     it may find a gap that is none: then more is copied again than need be.
+
+    `uncompacted_from`: where the target's log starts, if nothing but retention takes records of it; None: compaction
+    may.  Then an offset without a record explains nothing: it is a marker of another writer's transaction, or was lost.
+    Only the first of the source's records can be missing, and no more of them than offsets below the log's start.
     """
     places: dict[int, list[int]] = {}
     for place, each in enumerate(tail):
@@ -62,6 +72,7 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest], first_offset: i
     # The first record since the last match that is not in the tail.
     missing: int | None = None
     gap = range(0)
+    deleted_max = None if first_offset is None or uncompacted_from is None else max(0, uncompacted_from - first_offset)
     for number, record in enumerate(source):
         candidates = places.get(record.content, ())
         if candidates:
@@ -75,7 +86,8 @@ def match_tail(tail: Sequence[Digest], source: Iterable[Digest], first_offset: i
         place = candidates[at]
         others_count = place - len(matched)
         is_too_low = first_offset is not None and tail[place].offset - others_count < first_offset + number
-        if missing is not None and is_too_low:
+        is_not_deleted = deleted_max is not None and (bool(matched) or number > deleted_max)
+        if missing is not None and (is_too_low or is_not_deleted):
             gap = range(missing, record.offset)
             continue
         missing = None

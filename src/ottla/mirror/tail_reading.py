@@ -57,11 +57,12 @@ def compare_tail(
     target_range: range,
     records_max: int,
     first_offset: int | None = None,
+    uncompacted_from: int | None = None,
 ) -> TailMatch:
     """Which records of the target's range are copies of the source's.  Raises ClientError, CorruptBatch.
 
     Reads at most `records_max` of the source: as many as the target got offsets for.  What it has of them is no bound:
-    compaction and retention take records there, too.  `first_offset`: see `match_tail`.
+    compaction and retention take records there, too.  `first_offset`, `uncompacted_from`: see `match_tail`.
     """
     tail_reader = _RecordReader(target, partition, target_range)
     tail = list(tail_reader.digests(with_times=True))
@@ -72,7 +73,8 @@ def compare_tail(
     if not tail or not source_range:
         return TailMatch([], [each.offset for each in tail])
     reader = _RecordReader(source, partition, source_range, source_topic_id)
-    return match_tail(tail, islice(reader.digests(with_times=with_times), records_max), first_offset)
+    records = islice(reader.digests(with_times=with_times), records_max)
+    return match_tail(tail, records, first_offset, uncompacted_from)
 
 
 def windows_of_runs(

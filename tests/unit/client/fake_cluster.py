@@ -35,6 +35,12 @@ from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ottla.protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
 from ottla.protocol.schemas.list_offsets import (
@@ -207,6 +213,8 @@ class FakeBroker:
             return version, self._list_offsets(request)
         if isinstance(request, CreatePartitionsRequest):
             return version, self._create_partitions(request)
+        if isinstance(request, DescribeConfigsRequest):
+            return version, self._describe_configs(request)
         assert api is ApiKey.INIT_PRODUCER_ID
         return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
 
@@ -222,6 +230,22 @@ class FakeBroker:
         for topic in request.topics:
             code = self.error_of(ApiKey.CREATE_PARTITIONS, TopicPartition(topic.name, topic.count - 1))
             response.results.append(CreatePartitionsTopicResult(topic.name, code or ErrorCode.NONE))
+        return response
+
+    def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """Of topics, what `FakeCluster.topic_configs` has."""
+        response = DescribeConfigsResponse()
+        for asked in request.resources:
+            code = self.error_of(ApiKey.DESCRIBE_CONFIGS, TopicPartition(asked.resource_name, 0)) or ErrorCode.NONE
+            configs = self.cluster.topic_configs.get(asked.resource_name, {})
+            rows = [
+                DescribeConfigsResourceResult(name, value)
+                for name, value in configs.items()
+                if asked.configuration_keys is None or name in asked.configuration_keys
+            ]
+            response.results.append(
+                DescribeConfigsResult(code, None, asked.resource_type, asked.resource_name, [] if code else rows)
+            )
         return response
 
     def _problem(self, api: ApiKey, partition: TopicPartition) -> ErrorCode | None:
@@ -310,6 +334,7 @@ class FakeCluster:
         self.brokers = {node_id: FakeBroker(self, node_id) for node_id in range(1, brokers_count + 1)}
         self.dialled: list[Address] = []
         self.topic_ids: dict[str, UUID] = {}
+        self.topic_configs: dict[str, dict[str, str]] = {}
         # Where readers of committed records have to wait.
         self.open_transactions: dict[TopicPartition, int] = {}
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.mirror.journal import Counts, SourcePartition
 from ottla.mirror.offset_map import OffsetMap, Run
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.plan import NO_ID
 from ottla.mirror.prover import Prover
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.records.builder import BatchBuilder
+from ottla.protocol.api import ApiKey
+from ottla.records.builder import BatchBuilder, build_batch
+from ottla.records.record import Record
 from tests.unit.client.fake_cluster import FakeCluster
 
 HERE = TopicPartition("t", 0)
@@ -71,9 +76,84 @@ def test_gap_of_a_target_that_was_not_compacted_is_copied_again_and_announced() 
     ]
 
 
+def cluster_with_a_marker(policy: str | None) -> FakeCluster:
+    """Records 0, 1, 3 and 4 of the copy; another writer's marker is where record 2 would be."""
+    cluster = cluster_of(0, 1)
+    marker = build_batch([Record(0, 1000, b"\0\0\0\1", b"\0\0\0\0\0\0")], producer_id=7, is_control=True)
+    batch = BatchBuilder()
+    for number in (3, 4):
+        batch.append(1000, b"%d" % number, b"value")
+    for each in (marker, batch.build()):
+        cluster.partitions[HERE].append(each)
+    if policy is not None:
+        cluster.topic_configs["t"] = {"cleanup.policy": policy}
+    return cluster
+
+
+def test_marker_of_another_writer_does_not_hide_a_gap() -> None:
+    source, target = cluster_with(0, *range(20)), cluster_with_a_marker("delete")
+    notes: list[str] = []
+    copy, error = proven(source, target, notes=notes)
+    assert error is None
+    assert copy.offsets.runs == [Run(0, 0, 2)]
+    assert (copy.next_offset, copy.offsets.target_end) == (2, 5)
+    assert (copy.counts.duplicate_records, copy.counts.foreign_records) == (2, 0)
+    assert notes == [
+        "t-0: the target lacks records of the source's offsets 2 to 2, and has later ones: all are copied again"
+        " from 2 on, 2 records twice"
+    ]
+
+
+def test_hole_in_a_log_that_is_not_compacted_is_copied_again() -> None:
+    """A repair took a damaged batch out of it, or the topic was compacted until a while ago: that cannot be seen."""
+    source, target = cluster_with(0, *range(20)), cluster_with(0, 0, *range(4, 10))
+    target.topic_configs["t"] = {"cleanup.policy": "delete"}
+    copy, error = proven(source, target)
+    assert error is None
+    assert copy.next_offset == 1
+    assert copy.counts.duplicate_records == 6
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
+def test_what_a_compacted_topic_lacks_is_no_gap_where_its_offsets_leave_room(policy: str) -> None:
+    source, target = cluster_with(0, *range(20)), cluster_with(0, 0, *range(4, 10))
+    target.topic_configs["t"] = {"cleanup.policy": policy}
+    notes: list[str] = []
+    copy, error = proven(source, target, notes=notes)
+    assert (error, notes) == (None, [])
+    assert copy.next_offset == 10
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_what_the_source_compacted_is_no_gap_of_the_target(policy: str) -> None:
+    """The copy never got the records, and has no offsets for them."""
+    source, target = cluster_with(0, 0, 1, 5, 6, *range(9, 20)), cluster_of(0, 1, 5, 6, 9)
+    target.topic_configs["t"] = {"cleanup.policy": policy}
+    notes: list[str] = []
+    copy, error = proven(source, target, notes=notes)
+    assert (error, notes) == (None, [])
+    assert copy.offsets.runs == [Run(0, 0, 2), Run(5, 2, 2), Run(9, 4, 1)]
+
+
+def test_policy_that_cannot_be_read_holds_the_copy_up() -> None:
+    source, target = cluster_with(0, *range(20)), cluster_with_a_marker("delete")
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    target.brokers[1].error_of = lambda api, partition: refused if api is ApiKey.DESCRIBE_CONFIGS else None
+    copy, error = proven(source, target)
+    assert "topic t" in str(error)
+    assert copy.next_offset == 0
+
+
+def test_policy_is_not_read_where_nothing_is_compared() -> None:
+    source, target = cluster_with(0, *range(20)), cluster_of(*range(10))
+    proven(source, target, copied=10)
+    assert ApiKey.DESCRIBE_CONFIGS not in [api for api, _ in target.brokers[1].seen]
+
+
 def test_markers_of_transactions_on_the_source_are_no_gap() -> None:
     """Offsets 5 and 6 of the source have no records: the copy has none, either."""
     source, target = cluster_with(0, *range(5), *range(7, 20)), cluster_of(*range(5), 7, 8)
+    target.topic_configs["t"] = {"cleanup.policy": "delete"}
     notes: list[str] = []
     copy, error = proven(source, target, notes=notes)
     assert (error, notes) == (None, [])
@@ -82,6 +162,7 @@ def test_markers_of_transactions_on_the_source_are_no_gap() -> None:
 
 def test_what_retention_took_of_both_sides_is_no_gap() -> None:
     source, target = cluster_with(0, *range(20)), cluster_of(*range(10))
+    target.topic_configs["t"] = {"cleanup.policy": "delete"}
     for cluster in (source, target):
         cluster.partitions[HERE].start = 4
     notes: list[str] = []

@@ -66,6 +66,51 @@ def test_offsets_that_compaction_left_are_no_gap() -> None:
     assert (match.runs, match.gap) == ([Run(10, 70, 1), Run(12, 72, 1)], range(0))
 
 
+def test_offset_without_a_record_explains_nothing_where_nothing_is_compacted() -> None:
+    """It is a marker of another writer's transaction: b was never written."""
+    tail = [Digest(70, ord("a")), Digest(72, ord("c")), Digest(73, ord("d"))]
+    match = match_tail(tail, digests("abcde", 10), 70, uncompacted_from=60)
+    assert (match.runs, match.gap) == ([Run(10, 70, 1)], range(11, 12))
+    assert match.duplicate_offsets == [72, 73]
+
+
+def test_what_retention_took_below_the_logs_start_is_no_gap() -> None:
+    match = match_tail(digests("cd", 72), digests("abcde", 10), 70, uncompacted_from=72)
+    assert (match.runs, match.gap) == ([Run(12, 72, 2)], range(0))
+
+
+def test_more_records_are_missing_than_retention_took_offsets() -> None:
+    """Offset 71 is a marker: a was deleted, b was never written."""
+    match = match_tail(digests("cd", 72), digests("abcd", 10), 70, uncompacted_from=71)
+    assert (match.runs, match.gap) == ([], range(10, 12))
+
+
+def test_gap_after_what_retention_took_is_found() -> None:
+    tail = [Digest(72, ord("c")), Digest(74, ord("e"))]
+    match = match_tail(tail, digests("abcdef", 10), 70, uncompacted_from=72)
+    assert (match.runs, match.gap) == ([Run(12, 72, 1)], range(13, 14))
+
+
+@given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 60)), st.integers(0, 30))
+def test_uncompacted_tail_has_a_gap_exactly_where_a_record_was_lost(
+    count: int, lost: set[int], others: set[int], deleted_count: int
+) -> None:
+    """`others`: offsets of markers.  Retention takes records of before the loss only."""
+    contents = ascii_letters[:count]
+    free = (offset for offset in range(200) if offset not in others)
+    written = [(at, Digest(next(free), ord(content))) for at, content in enumerate(contents) if at not in lost]
+    intact = [digest.offset for at, digest in written if at < min(lost, default=count)]
+    start = intact[min(deleted_count, len(intact) - 1)] if intact else 0
+    tail = [digest for _, digest in written if digest.offset >= start]
+    match = match_tail(tail, digests(contents), 0, start)
+    has_later = any(at > min(lost, default=count) for at, _ in written)
+    assert bool(match.gap) == has_later
+    if match.gap and intact:
+        assert match.gap.start == min(lost)
+    if not match.gap:
+        assert match.records_count == len(tail)
+
+
 def test_what_others_wrote_between_does_not_hide_a_gap() -> None:
     match = match_tail(digests("axc", 70), digests("abc", 10), 70)
     assert (match.runs, match.gap) == ([Run(10, 70, 1)], range(11, 12))
