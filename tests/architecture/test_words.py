@@ -42,8 +42,7 @@ NOT_REWRITTEN: Final = ("README.md", "bench/", "docs/", "examples/", "src/", "te
 def _text_of_python(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in {tokenize.COMMENT, tokenize.STRING}:
-            for number, line in enumerate(token.string.splitlines(), start=token.start[0]):
-                yield number, line
+            yield from enumerate(token.string.splitlines(), start=token.start[0])
 
 
 def found_in(path: Path, text: str) -> list[str]:
