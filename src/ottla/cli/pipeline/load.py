@@ -305,4 +305,4 @@ def vacuum(
         return
     for path in found:
         say(path)
-    say(f"{counted(len(found), 'file')} {'would be' if dry_run else ''} removed".replace("  ", " "), err=True)
+    say(f"{counted(len(found), 'file')} {'would be removed' if dry_run else 'removed'}", err=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,20 +14,32 @@ from ottla.spark.lake.columns import new_columns
 from ottla.spark.lake.lake_table import COMMIT_ID, COMMITS_SEARCHED, CommitConflict, LakeTable, TableCommit
 
 ATTEMPTS_MAX: Final = 50
+# Writers that lost a race pause for a random time below a limit that doubles from the first value to the second, so
+# that many of them do not meet again.
+_PAUSE_LIMIT_FIRST_S: Final = 0.02
+_PAUSE_LIMIT_MAX_S: Final = 2.0
 
 
 def publish(
-    table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None], *, listed_at: int | None = None
+    table: LakeTable,
+    commit: TableCommit,
+    expected: Mapping[str, int | None],
+    *,
+    listed_at: int | None = None,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> int:
     """Commit files and numbers at once; the table's version after it.  Columns that the files add are added before.
 
     `expected`: the table's numbers on which the commit was planned.  `listed_at`: the version at which the files that
-    the commit removes were listed.  Raises `LakeError` when another writer has moved the numbers, or has removed those
-    files or rows of them; nothing was committed then.
+    the commit removes were listed.  A conflict is retried after a pause by `sleep` (seconds).  Raises `LakeError` when
+    another writer has moved the numbers, or has removed those files or rows of them; nothing was committed then.
     """
     commit_id = str(uuid.uuid4())
     commit = replace(commit, facts={**commit.facts, COMMIT_ID: commit_id})
-    for _ in range(ATTEMPTS_MAX):
+    rng = random.Random(commit_id)
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt:
+            sleep(rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S)))
         try:
             table.add_columns(new_columns(table.schema, [file.schema for file in commit.added]))
             # The table may be newer than the plan: a commit of others that it has already is no conflict any more.

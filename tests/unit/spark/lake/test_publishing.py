@@ -1,0 +1,69 @@
+"""A commit that loses races against other writers is retried after pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.lake_table import CommitConflict, CommitFacts, DataFile, TableCommit
+from ottla.spark.lake.publishing import ATTEMPTS_MAX, publish
+
+
+class ContestedTable:
+    """Its first `conflicts_count` commits meet that of another writer."""
+
+    name = "clicks"
+    schema = pa.schema([])
+    partition_by: tuple[str, ...] = ()
+
+    def __init__(self, conflicts_count: int) -> None:
+        self._conflicts_left = conflicts_count
+        self.version = 0
+
+    def refresh(self) -> None:
+        self.version += 1
+
+    def number_of(self, app_id: str) -> int | None:
+        return None
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        assert not fields
+
+    def commit(self, commit: TableCommit) -> int:
+        if self._conflicts_left:
+            self._conflicts_left -= 1
+            raise CommitConflict("another writer was first")
+        return self.version + 1
+
+    def newest_facts(self, commits_max: int) -> list[CommitFacts]:
+        return []
+
+    def files(self) -> list[DataFile]:
+        return []
+
+    def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
+        return []
+
+
+def test_commit_without_a_conflict_does_not_pause() -> None:
+    pauses: list[float] = []
+    assert publish(ContestedTable(0), TableCommit(), {}, sleep=pauses.append) == 1
+    assert pauses == []
+
+
+def test_each_retry_pauses_and_the_pauses_grow_to_a_limit() -> None:
+    pauses: list[float] = []
+    assert publish(ContestedTable(40), TableCommit(), {}, sleep=pauses.append) == 41
+    assert len(pauses) == 40
+    assert all(0 <= pause <= 2.0 for pause in pauses)
+    assert sum(pauses[:5]) < 1.0 < sum(pauses[20:])
+
+
+def test_commit_is_refused_after_the_last_attempt() -> None:
+    pauses: list[float] = []
+    with pytest.raises(LakeError, match=f"{ATTEMPTS_MAX} times"):
+        publish(ContestedTable(ATTEMPTS_MAX), TableCommit(), {}, sleep=pauses.append)
+    assert len(pauses) == ATTEMPTS_MAX - 1
