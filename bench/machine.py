@@ -46,7 +46,7 @@ def warm_memory(work_dir: Path) -> None:
     """Use and free 4 GB of page cache (at most a quarter of memory).
 
     A virtual machine gets memory from its host at first use, which is several times slower than later ones: without
-    this, whoever comes first in a run would pay for it.
+    this, the first peer of a run would pay for it.
     """
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     block = os.urandom(MIB)

@@ -23,7 +23,7 @@ from bench.warmup import warm_up
 # The largest lines keep their topic over the rounds: three peers, some 1.5 GB in each of three rounds, and margin.
 FREE_BYTES_MIN: Final = 20_000_000_000
 
-# Above it somebody else is at work; the peers themselves are not running yet.
+# Above it another process is busy; the peers themselves are not running yet.
 LOAD_MAX: Final = 0.7
 
 MEMORY_LOADED: Final = "memory-loaded"

@@ -59,8 +59,8 @@ def parse(study: Study, arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("--part", action="append", choices=study.parts, default=[], help="only these; repeatable")
     if study.has_scenarios:
         parser.add_argument("--scenario", action="append", metavar="NAME", default=[], help="only these; * matches")
-    if study.goes_on:
-        words = "go on with this result: what it has is not measured again (same commit, machine and sizes)"
+    if study.may_continue:
+        words = "continue this result: what it has is not measured again (same commit, machine and sizes)"
         parser.add_argument("--into", type=Path, metavar="RESULT.json", help=words)
     parser.add_argument("--only-ottla", action="store_true", help="without the others: no ratios, no Java of theirs")
     parser.add_argument("--work-dir", type=Path, default=BUILD_DIR, help="where data goes, on the disk to be measured")

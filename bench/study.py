@@ -86,7 +86,7 @@ class Observed:
 
     @contextmanager
     def may_fail(self, what: str) -> Iterator[None]:
-        """A peer's failure inside is written down, and the study goes on after it."""
+        """A peer's failure inside is written down, and the study continues."""
         try:
             yield
         except PEER_FAILURES as problem:
@@ -152,7 +152,7 @@ class Study:
     table: Callable[[Observed], str]
     has_scenarios: bool = False
     """Whether single scenarios can be chosen by name."""
-    goes_on: bool = False
+    may_continue: bool = False
     """Whether a run can add to an earlier one's result: it leaves out what `Observed.has`."""
 
 

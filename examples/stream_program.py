@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., object])
 class StreamProgram:
     """A stream of a topic's records, and one beside it that sets aside those with a problem.
 
-    Both keep their progress below `checkpoint`, so that a new run goes on where the last one was, however it ended.
+    Both keep their progress below `checkpoint`, so that a new run continues where the last one ended, however it ended.
     """
 
     name: str

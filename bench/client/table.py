@@ -30,7 +30,7 @@ _SCENARIO: Final = re.compile(r"(\w+)-(\d+)-(\w+)-p(\d+)")
 
 
 class Ratio(NamedTuple):
-    """`ours` divided by `theirs` is to be `aim` at least."""
+    """`ours` divided by `theirs` must be at least `aim`."""
 
     ours: str
     theirs: str

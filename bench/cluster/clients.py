@@ -24,7 +24,7 @@ COMMITS_PER_S: Final = 100
 class Answered(NamedTuple):
     partition: int
     due_s: float
-    """When the message was to be sent, by time.monotonic()."""
+    """When the message was due, by time.monotonic()."""
     answered_s: float
 
 

@@ -35,7 +35,7 @@ ON_ITS_WAY_S: Final = 0.05
 
 
 def measure_kills(cluster: ClusterPeer, sizes: Sizes, observed: Observed) -> None:
-    """Each broker once: it leads a partition and coordinates a group; both go on elsewhere."""
+    """Each broker once: it leads a partition and coordinates a group; both move to other brokers."""
     for victim in sizes.victims:
         observed.add("kill", cluster.name, _kill(cluster, victim))
         cluster.launch(victim)
@@ -67,7 +67,7 @@ def _kill(cluster: ClusterPeer, victim: int) -> dict[str, float]:
 
 
 def measure_pause(cluster: ClusterPeer, sizes: Sizes, observed: Observed) -> None:
-    """A frozen leader refuses no connection: only time tells.  Until another one leads in its place."""
+    """A frozen leader refuses no connection: only a time-out shows it.  Until another one leads in its place."""
     victim = sizes.victims[0]
     _watched_leaders(cluster)
     time.sleep(QUIET_S)
@@ -82,7 +82,7 @@ def measure_pause(cluster: ClusterPeer, sizes: Sizes, observed: Observed) -> Non
 
 
 def measure_shutdowns(cluster: ClusterPeer, sizes: Sizes, observed: Observed) -> None:
-    """Each broker is told to stop, comes back and leads again: what a producer feels of it."""
+    """Each broker is stopped, comes back and leads again: what a producer feels of it."""
     for victim in sizes.victims:
         _watched_leaders(cluster)
         with PacedProducer(_bootstrap(cluster), WATCHED, BROKERS, MESSAGES_PER_S) as producer:
@@ -142,7 +142,7 @@ def _watched_leaders(cluster: ClusterPeer) -> dict[int, int]:
 
 
 def _wait_until_resumed(answers: Callable[[], list[float]], after_s: float) -> None:
-    wait_for("writes to go on", lambda: max(answers(), default=0.0) > after_s + ON_ITS_WAY_S, RECOVERED_WITHIN_S)
+    wait_for("writes to continue", lambda: max(answers(), default=0.0) > after_s + ON_ITS_WAY_S, RECOVERED_WITHIN_S)
 
 
 def _wait_until_back(cluster: ClusterPeer, node_id: int) -> None:

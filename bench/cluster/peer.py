@@ -46,12 +46,12 @@ class ClusterPeer(Protocol):
         """SIGTERM."""
 
     def wait_ended(self, node_id: int) -> None:
-        """Until a broker that was told to stop has ended.  Raises `NotAnswering` when it does not."""
+        """Until a stopped broker has ended.  Raises `NotAnswering` when it does not."""
 
     def pause(self, node_id: int) -> None: ...
     def resume(self, node_id: int) -> None: ...
     def stop(self) -> None:
-        """All of it, cleanly, and wait.  Raises `NotAnswering` when a broker does not end by itself."""
+        """All of it, cleanly, and wait.  Raises `NotAnswering` when a broker does not end in time."""
 
     def start(self) -> None:
         """All of it once more, brokers at the same time."""
@@ -78,7 +78,7 @@ def memory_mb(cluster: ClusterPeer) -> dict[str, float]:
 
 
 def idle_cores(cluster: ClusterPeer, seconds: float) -> float:
-    """How many cores the cluster takes while nobody asks it for anything."""
+    """How many cores the cluster takes while no client sends requests."""
     before = cpu_seconds(cluster)
     time.sleep(seconds)
     return (cpu_seconds(cluster) - before) / seconds

@@ -1,4 +1,4 @@
-"""A member of the new protocol (KIP-848): heartbeats bring its assignment, and tell what it owns."""
+"""A member of the new protocol (KIP-848): heartbeats bring its assignment, and report what it owns."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PRODUCE_S_MAX: Final = 10.0
 PRODUCE_S_MIN: Final = 0.3
 SAMPLES: Final = 10
 
-# Ready within half a second whatever the groups; a million offsets in 15 s; produce p99 below twice the idle one.
+# Ready within half a second for any number of groups; a million offsets in 15 s; produce p99 below twice the idle one.
 READY_S_MAX: Final = 0.5
 LOAD_S_MAX: Final = 15.0
 P99_RATIO_MAX: Final = 2.0

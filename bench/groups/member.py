@@ -59,7 +59,7 @@ class Member:
         self._task = asyncio.create_task(self._run())
 
     async def leave(self) -> None:
-        """Tell the coordinator, as a consumer that is closed does."""
+        """Leave the group, as a consumer that is closed does."""
         await self._stop()
         assert self.connection is not None, "it has joined"
         body = requests.leave_group(self.plan.group, self.member_id)
@@ -75,7 +75,7 @@ class Member:
             self.connection.close()
 
     def failure(self) -> BaseException | None:
-        """Why it ended by itself; None while it runs."""
+        """Why it ended unasked; None while it runs."""
         if self._task is None or not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()

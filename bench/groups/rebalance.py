@@ -35,7 +35,7 @@ class Group:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nobody is left behind, whatever went wrong."""
+        """All members are closed, also after an error."""
         members, self.members = self.members, []
         await asyncio.gather(*(member.die() for member in members))
 

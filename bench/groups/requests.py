@@ -71,7 +71,7 @@ class Joined:
     leader: str
     member_id: str
     members: list[str]
-    """Only the leader is told."""
+    """Only the leader receives it."""
 
 
 def join_group(group: str, member_id: str, topic: str, session_ms: int, rebalance_ms: int) -> bytes:

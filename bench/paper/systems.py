@@ -56,7 +56,7 @@ class System(Protocol):
     def produce(self, client: str, name: str, is_durable: bool, load: Load) -> dict[str, float]: ...
     def consume(self, client: str, name: str, is_durable: bool, load: Load) -> dict[str, float]: ...
     def remove(self, name: str) -> int:
-        """Gives the messages that were stored in it; -1 where the system does not tell."""
+        """Gives the messages that were stored in it; -1 where the system does not report it."""
 
 
 class KafkaSystem:

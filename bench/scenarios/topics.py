@@ -35,5 +35,5 @@ def delete_topic(peer: Peer, topic: str) -> None:
 
 
 def settle_disk() -> None:
-    """Write out what earlier lines left dirty: nobody's flush may pay for another's pages."""
+    """Write out what earlier lines left dirty: no flush may pay for the pages of another line."""
     os.sync()

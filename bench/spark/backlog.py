@@ -1,4 +1,4 @@
-"""A backlog is loaded into a lake table while live topics go on: memory, the live consumers' latency, the rows."""
+"""A backlog is loaded into a lake table beside live topics: memory, the live consumers' latency, the rows."""
 
 from __future__ import annotations
 

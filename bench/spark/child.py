@@ -63,7 +63,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """It ends by itself when nobody speaks to it any more; after a failure, at once."""
+        """It ends when its parent is gone; after a failure, at once."""
         if error is not None:
             self._process.kill()
         try:

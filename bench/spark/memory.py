@@ -1,4 +1,4 @@
-"""How much memory the parts of a measurement hold while it goes on, and whether that grows."""
+"""How much memory the parts of a measurement hold while it runs, and whether that grows."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SparkProcesses(Watch):
         return jvm, python
 
     def _look(self) -> dict[tuple[int, str], int]:
-        """What is known after it; the watching thread goes on."""
+        """What is known after it; the watching thread continues."""
         with self._lock:
             for pid in self._pids():
                 try:

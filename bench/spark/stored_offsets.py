@@ -1,4 +1,4 @@
-"""Whether a table holds each offset of a topic exactly once; in little memory, whatever its size."""
+"""Whether a table holds each offset of a topic exactly once; in little memory for any size."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class SparkRun:
             return
         contenders = self._contenders()
         if all(self._observed.has(scenario, contender.name, round_index) for contender in contenders):
-            return  # it is a run that goes on
+            return  # a continued run
         for contender in contenders if round_index % 2 == 0 else contenders[::-1]:
             what = f"{contender.name}, {scenario}"
             with self._observed.may_fail(what), failing_load(what):
@@ -281,5 +281,5 @@ STUDY: Final = Study(
     run=run,
     table=spark_table,
     has_scenarios=True,
-    goes_on=True,
+    may_continue=True,
 )

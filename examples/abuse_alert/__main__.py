@@ -32,7 +32,7 @@ def program() -> None:
 @click.option("--slide", default=Rule(0).slide, show_default=True, help="A window begins so often.")
 @click.option("--delay", default=Rule(0).delay, show_default=True, help="How late actions may be.")
 def run(alert_topic: str, limit: int, window: str, slide: str, delay: str, **flags: Any) -> None:
-    """Tell each member and window with too many actions, until Ctrl-C or SIGTERM."""
+    """Report each member and window with too many actions, until Ctrl-C or SIGTERM."""
     rule = Rule(limit, window, slide, delay)
     stream = program_of("abuse alert", flags)
     ensure_alert_topic(stream.bootstrap, alert_topic)
@@ -45,7 +45,7 @@ def run(alert_topic: str, limit: int, window: str, slide: str, delay: str, **fla
 @alerts_flag
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each alert.")
 def alerts(bootstrap: str, alert_topic: str, as_json: bool) -> None:
-    """All alerts that were told, each once."""
+    """All reported alerts, each once."""
     for alert in read_alerts(bootstrap, alert_topic):
         start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (alert.start_ms, alert.end_ms))
         text = f"{start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC: {alert.count} actions of {alert.member}"

@@ -1,4 +1,4 @@
-"""The topic of alerts: one key for each member and window, so that an alert that is told again is the same alert."""
+"""The topic of alerts: one key for each member and window, so that an alert that is sent again is the same alert."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Alert:
 
 
 def ensure_alert_topic(bootstrap: str, topic: str) -> None:
-    """Compacted: of alerts that were told again the brokers keep one in the end."""
+    """Compacted: the brokers keep one of several alerts with the same key."""
     with Cluster(bootstrap) as cluster:
         Admin(cluster).ensure_topic(topic, 1, REPLICAS_MAX, {"cleanup.policy": "compact"})
 
@@ -50,7 +50,7 @@ def tells(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
 def read_alerts(bootstrap: str, topic: str) -> list[Alert]:
     """All alerts, each once, by window and member.
 
-    Told again after a kill, an alert has the same key and the same value: the last one of each key counts.
+    An alert that is sent again after a kill has the same key and the same value: the last one of each key counts.
     """
     found: dict[bytes | None, Alert] = {}
     with Cluster(bootstrap) as cluster:

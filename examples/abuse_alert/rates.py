@@ -25,7 +25,7 @@ END
 class Rule(NamedTuple):
     """More than `limit` actions of a member within `window`; a window begins every `slide`.
 
-    delay   how late actions may be: a window is told when an action is so much later than its end
+    delay   how late actions may be: a window is reported when an action is so much later than its end
     """
 
     limit: int

@@ -66,8 +66,8 @@ class PairCounts:
     def add(self, query_id: str, batch_id: int, pairs: Iterable[Pair]) -> bool:
         """Add a batch; False, and nothing is done, when the counts have it.  Batches come in the order of their ids.
 
-        `query_id` is that of the checkpoint.  Raises `CountsUnusable` for another one: it would begin anew and count
-        everything twice.
+        `query_id` is that of the checkpoint.  Raises `CountsUnusable` for another one: it would start at the
+        beginning and count everything twice.
         """
         self._database.execute("BEGIN IMMEDIATE")
         try:

@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Follower:
-    """`say` is told what a person should know: a topic made anew, records that are gone, brokers that are away."""
+    """`say` receives what a person should know: a recreated topic, deleted records, unreachable brokers."""
 
     def __init__(self, cluster: Cluster, topic: str, index: LogIndex, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -78,7 +78,7 @@ class Follower:
         return self._fetcher is not None and self.behind == 0
 
     def poll(self, wait_ms: float) -> list[Part]:
-        """What has come, or comes within `wait_ms`; each part is to be given to `advanced` before the next call.
+        """What has come, or comes within `wait_ms`; pass each part to `advanced` before the next call.
 
         Brokers and topics that are away are waited for.  Raises `LogLost`, `PoisonMessage` (a damaged batch).
         """
@@ -128,7 +128,7 @@ class Follower:
         ids = {each.topic.id for each in self._index.positions() if each.topic[:2] == topic[:2]}
         if ids and topic.id not in ids:
             self._say(
-                f"{self._name} was deleted and made anew since it was indexed: the new topic is read from its "
+                f"{self._name} was deleted and recreated since it was indexed: the new topic is read from its "
                 "beginning, and the lines of the former one stay in the index"
             )
 
@@ -164,7 +164,7 @@ class Follower:
         if offset > log.stop:
             raise LogLost(
                 f"{place} was indexed up to offset {offset}, and its log ends at {log.stop}",
-                hint="the brokers have lost records; index the topic into a new file, or go on with another topic",
+                hint="the brokers have lost records; index the topic into a new file, or continue with another topic",
             )
         if offset < log.start:
             self._say(f"{place}: offsets {offset} to {log.start - 1} were deleted before they could be indexed")
@@ -172,7 +172,7 @@ class Follower:
         self._fetcher.seek(place, max(offset, log.start))
 
     def _wait_or_raise(self, error: OttlaError) -> None:
-        """Brokers come back, and topics are made; other errors do not mend by themselves."""
+        """Brokers come back, and topics are created; other errors are permanent."""
         if not (isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable)):
             raise error
         self._close()

@@ -46,7 +46,7 @@ class IndexUnusable(OttlaError):
 
 
 class TopicId(NamedTuple):
-    """A topic, told from every other that has its name: in another cluster, or made anew after this one was deleted.
+    """A topic, distinct from others of its name: in another cluster, or recreated after this one was deleted.
 
     `id` is all zeros where the brokers give topics none (before Apache Kafka 2.8).
     """
@@ -118,7 +118,7 @@ class LogIndex:
         if version != VERSION:
             self._database.close()
             raise IndexUnusable(
-                f"{path} is no index of this program", hint="name another file, or make it anew by `run`"
+                f"{path} is no index of this program", hint="name another file, or recreate it with `run`"
             )
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class LogIndex:
         self._database.close()
 
     def begin(self, topic: TopicId, partition: int, first_offset: int) -> Position:
-        """Where the partition is to be read on; one that the index does not know begins at `first_offset`."""
+        """Where reading the partition continues; one that the index does not know begins at `first_offset`."""
         key = (topic.cluster_id, topic.topic, str(topic.id), partition)
         with self._transaction():
             self._database.execute(
