@@ -11,26 +11,30 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
+from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import ClusterStateMissing, RunningCluster
 from ottla.testing.place import LOOPBACK
 from tests.cluster.broker_clocks import SHIFTED_COMMAND, BrokerClocks
 from tests.cluster.clock_faults import CLOCK_FAULTS, CLOCK_SETTINGS
-from tests.cluster.fault_table import ALL_FAULTS, CONTROL_FAULTS
+from tests.cluster.fault_table import ALL_FAULTS, CONTROL_FAULTS, HURTS_THE_GROUP, LEAVES_A_REPLICA
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.network import Network
+from tests.cluster.servability import ALL, Servability
 from tests.cluster.site import CLIENTS, ZOOKEEPER, ZOOKEEPER_PORT, Site, broker_name
-from tests.cluster.target import Fault, Target
+from tests.cluster.target import MIN_IN_SYNC, Fault, Target
 from tests.history.checker import check
 from tests.history.clients import (
     LIBRDKAFKA,
@@ -43,7 +47,7 @@ from tests.history.clients import (
     is_acknowledged,
     read_finally,
 )
-from tests.history.operations import Operation, Poll, Snapshot
+from tests.history.operations import Operation, Poll, Served, Snapshot
 from tests.history.report import Report
 from tests.history.workload import SETTINGS
 
@@ -126,7 +130,9 @@ def run_cluster(
             with cluster:
                 enter = () if network is None else network.place(CLIENTS).enter
                 clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter, readers)
-                result = _run(Target(cluster, clients, random.Random(seed), site, clocks), plan, pause_s)
+                servability = Servability(clients.note_servable)
+                target = Target(cluster, clients, random.Random(seed), servability, site, clocks)
+                result = _run(target, plan, pause_s)
         except BaseException as error:
             lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
             error.add_note("\n".join([*lines, f"all files of this run are kept in {directory}"]))
@@ -176,7 +182,7 @@ def new_network(directory: Path) -> Network:
 
 def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> ClusterResult:
     cluster, clients = target.cluster, target.clients
-    settings = {"segment.bytes": "65536", "min.insync.replicas": str(REPLICAS_COUNT - 1)}
+    settings = {"segment.bytes": "65536", "min.insync.replicas": str(MIN_IN_SYNC)}
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, settings)
     cluster.wait_until_replicated()
@@ -184,12 +190,14 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
     evidence: list[str] = []
     try:
         clients.start()
+        target.servability.begin(*ALL)
         for name in plan:
             _strike(name, {**ALL_FAULTS, **CONTROL_FAULTS}[name], target, strikes, evidence, clients.problems)
             time.sleep(target.random.uniform(*pause_s))
         # The quiet phase: everything must converge.
         _converge(target)
         clients.expect_at_work()
+        target.servability.end(*ALL)
         clients.finish()
     finally:
         clients.kill()
@@ -220,10 +228,35 @@ def _strike(
     problems: list[str],
 ) -> None:
     try:
-        evidence.append(fault(target))
+        with target.servability.suspended(*_unserved(name, target)):
+            evidence.append(fault(target))
+            static_left_s = target.clients.static_session_left_s()
+            if static_left_s > 0:
+                target.servability.postpone(static_left_s, Served.GROUP)
         strikes[name] += 1
     except FaultWithoutEffect as void:
         problems.append(f"the run is void: {void}")
+
+
+def _unserved(name: str, target: Target) -> Collection[Served]:
+    """Whom no replica can serve while this fault strikes."""
+    if name in HURTS_THE_GROUP:
+        return [Served.GROUP]
+    return [] if name in LEAVES_A_REPLICA and _bears_a_loss(target) else ALL
+
+
+def _bears_a_loss(target: Target) -> bool:
+    """Whether each partition has a replica in sync whichever broker is hurt next: the last fault may be just over."""
+    try:
+        topics = target.cluster.topics()
+    except ClientError:
+        return False
+    return all(
+        len(each.in_sync_replicas) > 1
+        for topic in topics
+        if topic.name in (TOPIC, OFFSETS_TOPIC)
+        for each in topic.partitions.values()
+    )
 
 
 def records_of(history: Iterable[Operation]) -> Counter[str]:

@@ -36,7 +36,7 @@ from tests.eventually import eventually
 from tests.history import waiting_clients
 from tests.history.checker import check
 from tests.history.log_checks import SILENCE_NS_MAX
-from tests.history.operations import LatestOffset, Operation, Outcome, Poll, Send, Servable, read_lines
+from tests.history.operations import LatestOffset, Operation, Outcome, Poll, Send, Servable, Served, read_lines
 from tests.history.recorder import now_ns
 from tests.history.report import Anomaly
 
@@ -138,7 +138,7 @@ def measure(
             each.process.kill()
             each.process.wait()
     history = list(read_lines([each.history for each in clients]))
-    servable = Servable("run", began_ns, ended_ns + round(_AFTERWARDS_S * 1e9))
+    servable = Servable("run", began_ns, ended_ns + round(_AFTERWARDS_S * 1e9), Served.CLIENTS)
     report = check([*history, servable], ())
     anomalies = {
         anomaly.name: examples

@@ -21,6 +21,7 @@ from tests.cluster.direct_writer import DirectWriter
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.fencing import WRITES_BEFORE, fenced_partition
 from tests.cluster.injected_calls import injected
+from tests.cluster.servability import ALL
 from tests.cluster.target import Fault, Target
 from tests.history.clients import PARTITIONS_COUNT, TOPIC, is_acknowledged
 from tests.history.recorder import now_ns
@@ -202,6 +203,7 @@ def stuck_sync_of_follower(target: Target) -> str:
 def _with_stuck_syncs(target: Target, broker: RunningBroker) -> str:
     """The other replicas are in sync at the start, so they can serve."""
     target.cluster.wait_until_replicated()
+    target.servability.postpone(STUCK_FLUSH_MS / 1000, *ALL)
     started_ns = now_ns()
     told = _with_slow_syncs(target, [broker], STUCK_SYNC_MS, STUCK_S)
     silent_s = _silent_s(target, started_ns, now_ns())

@@ -24,6 +24,72 @@ PLAIN_FAULTS: Final[Mapping[str, Fault]] = {
 }
 PRIVATE_FAULTS: Final[Mapping[str, Fault]] = {**DISK_FAULTS, **NETWORK_FAULTS, **SCRIPTED_ORDERS}
 ALL_FAULTS: Final[Mapping[str, Fault]] = {**PLAIN_FAULTS, **PRIVATE_FAULTS}
+# One broker at most is hurt, and all others are in sync: another replica can serve all clients all the time, or from
+# the moment that the fault itself notes.
+LEAVES_A_REPLICA: Final = (
+    CLOCK_FAULTS.keys()
+    | STALE_DIRECTORY_FAULTS.keys()
+    | {
+        "kill-leader",
+        "kill-broker",
+        "kill-coordinator",
+        "stop-broker",
+        "pause-leader",
+        "pause-broker",
+        "pause-coordinator",
+        "recreate-topic",
+        "recreate-topic-while-one-is-away",
+        "move-replica",
+        "move-leaders",
+        "grow-topic",
+        "change-settings",
+        "power-cut-leader",
+        "disk-dies",
+        "sync-fails",
+        "sync-fails-at-follower",
+        "write-fails",
+        "write-fails-at-follower",
+        "rename-fails",
+        "slow-sync-of-leader",
+        "slow-sync-of-follower",
+        "slow-sync-everywhere",
+        "stuck-sync-of-leader",
+        "stuck-sync-of-follower",
+        "corrupt-replica",
+        "truncate-replica",
+        "lose-disk",
+        "leader-from-zookeeper",
+        "leader-from-zookeeper-with-waiting-clients",
+        "leader-alone",
+        "brokers-in-a-ring",
+        "one-way",
+        "lossy-between-brokers",
+        "lossy-to-zookeeper",
+        "lossy-to-clients",
+        "lossy-everywhere",
+    }
+)
+# The group itself is hurt, and no broker is.
+HURTS_THE_GROUP: Final = GROUP_FAULTS.keys() | {"kill-member", "pause-member", "replace-member"}
+# Clients are judged from the end of the fault on: why no replica can serve them until then, or need not.
+LEAVES_NONE: Final[Mapping[str, str]] = {
+    "kill-all": "all are killed",
+    "power-cut-two": "one is left, and `min.insync.replicas` is two",
+    "power-cut-all": "all lose their power",
+    "starve-broker": "it leads on, a tenth as fast, since its session lives",
+    "kill-zookeeper": "without ZooKeeper all leases end",
+    "pause-zookeeper": "without ZooKeeper all leases end",
+    "zookeeper-alone": "without ZooKeeper all leases end",
+    "move-replica-and-kill": "the partition has two replicas when one of them is killed",
+    "disk-full": "the broker waits 5 s for room before it gives way, and has room again by then",
+    "sync-fails-everywhere": "no broker can flush",
+    "write-fails-everywhere": "a broker of each replica may refuse to write",
+    "leader-from-followers": "its session lives, so it leads on, with fewer in sync than may acknowledge",
+    "leader-from-clients": "its session lives, so it leads on, and clients do not reach it",
+    "part-kill": "two are away at the same time",
+    "last-replica-standing": "two are away at the same time",
+    "stale-rejoin": "all are killed",
+}
 # Some tens of seconds each, by watching or waiting.
 SLOW_FAULTS: Final = (
     CLOCK_FAULTS.keys()

@@ -12,9 +12,9 @@ from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.fencing import watch_the_fence
 from tests.cluster.lossy_links import LinkQuality
 from tests.cluster.network import Direction
+from tests.cluster.servability import ALL
 from tests.cluster.site import CLIENTS, ZOOKEEPER, broker_name
 from tests.cluster.target import Fault, Target
-from tests.history.recorder import now_ns
 
 # Also for less than a session, and long enough for a session to end and an election to follow.
 CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
@@ -60,14 +60,12 @@ def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
     name, network = broker_name(broker.node_id or 0), target.site.network
     duration_s = target.random.uniform(*WAITED_S)
     with target.clients.waiting(broker.bootstrap):
-        began_ns = now_ns()
         network.wall(name, others, direction)
         try:
             time.sleep(duration_s)
         finally:
             stopped_count = network.open(name)
         time.sleep(AFTER_S)
-        target.clients.note_servable(began_ns, now_ns())
     if stopped_count == 0:
         raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
     way = "" if direction is Direction.BOTH else f" (one way: {direction.name})"
@@ -100,7 +98,9 @@ def one_way(target: Target) -> str:
     broker = target.leader()
     others = target.random.choice([[ZOOKEEPER], _others(target, broker), [CLIENTS]])
     direction = target.random.choice([Direction.IN, Direction.OUT])
-    return _cut(target, broker_name(broker.node_id or 0), others, direction)
+    # Its session lives in the other cases, so no other broker leads.
+    with target.servability.suspended(*(() if others == [ZOOKEEPER] else ALL)):
+        return _cut(target, broker_name(broker.node_id or 0), others, direction)
 
 
 def lossy_between_brokers(target: Target) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,8 @@ from ottla.storage.checkpoints import read_generation
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
 from tests.cluster.fault_without_effect import FaultWithoutEffect
-from tests.cluster.target import Fault, Target
+from tests.cluster.servability import ALL
+from tests.cluster.target import MIN_IN_SYNC, Fault, Target
 from tests.eventually import eventually
 
 # A move follows records within ten seconds.
@@ -43,17 +45,21 @@ def stale_directories(target: Target, *, count: int, is_same_life: bool) -> str:
             eventually(partial(_generation, broker.data_dir), moved.__le__, within_s=MOVED_WITHIN_S)
     cluster.wait_until_replicated()
     brokers = list(cluster.brokers.values())
-    for broker in brokers:
-        broker.pause()
-    for broker in brokers:
-        broker.kill()
-    lacking = {broker.node_id: _put_back(broker, copies[broker.node_id]) for broker in stale}
-    order = target.random.sample(brokers, len(brokers))
-    for broker in order:
-        if broker in stale:
-            _refuse_and_accept(target, broker)
-        else:
-            broker.start()
+    with ExitStack() as none_serves:
+        none_serves.enter_context(target.servability.suspended(*ALL))
+        for broker in brokers:
+            broker.pause()
+        for broker in brokers:
+            broker.kill()
+        lacking = {broker.node_id: _put_back(broker, copies[broker.node_id]) for broker in stale}
+        order = target.random.sample(brokers, len(brokers))
+        for started_count, broker in enumerate(order, 1):
+            if broker in stale:
+                _refuse_and_accept(target, broker)
+            else:
+                broker.start()
+            if started_count >= MIN_IN_SYNC and any(each not in stale for each in order[:started_count]):
+                none_serves.close()
     cluster.wait_until_replicated()
     lacks = ", ".join(f"{node_id} lacked {size_bytes} bytes of logs" for node_id, size_bytes in lacking.items())
     order_text = ", ".join(str(broker.node_id) for broker in order)

@@ -13,9 +13,12 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from tests.cluster.broker_clocks import BrokerClocks
+from tests.cluster.servability import Servability
 from tests.cluster.site import Site
 from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
 
+# Of the topic: as many replicas must have a record before it is acknowledged.
+MIN_IN_SYNC: Final = 2
 # Shorter than a session, and long enough for its partitions to be led by others.
 DOWN_S: Final = (0.1, 6.0)
 
@@ -30,6 +33,7 @@ class Target:
     cluster: RunningCluster
     clients: HistoryClients
     random: random.Random
+    servability: Servability
     private: Site | None = None
     shiftable: BrokerClocks | None = None
 

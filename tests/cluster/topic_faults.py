@@ -22,6 +22,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker
 from tests.cluster.recreated_topic import recreate_topic, recreate_topic_while_one_is_away
+from tests.cluster.servability import ALL
 from tests.cluster.target import Fault, Target
 from tests.eventually import eventually
 from tests.history.clients import PARTITIONS_COUNT, TOPIC
@@ -31,6 +32,7 @@ _ASK_AGAIN_S: Final = 0.2
 _OPTIONS: Final = ClientOptions(
     client_id="administrator", call_timeout_ms=10_000, connect_timeout_ms=1_000, request_timeout_ms=5_000
 )
+_ALL_IN_SYNC: Final = "3"
 # Values that promise as much as those that the topic begins with.
 _CHANGES: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("segment.bytes", ("65536", "131072", "1048576")),
@@ -39,7 +41,7 @@ _CHANGES: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("compression.type", ("producer", "gzip", "lz4")),
     ("retention.ms", ("-1", "7200000")),
     ("flush.messages", ("1", "9223372036854775807")),
-    ("min.insync.replicas", ("2", "3")),
+    ("min.insync.replicas", ("2", _ALL_IN_SYNC)),
 )
 _MIN_IN_SYNC: Final = ("min.insync.replicas", "2")
 
@@ -183,13 +185,14 @@ def change_settings(target: Target) -> str:
     """Some settings of the topic, one after the other; each broker must hear of each, also one that is killed."""
     changes = {name: target.random.choice(texts) for name, texts in target.random.sample(_CHANGES, 3)}
     killed = target.any_broker()
-    killed.kill()
-    killed.launch()
-    for name, text in changes.items():
-        _set(target, name, text)
-    killed.wait_until_ready()
-    # With three of three no broker may be away, and the next fault wants one to be.
-    _set(target, *_MIN_IN_SYNC)
+    with target.servability.suspended(*(ALL if changes.get(_MIN_IN_SYNC[0]) == _ALL_IN_SYNC else ())):
+        killed.kill()
+        killed.launch()
+        for name, text in changes.items():
+            _set(target, name, text)
+        killed.wait_until_ready()
+        # With three of three no broker may be away, and the next fault wants one to be.
+        _set(target, *_MIN_IN_SYNC)
     return f"{TOPIC} got {changes}, broker {killed.node_id} killed meanwhile"
 
 

@@ -29,7 +29,7 @@ FINAL_READER: Final = "final-reader"
 
 def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report:
     """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
-    told = list(history)
+    told = _settled_commits(history)
     snapshots = [operation for operation in told if isinstance(operation, Snapshot)]
     # What holds for a consumer holds for one that reads a partition once, from its beginning.
     operations: list[Operation] = [*told, *(snapshot.poll for snapshot in snapshots)]
@@ -62,14 +62,26 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     log_checks.check_real_time(sends, polls, report)
     log_checks.check_watermarks((mark for mark in operations if isinstance(mark, Watermark)), report)
     log_checks.check_latest((each for each in operations if isinstance(each, LatestOffset)), sends, polls, report)
-    log_checks.check_silences(told, report)
+    log_checks.check_silences(told, members, report)
     reads = (read for read in operations if isinstance(read, Committed))
     group_checks.check_commits(commits, reads, report)
     group_checks.check_stale_commits([operation for operation in operations if _is_of(operation, members)], report)
+    group_checks.check_resets(operations, order, members, report)
     group_checks.check_owners(operations, members, report)
     if members:
         group_checks.check_delivery(sends, polls, members, report)
     return report
+
+
+def _settled_commits(history: Iterable[Operation]) -> list[Operation]:
+    """A member writes a commit down when it begins and again when it is settled: the last word counts."""
+    told = list(history)
+    last = {(each.process, each.invoked_ns, each.partition): each for each in told if isinstance(each, Commit)}
+    return [
+        each
+        for each in told
+        if not isinstance(each, Commit) or last[each.process, each.invoked_ns, each.partition] is each
+    ]
 
 
 def _is_of(operation: Operation, members: Collection[str]) -> bool:

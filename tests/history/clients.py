@@ -5,6 +5,7 @@ A run puts them against a broker, or several, and does things to these and to th
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import subprocess
@@ -23,8 +24,9 @@ from ottla.testing.pause import pause_process
 from tests.eventually import eventually
 from tests.history import waiting_clients
 from tests.history.checker import FINAL_READER
-from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE
+from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE, STATIC_SESSION_TIMEOUT_MS
 from tests.history.operations import (
+    Ended,
     LatestOffset,
     Operation,
     Outcome,
@@ -32,6 +34,7 @@ from tests.history.operations import (
     Positioned,
     Send,
     Servable,
+    Served,
     Snapshot,
     read_lines,
 )
@@ -172,6 +175,7 @@ class HistoryClients:
         self._members: list[ClientProcess] = []
         self._readers: list[ClientProcess] = []
         self._waiting_count = 0
+        self._static_lost_s = -math.inf
         # Of all members that there were.
         self.member_names: list[str] = []
         self.problems: list[str] = []
@@ -210,6 +214,7 @@ class HistoryClients:
     def kill(self) -> None:
         """Whatever still runs."""
         for client in self._all():
+            self._note(Ended(client.name, now_ns()))
             client.process.kill()
             client.process.wait()
 
@@ -291,6 +296,7 @@ class HistoryClients:
         member = self._members.pop(self._random.randrange(len(self._members)))
         member.process.kill()
         member.process.wait()
+        self._note_lost(member)
         self._start_member()
 
     def pause_member(self) -> None:
@@ -304,6 +310,15 @@ class HistoryClients:
         member = self._members.pop(self._random.randrange(len(self._members)))
         self._start_member(instance_id)
         self._stop([member])
+        self._note_lost(member)
+
+    def static_session_left_s(self) -> float:
+        """For how long the partitions of a static member that is gone are no other member's yet."""
+        return max(self._static_lost_s + STATIC_SESSION_TIMEOUT_MS / 1000 - time.monotonic(), 0)
+
+    def _note_lost(self, member: ClientProcess) -> None:
+        if INSTANCE_ID in member.name:
+            self._static_lost_s = time.monotonic()
 
     @contextmanager
     def waiting(self, bootstrap: str) -> Iterator[None]:
@@ -324,10 +339,13 @@ class HistoryClients:
         finally:
             self._stop(started)
 
-    def note_servable(self, began_ns: int, ended_ns: int) -> None:
-        """Between these times a replica of each partition could serve every client."""
+    def note_servable(self, began_ns: int, ended_ns: int, whom: Served) -> None:
+        """Between these times a replica of each partition could serve these clients."""
+        self._note(Servable("run", began_ns, ended_ns, whom))
+
+    def _note(self, operation: Operation) -> None:
         with Recorder(self._directory / "run.history") as recorder:
-            recorder.add(Servable("run", began_ns, ended_ns))
+            recorder.add(operation)
 
     def write_to(self, partitions_count: int) -> None:
         """The topic has grown: the producer that has run for longest ends, and another one writes to all of it."""
@@ -392,6 +410,7 @@ class HistoryClients:
             client.wait_until_started()
             if client.process.poll() == 0:
                 self.problems.append(f"{client.name} was not asked to end: {client.describe_end(0)}")
+            self._note(Ended(client.name, now_ns()))
             client.process.terminate()
         for client in clients:
             try:

@@ -93,7 +93,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # the li
                 offset = self._member.next_offset(partition)
                 if offset is None:
                     continue
-                invoked_ns = now_ns()
+                invoked_ns = self._member.begin_commit(partition, offset)
                 try:
                     await self._consumer.commit({TopicPartition(self._topic, partition): offset})
                 except CommitFailedError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Send
+from tests.history.log_checks import VersionOrder
+from tests.history.operations import Commit, Committed, Operation, Outcome, Poll, Positioned, Revoked, Send
 from tests.history.report import Anomaly, Report
 
 
@@ -87,6 +89,53 @@ def check_commits(commits: Iterable[Commit], reads: Iterable[Committed], report:
             where = f"{operation.process} partition {operation.partition}: {operation.offset} after {known}"
             is_read = isinstance(operation, Committed)
             report.add(Anomaly.COMMIT_LOST if is_read else Anomaly.COMMIT_WENT_BACK, where)
+
+
+def check_resets(
+    operations: Iterable[Operation], order: VersionOrder, members: Collection[str], report: Report
+) -> None:
+    """A member that is given a partition reads on from the committed offset: not below one that was acknowledged before
+    it was given the partition, and with no record between the highest one that was committed, or may be, and its first.
+
+    A partition that a member keeps in a rebalance is read on from the member's own position, which other checks judge.
+    """
+    known = {partition: sorted(offsets) for partition, offsets in order.items()}
+    # (time, order at the same time, operation): what completes in the very instant of a hand-over is in doubt.
+    events: list[tuple[int, int, Positioned | Revoked | Poll | Commit]] = []
+    for operation in operations:
+        if operation.process not in members:
+            continue
+        if isinstance(operation, Commit) and operation.outcome is not Outcome.FAILED:
+            events.append((operation.invoked_ns, 0, operation))
+            if operation.outcome is Outcome.OK:
+                events.append((operation.completed_ns, 3, operation))
+        elif isinstance(operation, Positioned | Revoked):
+            events.append((operation.at_ns, 1, operation))
+        elif isinstance(operation, Poll) and operation.records:
+            events.append((operation.completed_ns, 2, operation))
+    acknowledged: dict[int, int] = defaultdict(int)
+    tried: dict[int, int] = defaultdict(int)
+    # What each member holds; with the least legal position until it has read, then None.
+    held: dict[tuple[str, int], int | None] = {}
+    for _, place, operation in sorted(events, key=lambda event: event[:2]):
+        partition, owned = operation.partition, (operation.process, operation.partition)
+        if isinstance(operation, Commit):
+            of_all = acknowledged if place == 3 else tried
+            of_all[partition] = max(of_all[partition], operation.offset)
+        elif isinstance(operation, Positioned):
+            held.setdefault(owned, acknowledged[partition])
+        elif isinstance(operation, Revoked):
+            held.pop(owned, None)
+        elif (least := held.get(owned)) is not None:
+            held[owned] = None
+            first = operation.records[0][0]
+            where = f"{operation.process} partition {partition}: read from {first} on"
+            offsets = known[partition]
+            skipped_count = bisect_left(offsets, first) - bisect_left(offsets, tried[partition])
+            if first < least:
+                report.add(Anomaly.RESET, f"{where}, {least} was committed")
+            elif skipped_count > 0:
+                report.add(Anomaly.RESET, f"{where}, {tried[partition]} at most was committed: {skipped_count} skipped")
 
 
 def check_delivery(sends: Iterable[Send], polls: Iterable[Poll], members: Collection[str], report: Report) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from tests.history.operations import (
+    Ended,
     LatestOffset,
     Operation,
     Outcome,
@@ -20,6 +21,7 @@ from tests.history.operations import (
     Positioned,
     Send,
     Servable,
+    Served,
     Snapshot,
     Watermark,
 )
@@ -227,36 +229,55 @@ def check_latest(answers: Iterable[LatestOffset], sends: Iterable[Send], polls: 
                 report.add(Anomaly.LATEST_WENT_BACK, f"{where}: {answer.offset} after {least}")
 
 
-def check_silences(operations: Iterable[Operation], report: Report) -> None:
-    """While a replica can serve them, clients that were at work before make progress every `SILENCE_NS_MAX`, in each
-    partition; a group gives its members others, so they are looked at as a whole.
+def check_silences(operations: Sequence[Operation], members: Collection[str], report: Report) -> None:
+    """While a replica can serve them, clients make progress every `SILENCE_NS_MAX`, in each partition, from their first
+    progress to their end.
 
-    One that makes none afterwards either may have been ended before: the run itself looks for those.
+    A group as a whole is judged, in each partition, since it gives its members others all the time; a process that is a
+    member of another group, in all its partitions together.
     """
-    windows: list[Servable] = []
-    progress: dict[str, list[int]] = defaultdict(list)
-    operations = list(operations)
-    members = {operation.process for operation in operations if isinstance(operation, Positioned)}
+    windows: dict[Served, list[Servable]] = defaultdict(list)
+    progress: dict[tuple[Served, str], list[int]] = defaultdict(list)
+    ended_ns: dict[str, int] = {}
+    life_ns: dict[tuple[Served, str], int] = {}
+    positioned = {operation.process for operation in operations if isinstance(operation, Positioned)}
     for operation in operations:
         if isinstance(operation, Servable):
-            windows.append(operation)
-        elif (isinstance(operation, Send) and operation.outcome is Outcome.OK) or (
+            windows[operation.whom].append(operation)
+        elif isinstance(operation, Ended):
+            ended_ns[operation.process] = operation.at_ns
+    for operation in operations:
+        if (isinstance(operation, Send) and operation.outcome is Outcome.OK) or (
             isinstance(operation, Poll) and operation.records
         ):
-            is_of_member = operation.process in members
-            who = operation.process if is_of_member else f"{operation.process} partition {operation.partition}"
+            if operation.process in members:
+                who = Served.GROUP, f"the group, partition {operation.partition}"
+            elif operation.process in positioned:
+                who = Served.CLIENTS, operation.process
+            else:
+                who = Served.CLIENTS, f"{operation.process} partition {operation.partition}"
             progress[who].append(operation.completed_ns)
-    for who, unsorted_ns in progress.items():
-        times_ns = sorted(unsorted_ns)
-        for window in windows:
-            first = bisect_left(times_ns, window.began_ns)
-            if not 0 < first < len(times_ns) or window.began_ns - times_ns[first - 1] > SILENCE_NS_MAX:
-                continue
-            inside = [window.began_ns, *(at for at in times_ns[first:] if at < window.ended_ns), window.ended_ns]
-            longest_ns = max(later - earlier for earlier, later in pairwise(inside))
-            if longest_ns > SILENCE_NS_MAX:
-                where = f"{who}: {longest_ns / 1e9:.1f} s of {(window.ended_ns - window.began_ns) / 1e9:.1f} s"
-                report.add(Anomaly.SILENT, where)
+            if who[0] is Served.CLIENTS and operation.process in ended_ns:
+                life_ns[who] = ended_ns[operation.process]
+    for whom, of_whom in windows.items():
+        report.figures[f"servable_s_{whom.name.lower()}"] = sum(w.ended_ns - w.began_ns for w in of_whom) // 10**9
+        longest_ns = 0
+        for who in (each for each in progress if each[0] is whom):
+            times_ns = sorted(progress[who])
+            for window in of_whom:
+                silent_ns = _longest_silence_ns(times_ns, window, life_ns.get(who, window.ended_ns))
+                longest_ns = max(longest_ns, silent_ns)
+                if silent_ns > SILENCE_NS_MAX:
+                    of_s = (window.ended_ns - window.began_ns) / 1e9
+                    report.add(Anomaly.SILENT, f"{who[1]}: {silent_ns / 1e9:.1f} s of {of_s:.1f} s")
+        report.figures[f"longest_silence_ms_{whom.name.lower()}"] = longest_ns // 10**6
+
+
+def _longest_silence_ns(times_ns: Sequence[int], window: Servable, end_ns: int) -> int:
+    """Of one client in one window; one that began within the window is silent from its first progress on."""
+    began_ns, ended_ns = max(window.began_ns, times_ns[0]), min(window.ended_ns, end_ns)
+    inside = times_ns[bisect_right(times_ns, began_ns) : bisect_left(times_ns, ended_ns)]
+    return max(later - earlier for earlier, later in pairwise([began_ns, *inside, max(began_ns, ended_ns)]))
 
 
 def _when_seen(operation: Poll | Positioned) -> tuple[int, int]:

@@ -82,6 +82,13 @@ class RecordedMember:
         """What a commit would say; None when nothing of the partition was read since it was given."""
         return self._next.get(partition)
 
+    def begin_commit(self, partition: int, offset: int) -> int:
+        """A commit is about to be sent, at the time that is returned."""
+        invoked_ns = now_ns()
+        # Before it is sent: of a killed member nobody else could tell what it had begun to commit.
+        self._recorder.add(Commit(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, offset))
+        return invoked_ns
+
     def tried_commit(self, invoked_ns: int, outcome: Outcome, partition: int, offset: int) -> None:
         self._recorder.add(Commit(self._name, invoked_ns, now_ns(), outcome, partition, offset))
 
@@ -121,7 +128,7 @@ class Member(RecordedMember):
         for partition in partitions:
             offset = self.next_offset(partition)
             if offset is not None:
-                invoked_ns = now_ns()
+                invoked_ns = self.begin_commit(partition, offset)
                 self.tried_commit(invoked_ns, self._client.commit(partition, offset), partition, offset)
 
     def read_committed(self, partitions: Iterable[int]) -> None:

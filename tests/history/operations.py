@@ -87,12 +87,28 @@ class LatestOffset(NamedTuple):
     offset: int
 
 
+class Served(StrEnum):
+    """Whom a replica could serve."""
+
+    CLIENTS = "producers, and readers outside of the group"
+    # Apart from these: it also stops when its members are killed or slow.
+    GROUP = "the group"
+
+
 class Servable(NamedTuple):
-    """From some moment to another one, clients had a replica that could serve them, whatever was done to others."""
+    """From some moment to another one, a replica could serve these clients, whatever was done to other replicas."""
 
     process: str
     began_ns: int
     ended_ns: int
+    whom: Served
+
+
+class Ended(NamedTuple):
+    """A client was killed, or requested to end: what it does not do from now on says nothing."""
+
+    process: str
+    at_ns: int
 
 
 class Positioned(NamedTuple):
@@ -137,11 +153,23 @@ class Committed(NamedTuple):
 
 
 Operation: TypeAlias = (
-    Send | Poll | Snapshot | Watermark | LatestOffset | Servable | Positioned | Revoked | Commit | Committed
+    Send | Poll | Snapshot | Watermark | LatestOffset | Servable | Ended | Positioned | Revoked | Commit | Committed
 )
 _KINDS: Final = {
     kind.__name__: kind
-    for kind in (Send, Poll, Snapshot, Watermark, LatestOffset, Servable, Positioned, Revoked, Commit, Committed)
+    for kind in (
+        Send,
+        Poll,
+        Snapshot,
+        Watermark,
+        LatestOffset,
+        Servable,
+        Ended,
+        Positioned,
+        Revoked,
+        Commit,
+        Committed,
+    )
 }
 
 
@@ -157,6 +185,8 @@ def from_line(line: str) -> Operation:
         return operation._replace(records=tuple((offset, value) for offset, value in operation.records))
     if isinstance(operation, Send | Commit):
         return operation._replace(outcome=Outcome(operation.outcome))
+    if isinstance(operation, Servable):
+        return operation._replace(whom=Served(operation.whom))
     return operation
 
 

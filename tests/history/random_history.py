@@ -19,6 +19,7 @@ from tests.history.operations import (
     Revoked,
     Send,
     Servable,
+    Served,
     Snapshot,
     Watermark,
 )
@@ -27,6 +28,7 @@ from tests.history.report import Anomaly
 PARTITIONS: Final = (0, 1)
 PRODUCERS: Final = ("p0", "p1")
 MEMBERS: Final = ("m0", "m1", "m2")
+LATE_MEMBER: Final = "m9"
 ASKERS: Final = ("a0", "a1")
 STEPS: Final = 300
 
@@ -131,7 +133,8 @@ class CorrectWorld:
             self.history.append(Positioned(owner, self._tick(), partition, self._generation))
 
     def _finish(self) -> None:
-        self.history.append(Servable("run", 0, self._tick()))
+        for whom in Served:
+            self.history.append(Servable("run", 0, self._tick(), whom))
         for partition in PARTITIONS:
             self._poll_as(self._owner[partition], partition, len(self._stored[partition]))
             self._position[partition] = 0
@@ -282,7 +285,7 @@ def _silent(history: list[Operation], rng: random.Random) -> None:
     began_ns = max(send.completed_ns for send in history if isinstance(send, Send) and _is_acknowledged(send)) + 1
     send = _pick(history, Send, rng, _is_acknowledged)
     ended_ns = began_ns + SILENCE_NS_MAX + rng.randrange(1, SILENCE_NS_MAX)
-    history.append(Servable("run", began_ns, ended_ns))
+    history.append(Servable("run", began_ns, ended_ns, Served.CLIENTS))
     history.append(send._replace(value=f"{send.value}-late", invoked_ns=ended_ns, completed_ns=ended_ns + 1))
 
 
@@ -313,6 +316,27 @@ def _commit_went_back(history: list[Operation], rng: random.Random) -> None:
     history.append(Commit(owner, at_ns, at_ns + 1, Outcome.OK, commit.partition, commit.offset - 1))
 
 
+def _reset(history: list[Operation], rng: random.Random) -> None:
+    """A member that has just joined begins below what is committed, or beyond what any member may have committed."""
+    partition = rng.choice(PARTITIONS)
+    records = _final_poll(history, partition).records
+    at_ns = _last_ns(history)
+    middle = rng.randrange(1, len(records) - 1)
+    if rng.random() < 0.5:
+        history.append(Commit(MEMBERS[0], at_ns, at_ns + 1, Outcome.OK, partition, middle + 1))
+        first = rng.choice((0, middle))
+    else:
+        tried = [op.offset for op in history if isinstance(op, Commit) and op.partition == partition]
+        first = max([*tried, 0]) + 1
+        # What there is to skip: values that are read by the final reader, too.
+        final = _final_poll(history, partition)
+        more = [(records[-1][0] + number, f"p0:more{number}") for number in range(1, first + 2 - len(records))]
+        _swap(history, final, final._replace(records=(*records, *more)))
+        records = (*records, *more)
+    history.append(Positioned(LATE_MEMBER, at_ns + 2, partition, 1_000_000))
+    history.append(Poll(LATE_MEMBER, at_ns + 3, at_ns + 4, partition, records[first:]))
+
+
 def _not_delivered(history: list[Operation], rng: random.Random) -> None:
     send = _pick(history, Send, rng, _is_acknowledged)
     for place, operation in enumerate(history):
@@ -340,5 +364,6 @@ PLANTERS: Final[Mapping[Anomaly, Callable[[list[Operation], random.Random], None
     Anomaly.STALE_COMMIT: _stale_commit,
     Anomaly.COMMIT_LOST: _commit_lost,
     Anomaly.COMMIT_WENT_BACK: _commit_went_back,
+    Anomaly.RESET: _reset,
     Anomaly.NOT_DELIVERED: _not_delivered,
 }

@@ -28,6 +28,7 @@ class Anomaly(StrEnum):
     STALE_COMMIT = "a commit was accepted from a member that had lost the partition"
     COMMIT_LOST = "a committed offset that was acknowledged was read back as a lower one"
     COMMIT_WENT_BACK = "a later commit of the group moved the offset back"
+    RESET = "a member was positioned below the committed offset, or beyond what it had not been given"
     NOT_DELIVERED = "an acknowledged write was given to no member of the group"
 
 

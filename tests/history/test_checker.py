@@ -9,6 +9,7 @@ from tests.history.log_checks import SILENCE_NS_MAX
 from tests.history.operations import (
     Commit,
     Committed,
+    Ended,
     LatestOffset,
     Operation,
     Outcome,
@@ -17,12 +18,13 @@ from tests.history.operations import (
     Revoked,
     Send,
     Servable,
+    Served,
     Snapshot,
     Watermark,
     from_line,
     to_line,
 )
-from tests.history.random_history import MEMBERS, CorrectWorld, plant
+from tests.history.random_history import LATE_MEMBER, MEMBERS, CorrectWorld, plant
 from tests.history.report import Anomaly
 
 SEEDS = range(40)
@@ -34,6 +36,20 @@ def send(at_ns: int, value: str, offset: int, outcome: Outcome = Outcome.OK, pro
 
 def poll(at_ns: int, *records: tuple[int, str], process: str = FINAL_READER) -> Poll:
     return Poll(process, at_ns, at_ns + 1, 0, records)
+
+
+def servable(began_ns: int, ended_ns: int, whom: Served = Served.CLIENTS) -> Servable:
+    return Servable("run", began_ns, ended_ns, whom)
+
+
+def given_again(*records: tuple[int, str]) -> list[Operation]:
+    """A member reads all and commits `b`'s end; then the partition is another member's, which reads these."""
+    first: list[Operation] = [
+        Positioned("m0", 40, 0, 1),
+        poll(41, *ALL.records, process="m0"),
+        Commit("m0", 43, 44, Outcome.OK, 0, 2),
+    ]
+    return [A, B, C, ALL, *first, Revoked("m0", 45, 0), Positioned("m1", 46, 0, 2), poll(47, *records, process="m1")]
 
 
 A, B, C = send(10, "a", 0), send(20, "b", 1), send(30, "c", 2)
@@ -54,7 +70,7 @@ BY_HAND: dict[Anomaly, list[Operation]] = {
     Anomaly.REAL_TIME_ORDER: [B, send(25, "a", 0, process="q"), C, ALL],
     Anomaly.WATERMARK_WENT_BACK: [A, B, C, ALL, Watermark("x", 40, 41, 0, 3), Watermark("x", 42, 43, 0, 2)],
     Anomaly.LATEST_WENT_BACK: [A, B, C, ALL, LatestOffset("x", 40, 41, 0, 3), LatestOffset("y", 42, 43, 0, 2)],
-    Anomaly.SILENT: [A, B, Servable("run", 22, 23 + SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
+    Anomaly.SILENT: [A, B, servable(22, 23 + SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
     Anomaly.DOUBLE_OWNER: [Positioned("m0", 1, 0, 7), Positioned("m1", 2, 0, 7)],
     Anomaly.STALE_COMMIT: [
         Positioned("m0", 1, 0, 1),
@@ -63,6 +79,7 @@ BY_HAND: dict[Anomaly, list[Operation]] = {
     ],
     Anomaly.COMMIT_LOST: [Commit("m0", 1, 2, Outcome.OK, 0, 3), Committed("m1", 3, 4, 0, -1)],
     Anomaly.COMMIT_WENT_BACK: [Commit("m0", 1, 2, Outcome.OK, 0, 3), Commit("m0", 3, 4, Outcome.OK, 0, 2)],
+    Anomaly.RESET: given_again((1, "b"), (2, "c")),
     Anomaly.NOT_DELIVERED: [A, B, C, ALL, poll(50, (0, "a"), (1, "b"), process="m0")],
 }
 
@@ -80,7 +97,7 @@ def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> N
 
 
 def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_that_was_given_others() -> None:
-    window = Servable("run", 22, 23 + SILENCE_NS_MAX)
+    window = servable(22, 23 + SILENCE_NS_MAX)
     elsewhere = [Poll("x", at_ns, at_ns, 1, ((at_ns, "z"),)) for at_ns in (21, SILENCE_NS_MAX // 2, 2 * SILENCE_NS_MAX)]
     history: list[Operation] = [
         window,
@@ -90,6 +107,71 @@ def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_that_
     ]
     assert Anomaly.SILENT in check(history).found
     assert Anomaly.SILENT not in check([*history, Positioned("x", 1, 0, 1)]).found
+
+
+def test_silence_lasts_until_the_window_or_the_client_ends_also_without_a_later_sign_of_it() -> None:
+    window = servable(22, 23 + SILENCE_NS_MAX)
+    assert check([A, B, window]).counts[Anomaly.SILENT] == 1
+    assert Anomaly.SILENT not in check([A, B, window, Ended("p", 22 + SILENCE_NS_MAX)]).found
+    assert Anomaly.SILENT not in check([window, send(2 * SILENCE_NS_MAX, "a", 0)]).found, "it had not begun"
+
+
+def test_silence_that_began_before_a_replica_could_serve_counts_from_then_on() -> None:
+    began_ns = 5 * SILENCE_NS_MAX
+    assert Anomaly.SILENT not in check([A, servable(began_ns, began_ns + SILENCE_NS_MAX)]).found
+    assert Anomaly.SILENT in check([A, servable(began_ns, began_ns + SILENCE_NS_MAX + 1)]).found
+
+
+def test_silence_of_a_group_is_found_in_a_partition_that_no_member_reads() -> None:
+    of_group = servable(22, 23 + SILENCE_NS_MAX, Served.GROUP)
+    by_one = poll(20, (0, "a"), process="m0")
+    by_other = poll(SILENCE_NS_MAX // 2, (1, "b"), process="m1")
+    assert Anomaly.SILENT in check([of_group, by_one], ("m0", "m1")).found
+    assert Anomaly.SILENT not in check([of_group, by_one, by_other], ("m0", "m1")).found
+    assert Anomaly.SILENT not in check([of_group._replace(whom=Served.CLIENTS), by_one], ("m0", "m1")).found
+
+
+def test_member_may_begin_at_each_offset_that_was_committed_or_may_be() -> None:
+    members = ("m0", "m1")
+    assert check(given_again((2, "c")), members).is_clean
+    skips = given_again((3, "d"))
+    found = check([*skips, send(31, "d", 3), poll(92, (2, "c"), (3, "d"), process="x")], members).found
+    assert found >= {Anomaly.RESET}
+    unsure = Commit("m0", 43, 44, Outcome.UNKNOWN, 0, 3)
+    assert Anomaly.RESET not in check([*skips, unsure, send(31, "d", 3)], members).found
+    refused = Commit("m0", 43, 44, Outcome.FAILED, 0, 3)
+    assert Anomaly.RESET in check([*skips, refused, send(31, "d", 3)], members).found
+
+
+def test_commit_that_was_begun_may_have_been_made_unless_it_is_known_to_be_refused() -> None:
+    begun = Commit("m0", 43, 43, Outcome.UNKNOWN, 0, 3)
+    skips = [*given_again((3, "d")), send(31, "d", 3), begun]
+    assert Anomaly.RESET not in check(skips, ("m0", "m1")).found
+    refused = begun._replace(completed_ns=44, outcome=Outcome.FAILED)
+    assert Anomaly.RESET in check([*skips, refused], ("m0", "m1")).found
+
+
+def test_member_without_a_committed_offset_begins_at_the_first_record() -> None:
+    for first, is_reset in ((0, False), (1, True)):
+        given: list[Operation] = [
+            A,
+            B,
+            C,
+            ALL,
+            Positioned("m0", 40, 0, 1),
+            poll(41, *ALL.records[first:], process="m0"),
+        ]
+        assert (Anomaly.RESET in check(given, ("m0",)).found) is is_reset
+
+
+def test_partition_that_a_member_keeps_is_read_on_from_its_own_position() -> None:
+    kept: list[Operation] = [
+        Positioned("m0", 40, 0, 1),
+        poll(41, (0, "a"), process="m0"),
+        Positioned("m0", 43, 0, 2),
+        poll(44, (1, "b"), (2, "c"), process="m0"),
+    ]
+    assert check([A, B, C, ALL, *kept], ("m0",)).is_clean
 
 
 def test_latest_offset_counts_what_was_acknowledged_and_read_before_it_was_asked_for() -> None:
@@ -118,7 +200,7 @@ def test_checker_finds_nothing_in_a_random_history_that_keeps_every_promise(seed
 def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) -> None:
     for seed in SEEDS:
         spoiled = plant(anomaly, CorrectWorld(seed).run(), seed)
-        assert anomaly in check(spoiled, MEMBERS).found, f"seed {seed}"
+        assert anomaly in check(spoiled, (*MEMBERS, LATE_MEMBER)).found, f"seed {seed}"
 
 
 @pytest.mark.parametrize(
@@ -134,11 +216,18 @@ def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) 
             id="two latest offsets that were asked for at the same time",
         ),
         pytest.param(
-            [A, B, Servable("run", 22, SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
+            [A, B, servable(22, SILENCE_NS_MAX), send(SILENCE_NS_MAX + 40, "c", 2), LATE],
             id="a silence that no replica could have ended",
         ),
         pytest.param(
-            [A, B, send(23, "c", 2, process="q"), Servable("run", 22, 22 + SILENCE_NS_MAX), LATE],
+            [
+                A,
+                B,
+                Ended("p", 25),
+                send(20 + SILENCE_NS_MAX, "c", 2, process="q"),
+                servable(22, 25 + SILENCE_NS_MAX),
+                LATE,
+            ],
             id="a producer that had ended",
         ),
         pytest.param(
