@@ -41,6 +41,8 @@ from tests.history.operations import (
 from tests.history.recorder import Recorder, now_ns
 
 TOPIC: Final = "history"
+# Requests the latest offsets from every broker, all the time.
+ASKER: Final = "asker"
 GROUP: Final = "readers"
 PARTITIONS_COUNT: Final = 6
 # At least: there is one of every kind.
@@ -174,6 +176,7 @@ class HistoryClients:
         self._producers_ever: list[ClientProcess] = []
         self._members: list[ClientProcess] = []
         self._readers: list[ClientProcess] = []
+        self._askers: list[ClientProcess] = []
         self._waiting_count = 0
         self._static_lost_s = -math.inf
         # Of all members that there were.
@@ -190,6 +193,7 @@ class HistoryClients:
             self._start_producer(f"producer{number}-{producer.name}", producer)
         for _ in range(max(MEMBERS_COUNT, len(self._kinds))):
             self._start_member()
+        self._askers.append(self._start(_command_of("asking_everywhere"), ASKER, self._about_topic(ASKER)))
         self._wait_until_at_work(since_ns=0, within_s=STARTED_WITHIN_S)
 
     def expect_at_work(self) -> None:
@@ -209,7 +213,7 @@ class HistoryClients:
         """Stop the producers, wait until the group has read what was acknowledged, and stop the others."""
         self._stop(self._producers)
         self._wait_until_delivered()
-        self._stop([*self._members, *self._readers])
+        self._stop([*self._members, *self._readers, *self._askers])
 
     def kill(self) -> None:
         """Whatever still runs."""
@@ -356,7 +360,7 @@ class HistoryClients:
         self._start_producer(f"producer{number}-{kind.name}", kind)
 
     def _all(self) -> tuple[ClientProcess, ...]:
-        return (*self._producers, *self._members, *self._readers)
+        return (*self._producers, *self._members, *self._readers, *self._askers)
 
     def _wait_until_at_work(self, since_ns: int, within_s: float) -> None:
         """Until each has begun something after this time that was acknowledged or read, or was given partitions; one
@@ -365,7 +369,7 @@ class HistoryClients:
         def is_work(operation: Operation) -> bool:
             if isinstance(operation, Positioned):
                 return operation.at_ns > since_ns
-            if is_acknowledged(operation) or isinstance(operation, Poll | Snapshot):
+            if is_acknowledged(operation) or isinstance(operation, Poll | Snapshot | LatestOffset):
                 return operation.invoked_ns > since_ns
             return False
 

@@ -1,0 +1,97 @@
+"""A process that requests the latest offsets of all partitions from every broker, whoever leads, until SIGTERM.
+
+    python -m tests.history.asking_everywhere NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
+
+Clients ask the leader that they know.  A former one that still answers is met by those alone that have not heard of the
+next one; this process meets it always.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ottla.client.fetching.offsets import LATEST
+from ottla.client.wire.address import Address, parse_bootstrap
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.transport import dial_tcp
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.runtime.clock import SystemClock
+from tests.history.operations import LatestOffset
+from tests.history.recorder import Recorder, now_ns
+
+ASK_EVERY_S: Final = 0.2
+CALL_TIMEOUT_MS: Final = 2_000
+_CLOCK: Final = SystemClock()
+_OPTIONS: Final = ClientOptions(client_id="asker", connect_timeout_ms=CALL_TIMEOUT_MS)
+
+
+class Asker:
+    """One broker, in a thread of its own: one that does not answer keeps no other waiting."""
+
+    def __init__(
+        self, name: str, address: Address, topic: str, count: int, recorder: Recorder, stopping: threading.Event
+    ) -> None:
+        self._name = name
+        self._address = address
+        partitions = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)]
+        self._request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
+        self._recorder = recorder
+        self._stopping = stopping
+
+    def run(self) -> None:
+        while not self._stopping.wait(ASK_EVERY_S):
+            with suppress(ClientError):
+                connection = Connection.open(self._address, dial_tcp, _OPTIONS, _CLOCK, _deadline())
+                try:
+                    while not self._stopping.wait(ASK_EVERY_S):
+                        self._ask(connection)
+                finally:
+                    connection.close()
+
+    def _ask(self, connection: Connection) -> None:
+        invoked_ns = now_ns()
+        response = connection.call(ApiKey.LIST_OFFSETS, self._request, ListOffsetsResponse, _deadline())
+        completed_ns = now_ns()
+        for topic in response.topics:
+            for each in topic.partitions:
+                if not each.error_code:
+                    self._recorder.add(
+                        LatestOffset(self._name, invoked_ns, completed_ns, each.partition_index, each.offset)
+                    )
+
+
+def _deadline() -> Deadline:
+    return Deadline(_CLOCK, CALL_TIMEOUT_MS)
+
+
+def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    with Recorder(Path(file)) as recorder:
+        askers = [
+            Asker(name, address, topic, partitions_count, recorder, stopping) for address in parse_bootstrap(bootstrap)
+        ]
+        threads = [threading.Thread(target=asker.run) for asker in askers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    _, NAME, BOOTSTRAP, TOPIC, COUNT, FILE = sys.argv
+    main(NAME, BOOTSTRAP, TOPIC, int(COUNT), FILE)
