@@ -18,7 +18,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError

@@ -24,7 +24,6 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
-from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
@@ -32,6 +31,7 @@ from tests.cluster import isolation
 from tests.cluster.chaos_run import new_network
 from tests.cluster.network import Direction, Network
 from tests.cluster.site import CLIENTS, ZOOKEEPER, ZOOKEEPER_PORT, broker_name
+from tests.cluster.target import group_coordinated_by
 from tests.eventually import eventually
 from tests.history import waiting_clients
 from tests.history.checker import check
@@ -118,7 +118,9 @@ def measure(
             bootstrap = leader.bootstrap if is_bootstrapped_at_leader else cluster.bootstrap
             for library in libraries:
                 for role in waiting_clients.ROLES:
-                    name = _name(cluster, leader, f"{library} {role}", is_group=role == waiting_clients.MEMBER)
+                    name = f"{library}-{role}"
+                    if role == waiting_clients.MEMBER:
+                        name = group_coordinated_by(cluster, leader.node_id or 0, name)
                     clients.append(_start(network, directory, library, role, name, bootstrap))
             # Of a client that the fault does not touch: otherwise readers could be silent since nobody writes.
             clients.append(_start(network, directory, "ottla", waiting_clients.PRODUCER, "feeder", cluster.bootstrap))
@@ -152,21 +154,6 @@ def _make_groups(cluster: RunningCluster) -> None:
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic(OFFSETS_TOPIC, 50, BROKERS_COUNT, {"cleanup.policy": "compact"})
     cluster.wait_until_replicated()
-
-
-def _name(cluster: RunningCluster, leader: RunningBroker, wanted: str, *, is_group: bool) -> str:
-    """A name, as a group coordinated by the leader."""
-    name = wanted.replace(" ", "-")
-    if not is_group:
-        return name
-    leaders = {
-        index: partition.leader_id
-        for topic in cluster.topics()
-        if topic.name == OFFSETS_TOPIC
-        for index, partition in topic.partitions.items()
-    }
-    names = (f"{name}-{number}" for number in range(1_000))
-    return next(each for each in names if leaders[partition_of(each, len(leaders))] == leader.node_id)
 
 
 def _start(network: Network, directory: Path, library: str, role: str, name: str, bootstrap: str) -> Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.testing.broker import RunningBroker
@@ -14,7 +15,7 @@ from tests.cluster.lossy_links import LinkQuality
 from tests.cluster.network import Direction
 from tests.cluster.servability import ALL
 from tests.cluster.site import CLIENTS, ZOOKEEPER, broker_name
-from tests.cluster.target import Fault, Target
+from tests.cluster.target import Fault, Target, group_coordinated_by
 
 # Also for less than a session, and long enough for a session to end and an election to follow.
 CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
@@ -59,7 +60,8 @@ def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
     )
     name, network = broker_name(broker.node_id or 0), target.site.network
     duration_s = target.random.uniform(*WAITED_S)
-    with target.clients.waiting(broker.bootstrap):
+    node_id = broker.node_id or 0
+    with target.clients.waiting(broker.bootstrap, partial(group_coordinated_by, target.cluster, node_id)):
         network.wall(name, others, direction)
         try:
             time.sleep(duration_s)

@@ -72,5 +72,17 @@ class Target:
         time.sleep(self.random.uniform(*DOWN_S))
 
 
+def group_coordinated_by(cluster: RunningCluster, node_id: int, prefix: str) -> str:
+    """A name for a group that this broker coordinates; the topic of offsets is there."""
+    leaders = {
+        index: partition.leader_id
+        for topic in cluster.topics()
+        if topic.name == OFFSETS_TOPIC
+        for index, partition in topic.partitions.items()
+    }
+    names = (f"{prefix}-{number}" for number in range(1_000))
+    return next(each for each in names if leaders[partition_of(each, len(leaders))] == node_id)
+
+
 # Returns what shows that it was done.  Raises `FaultWithoutEffect`.
 Fault = Callable[[Target], str]

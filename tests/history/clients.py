@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,11 +107,10 @@ def _command_of(module: str) -> tuple[str, ...]:
 
 
 # Those that wait at a leader that is cut off: library and role.
-WAITING: Final = (
-    ("librdkafka", waiting_clients.READER),
-    ("kafka-python", waiting_clients.READER),
-    ("librdkafka", waiting_clients.ASKER),
-    ("kafka-python", waiting_clients.ASKER),
+WAITING: Final = tuple(
+    (library, role)
+    for library in ("librdkafka", "kafka-python")
+    for role in (waiting_clients.READER, waiting_clients.MEMBER, waiting_clients.PRODUCER, waiting_clients.ASKER)
 )
 LIBRDKAFKA: Final = ProducerKind("librdkafka", ProducerKind.of_module("producing").command)
 KAFKA_PYTHON: Final = ProducerKind.of_module("producing_kafka_python")
@@ -325,16 +324,23 @@ class HistoryClients:
             self._static_lost_s = time.monotonic()
 
     @contextmanager
-    def waiting(self, bootstrap: str) -> Iterator[None]:
-        """Clients of `waiting_clients` that know only this broker at first, at work when the context begins."""
+    def waiting(self, bootstrap: str, name_group: Callable[[str], str]) -> Iterator[None]:
+        """Clients of `waiting_clients` that know only this broker at first, at work when the context begins.
+
+        A member is alone in its group, which has the member's name; `name_group` makes it from a prefix.
+        """
         started: list[ClientProcess] = []
         try:
             for library, role in WAITING:
                 self._waiting_count += 1
                 name = f"waiting{self._waiting_count}-{library}-{role}"
+                if role == waiting_clients.MEMBER:
+                    name = name_group(name)
                 command = (*_command_of("waiting_clients"), library, role)
                 started.append(self._start(command, name, (name, bootstrap, TOPIC, str(self.partitions_count))))
-            eventually(lambda: all(_has_read(each.history) for each in started), within_s=STARTED_WITHIN_S, every_s=0.5)
+            eventually(
+                lambda: all(_has_worked(each.history) for each in started), within_s=STARTED_WITHIN_S, every_s=0.5
+            )
             yield
         except BaseException:
             for client in started:
@@ -441,9 +447,11 @@ class HistoryClients:
             self.problems.append(f"acknowledged records were not read by the group: {late}")
 
 
-def _has_read(history: Path) -> bool:
-    """Whether records, or an answer about the latest offset, are in the history."""
-    return history.exists() and any(isinstance(each, Poll | LatestOffset) for each in read_lines([history]))
+def _has_worked(history: Path) -> bool:
+    """Whether records, an acknowledgement, or an answer about the latest offset, are in the history."""
+    return history.exists() and any(
+        isinstance(each, Poll | LatestOffset) or is_acknowledged(each) for each in read_lines([history])
+    )
 
 
 def _given_count(history: Path) -> int:
