@@ -51,6 +51,7 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
         commits_ok=sum(commit.outcome is Outcome.OK for commit in commits),
         commits_refused=sum(commit.outcome is Outcome.FAILED for commit in commits),
         commits_unknown=sum(commit.outcome is Outcome.UNKNOWN for commit in commits),
+        latest_offsets=sum(isinstance(operation, LatestOffset) for operation in told),
         partitions_given=sum(isinstance(operation, Positioned) for operation in operations),
     )
     log_checks.check_values(order, sends, polls, report)
