@@ -36,7 +36,18 @@ ALLOWED: Final = {
     "tests/architecture/test_words.py": "the list",
 }
 # Not rewritten yet.  A folder leaves this list when its words are plain; none joins it.
-NOT_REWRITTEN: Final = ("docs/", "src/", "tests/")
+NOT_REWRITTEN: Final = (
+    "docs/configuration.md",
+    "docs/consumers.md",
+    "docs/groups.md",
+    "docs/guide/",
+    "docs/invariants.md",
+    "docs/ownership.md",
+    "docs/replication.md",
+    "docs/spark.md",
+    "src/",
+    "tests/",
+)
 
 
 def _text_of_python(source: str) -> Iterator[tuple[int, str]]:
