@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
-from ottla.groups.consumer.record_codec import decode_key
+from ottla.groups.consumer.records import decode_key
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.groups.topics_image import TopicImage, TopicsImage

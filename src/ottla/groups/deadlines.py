@@ -8,10 +8,10 @@ ever made or cancelled.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.groups.decision import Decision
-from ottla.groups.moment import Moment
+if TYPE_CHECKING:
+    from ottla.groups.decision import Decision, Moment
 
 
 class DeadlineOwner(Protocol):

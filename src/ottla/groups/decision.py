@@ -1,11 +1,24 @@
-"""The result of a decision: records to append, then a reply."""
+"""A decision about a group: its time, and its result (records to append, then a reply)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.group_log import GroupRecord
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.groups.group_log import GroupRecord
+
+
+class Moment(NamedTuple):
+    """The time of a command or a deadline.
+
+    `wall_ms` is for what records and users see (commit times, expiry of offsets); it may jump.  `monotonic_ms` is for
+    every time-out (sessions, rebalances, pending members); it never goes back.
+    """
+
+    wall_ms: int
+    monotonic_ms: int
 
 
 class Decision(NamedTuple):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from ottla.groups.commands import CommitOffsets
 from ottla.groups.deadlines import DeadlineOwner
-from ottla.groups.group_log import GroupRecord
-from ottla.groups.moment import Moment
-from ottla.model.error_code import ErrorCode
-from ottla.observe.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ottla.groups.commands import CommitOffsets
+    from ottla.groups.decision import Moment
+    from ottla.groups.group_log import GroupRecord
+    from ottla.model.error_code import ErrorCode
+    from ottla.observe.story import Story
 
 GroupKind = Literal["classic", "consumer"]
 CLASSIC: Final = "classic"

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class GroupRecordError(OttlaError):
+    """A record of `__consumer_offsets` does not match its version: damaged, or written by another program."""
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and made anew"
 
 
 class GroupRecord(NamedTuple):

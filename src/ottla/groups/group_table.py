@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.committed_offsets import CommittedOffsets
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.record_codec import decode_key, is_consumer_record
-from ottla.groups.errors import GroupRecordError
-from ottla.groups.group_log import GroupRecord
+from ottla.groups.consumer.records import decode_key, is_consumer_record
+from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
-from ottla.groups.offset_bytes import bytes_of_group, bytes_of_topic, bytes_of_value
 from ottla.groups.offset_records import (
     OFFSET_KEY_VERSION,
     checked_offset_value,
@@ -21,8 +18,34 @@ from ottla.groups.offset_records import (
     parse_offset_key,
     partition_of,
 )
-from ottla.groups.shared_bytes import SharedPart
+from ottla.groups.shared_bytes import bytes_of_group, bytes_of_topic, bytes_of_value
 from ottla.model.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ottla.groups.group import GroupKind
+    from ottla.groups.shared_bytes import SharedPart
+from typing import NamedTuple
+
+from ottla.groups.offset_records import decode_offset_value
+
+
+class GroupFigures(NamedTuple):
+    """`offsets` is the group's own object: it is read, not kept."""
+
+    group_id: str
+    kind: GroupKind
+    state_name: str
+    members_count: int
+    offsets: CommittedOffsets
+
+    def committed(self) -> Iterator[tuple[str, int, int]]:
+        """(topic, partition, committed offset)."""
+        for topic, values in self.offsets.by_topic.items():
+            for partition, value in values.items():
+                yield topic, partition, decode_offset_value(value).offset
+
 
 # Bounded, so that a million topics with one partition each do not store their names twice.
 PLACES_MAX: Final = 20_000

@@ -7,10 +7,8 @@ meanwhile are decided on the applied state and answered after the flush that cov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.groups.append_errors import code_for_member, code_of
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.commands import (
     Command,
@@ -29,16 +27,10 @@ from ottla.groups.commands import (
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
-from ottla.groups.deleted_topic_tombstones import DeletedTopicTombstones
-from ottla.groups.group_figures import GroupFigures
-from ottla.groups.group_log import GroupLog, GroupRecord
-from ottla.groups.group_table import GroupTable
-from ottla.groups.held_replies import HeldReplies
-from ottla.groups.issued_member_ids import IssuedMemberIds
-from ottla.groups.moment import Moment
-from ottla.groups.offset_expiry import OffsetExpiry, write_in_batches
+from ottla.groups.group_table import GroupFigures, GroupTable
+from ottla.groups.offset_expiry import DeletedTopicTombstones, OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
-from ottla.groups.refusals import refusal, refused
+from ottla.groups.refusals import code_for_member, code_of, refusal, refused
 from ottla.groups.replies import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -50,13 +42,62 @@ from ottla.groups.replies import (
     ListReply,
     SyncReply,
 )
-from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.groups.shard_services import IssuedMemberIds
 from ottla.groups.shared_bytes import SharedBytes, SharedPart
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.observe.events import MultilineFact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ottla.groups.decision import Moment
+    from ottla.groups.group_log import GroupLog, GroupRecord
+    from ottla.groups.settings import ConsumerTimes, GroupSettings
+    from ottla.observe.events import MultilineFact
+from collections import deque
+
+
+class HeldReplies:
+    """A queue with rising ends, since ends of appends rise; so one comparison finds the replies that may leave."""
+
+    __slots__ = ("_is_releasing", "_queue", "_stable_end")
+
+    def __init__(self) -> None:
+        self._queue: Final[deque[tuple[int, Callable[[Any], None], object]]] = deque()
+        self._stable_end = 0
+        self._is_releasing = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def hold(self, end: int, reply: Callable[[Any], None], value: object) -> None:
+        """Keep `value` until the log is stable below `end` (exclusive)."""
+        assert not self._queue or self._queue[-1][0] <= end
+        self._queue.append((end, reply, value))
+
+    def release(self, stable_end: int) -> None:
+        """Call the replies that may leave.  A reply may call this again: then the outer call continues, without
+        recursion, however many replies submit their next command."""
+        self._stable_end = max(self._stable_end, stable_end)
+        if self._is_releasing:
+            return
+        self._is_releasing = True
+        queue = self._queue
+        try:
+            while queue and queue[0][0] <= self._stable_end:
+                _, reply, value = queue.popleft()
+                reply(value)
+        finally:
+            self._is_releasing = False
+
+    def fail(self, refused: Callable[[object], object]) -> None:
+        """Answer all of them with `refused(value)` instead."""
+        while self._queue:
+            _, reply, value = self._queue.popleft()
+            reply(refused(value))
+
 
 # Deadlines that take effect in one `on_time`: after a long pause thousands may have passed, and others wait.
 DEADLINES_PER_CALL: Final = 64

@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.groups.deadlines import Deadlines
-from ottla.groups.group_log import GroupRecord
-from ottla.groups.issued_member_ids import IssuedMemberIds
-from ottla.groups.moment import Moment
-from ottla.groups.settings import GroupSettings
-from ottla.groups.shared_bytes import SharedBytes
-from ottla.model.error_code import ErrorCode
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.groups.deadlines import Deadlines
+    from ottla.groups.decision import Moment
+    from ottla.groups.group_log import GroupRecord
+    from ottla.groups.settings import GroupSettings
+    from ottla.groups.shared_bytes import SharedBytes
+    from ottla.model.error_code import ErrorCode
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.groups.deadlines import Deadline, Deadlines
+    from ottla.groups.decision import Moment
+
+# A client that never returns costs an id, and possibly a group made for it alone, for the session time-out that it
+# requested: up to half an hour.  So an id expires after the shard has issued this many others; a client that joins with
+# an expired one gets UNKNOWN_MEMBER_ID, and asks for another.
+ISSUED_IDS_MAX: Final = 10_000
+
+
+class IssuedMemberIds:
+    """The newest ids, used ones included, by the deadlines that end them."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines: Final = deadlines
+        self._newest: Final[deque[Deadline]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def add(self, deadline: Deadline, lasts_ms: int, moment: Moment) -> None:
+        """An id was issued: `deadline` passes after `lasts_ms`, or when too many others were issued."""
+        self._deadlines.arm(deadline, moment.monotonic_ms + lasts_ms)
+        self._newest.append(deadline)
+        if len(self._newest) > ISSUED_IDS_MAX:
+            oldest = self._newest.popleft()
+            if oldest.due_ms is not None:
+                self._deadlines.arm(oldest, moment.monotonic_ms)
+
+    def clear(self) -> None:
+        self._newest.clear()
 
 
 class ShardServices(Protocol):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.groups.commands import (
     Command,
@@ -21,10 +20,7 @@ from ottla.groups.commands import (
     SyncGroup,
     TopicPartitions,
 )
-from ottla.groups.group_log import GroupRecord
-from ottla.groups.member_bytes import MEMBER_BYTES_MAX
-from ottla.groups.moment import Moment
-from ottla.groups.offset_bytes import OFFSET_BYTES_MAX
+from ottla.groups.decision import Moment
 from ottla.groups.replies import (
     CommitReply,
     DescribedGroup,
@@ -35,10 +31,15 @@ from ottla.groups.replies import (
 )
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
-from ottla.groups.shared_bytes import SharedBytes
+from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, SharedBytes
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ottla.groups.group_log import GroupRecord
 
 R = TypeVar("R")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.append_errors import code_for_committer, code_for_member, code_of
+from ottla.groups.refusals import code_for_committer, code_for_member, code_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError, WireError
 

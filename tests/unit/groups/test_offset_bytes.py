@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.groups.commands import DeleteGroup, TopicPartitions
-from ottla.groups.offset_bytes import OFFSET_BYTES_MAX
 from ottla.groups.replies import CommitReply, CommittedOffset, FetchReply
+from ottla.groups.shared_bytes import OFFSET_BYTES_MAX
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import GROUP, TOPIC, Coordinator
 

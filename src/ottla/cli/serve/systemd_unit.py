@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,8 @@ from ottla.cli.output import say
 from ottla.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ottla.model.settings import BrokerSettings
 
 _MIB: Final = 1 << 20
@@ -84,8 +85,7 @@ def _configured_data_dir(settings: BrokerSettings) -> str | None:
 def memory_budgets(settings: BrokerSettings) -> dict[str, int]:
     """The most bytes that each part of a broker takes.  Partitions and topics have no bound: `process` is for them."""
     from ottla.broker.net import limits
-    from ottla.groups.member_bytes import MEMBER_BYTES_MAX
-    from ottla.groups.offset_bytes import OFFSET_BYTES_MAX
+    from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX
     from ottla.model.broker_settings import (
         LISTENERS,
         LOG_CLEANER_DEDUPE_BUFFER_SIZE,

@@ -8,23 +8,58 @@ member has seen an assignment of the lost one, since assignments are sent only w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from ottla.groups.append_errors import code_for_member
 from ottla.groups.classic.member import Member, newcomer
 from ottla.groups.classic.roster import Roster
-from ottla.groups.classic.states import LEGAL_NEXT, GroupState
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
-from ottla.groups.group import Group
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
-from ottla.groups.moment import Moment
+from ottla.groups.refusals import code_for_member
 from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
-from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.primitives import INT32_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.groups.decision import Moment
+    from ottla.groups.group import Group
+    from ottla.groups.shard_services import ShardServices
+
+
+class GroupState(Enum):
+    """Every state but EMPTY and DEAD has a deadline that ends it or checks its members: no group gets stuck.
+
+    EMPTY                  no members; offsets may expire
+    PREPARING_REBALANCE    members join; ends when all have, or at the rebalance time-out
+    COMPLETING_REBALANCE   the generation exists, its assignment does not; members that do not sync in time are removed
+    STABLE                 the assignment is logged; each member has a session
+    DEAD                   removed from its shard
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+LEGAL_NEXT: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyType(
+    {
+        GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+        GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}),
+        GroupState.COMPLETING_REBALANCE: frozenset(
+            {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+        ),
+        GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+        GroupState.DEAD: frozenset(),
+    }
+)
+
 
 SESSION: Final = "session"
 PENDING: Final = "pending"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.assignors import Assignment
-from ottla.groups.commands import ConsumerGroupHeartbeat
-from ottla.groups.consumer.assignment import is_within
 from ottla.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -14,10 +11,15 @@ from ottla.groups.consumer.member import (
     NOTHING_ASSIGNED,
     CurrentAssignment,
     MemberMetadata,
+    is_within,
 )
-from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+
+if TYPE_CHECKING:
+    from ottla.groups.assignors import Assignment
+    from ottla.groups.commands import ConsumerGroupHeartbeat
+    from ottla.groups.consumer.state import ConsumerGroupState
 
 
 class Sender(NamedTuple):

@@ -6,43 +6,187 @@ only other state is the deadlines, and the topics that the group has compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
 from ottla.groups.consumer.admission import Sender, admit, fenced_instance, unknown_instance, unknown_member
-from ottla.groups.consumer.assignment import from_partitions, to_partitions
-from ottla.groups.consumer.description import describe
-from ottla.groups.consumer.group_epoch import put_departure
-from ottla.groups.consumer.heartbeat import HeartbeatDecision, decide_heartbeat, merge
-from ottla.groups.consumer.heartbeat_context import HeartbeatContext
+from ottla.groups.consumer.heartbeat import HeartbeatContext, HeartbeatDecision, decide_heartbeat, merge, put_departure
 from ottla.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     CurrentAssignment,
     MemberMetadata,
     MemberState,
+    from_partitions,
     held_bytes,
+    to_partitions,
 )
-from ottla.groups.consumer.member_deadlines import REVOCATION, MemberDeadlines
-from ottla.groups.consumer.record_codec import ConsumerRecordKey, tombstone
-from ottla.groups.consumer.record_draft import RecordDraft
-from ottla.groups.consumer.record_types import ConsumerRecordType
-from ottla.groups.consumer.request_rules import check_request
+from ottla.groups.consumer.records import ConsumerRecordKey, ConsumerRecordType, RecordDraft, tombstone
 from ottla.groups.consumer.state import ConsumerGroupState
-from ottla.groups.deadlines import Deadline, Deadlines
 from ottla.groups.decision import Decision
 from ottla.groups.group import CONSUMER, GroupKind
-from ottla.groups.group_log import GroupRecord
-from ottla.groups.moment import Moment
 from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
-from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shared_bytes import SharedBytes, SharedPart, network_of
-from ottla.groups.subscription_pattern import SubscriptionPatterns
-from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.observe.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
+    from ottla.groups.deadlines import Deadline, Deadlines
+    from ottla.groups.decision import Moment
+    from ottla.groups.group_log import GroupRecord
+    from ottla.groups.settings import ConsumerTimes, GroupSettings
+    from ottla.groups.subscription_pattern import SubscriptionPatterns
+    from ottla.groups.topics_image import TopicsImage
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.groups.consumer.member import LEAVE_EPOCH
+from ottla.groups.deadlines import Deadline, Deadlines
+from ottla.groups.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from ottla.groups.group import Group
+from typing import TYPE_CHECKING
+
+from ottla.groups.consumer.heartbeat import preferred_name
+from ottla.groups.replies import DescribedConsumer, NamedTopicPartitions
+
+if TYPE_CHECKING:
+    from ottla.groups.assignors import Assignment
+    from ottla.groups.settings import GroupSettings
+    from ottla.groups.topics_image import TopicsImage
+
+
+def check_request(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
+    """Raises `RequestError` with the reason."""
+    _check_names(command)
+    if command.member_epoch == JOIN_EPOCH:
+        _check_join(command)
+    elif command.member_epoch == LEAVE_STATIC_EPOCH and command.instance_id is None:
+        raise _invalid("a member epoch of -2 (a static member leaves for a while) needs an instance id")
+    elif command.member_epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid(f"the member epoch {command.member_epoch} means nothing; the smallest is -2")
+    if command.server_assignor is not None and command.server_assignor not in settings.consumer_assignors:
+        offered = ", ".join(settings.consumer_assignors)
+        raise RequestError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"this broker has no assignor {command.server_assignor!r}; it offers {offered} "
+            "(group.consumer.assignors; the client's group.remote.assignor)",
+        )
+
+
+def _check_names(command: ConsumerGroupHeartbeat) -> None:
+    needs_member_id = command.makes_own_id or command.member_epoch > JOIN_EPOCH or command.member_epoch == LEAVE_EPOCH
+    if needs_member_id and _is_blank(command.member_id):
+        raise _invalid("the member id is empty")
+    if _is_blank(command.group_id):
+        raise _invalid("the group id is empty")
+    if command.instance_id is not None and _is_blank(command.instance_id):
+        raise _invalid("the instance id is empty; leave it out for a dynamic member")
+    if command.rack_id is not None and _is_blank(command.rack_id):
+        raise _invalid("the rack id is empty; leave it out when there is none")
+
+
+def _is_blank(text: str) -> bool:
+    return not text.strip()
+
+
+def _check_join(command: ConsumerGroupHeartbeat) -> None:
+    if command.rebalance_timeout_ms == -1:
+        raise _invalid("a member that joins (epoch 0) must tell its rebalance time-out")
+    if command.owned is None or command.owned:
+        raise _invalid("a member that joins (epoch 0) must say that it holds no partitions: an empty list")
+    if command.topic_names is None and command.topic_pattern is None:
+        raise _invalid("a member that joins (epoch 0) must subscribe to topic names or to a pattern")
+
+
+def _invalid(message: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, message)
+
+
+SESSION: Final = "session"
+REVOCATION: Final = "revocation"
+
+
+class _Pair(NamedTuple):
+    session: Deadline
+    revocation: Deadline
+
+
+class MemberDeadlines:
+    """Not durable: after a restart every member has its full time again."""
+
+    def __init__(self, group: Group, deadlines: Deadlines) -> None:
+        self._group = group
+        self._deadlines = deadlines
+        self._pairs: dict[str, _Pair] = {}
+
+    def __len__(self) -> int:
+        """The count of members with deadlines."""
+        return len(self._pairs)
+
+    def arm_session(self, member_id: str, due_ms: int) -> None:
+        self._deadlines.arm(self._pair(member_id).session, due_ms)
+
+    def arm_revocation(self, member_id: str, due_ms: int) -> None:
+        self._deadlines.arm(self._pair(member_id).revocation, due_ms)
+
+    def forget(self, member_id: str) -> None:
+        pair = self._pairs.pop(member_id, None)
+        if pair is not None:
+            pair.session.due_ms = pair.revocation.due_ms = None
+
+    def forget_all(self) -> None:
+        for member_id in list(self._pairs):
+            self.forget(member_id)
+
+    def _pair(self, member_id: str) -> _Pair:
+        pair = self._pairs.get(member_id)
+        if pair is None:
+            session = Deadline(self._group, SESSION, member_id)
+            pair = self._pairs[member_id] = _Pair(session, Deadline(self._group, REVOCATION, member_id))
+        return pair
+
+
+def describe(state: ConsumerGroupState, topics: TopicsImage, settings: GroupSettings) -> ConsumerGroupDescription:
+    """Members by id.  Deleted topics are left out of assignments: their names are unknown."""
+    return ConsumerGroupDescription(
+        ErrorCode.NONE,
+        state.group_id,
+        None,
+        state.name,
+        state.group_epoch,
+        state.assignment_epoch,
+        preferred_name(state.assignor_counts, settings.consumer_assignors),
+        [_describe_member(state, topics, member_id) for member_id in sorted(state.members)],
+    )
+
+
+def _describe_member(state: ConsumerGroupState, topics: TopicsImage, member_id: str) -> DescribedConsumer:
+    metadata, current = state.members[member_id], state.current(member_id)
+    return DescribedConsumer(
+        member_id,
+        metadata.instance_id,
+        metadata.rack_id,
+        current.member_epoch,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.topic_names,
+        metadata.topic_pattern,
+        _named(current.assigned, topics),
+        _named(state.targets.get(member_id, {}), topics),
+    )
+
+
+def _named(assignment: Assignment, topics: TopicsImage) -> list[NamedTopicPartitions]:
+    return [
+        NamedTopicPartitions(topic_id, topics.by_id[topic_id].name, sorted(partitions))
+        for topic_id, partitions in assignment.items()
+        if topic_id in topics.by_id
+    ]
+
 
 PROTOCOL_TYPE: Final = "consumer"
 RETRY_MS: Final = 1_000

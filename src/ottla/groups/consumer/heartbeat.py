@@ -7,22 +7,233 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-from uuid import UUID
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.assignors import Assignment
-from ottla.groups.commands import ConsumerGroupHeartbeat
-from ottla.groups.consumer.admission import Sender
-from ottla.groups.consumer.group_epoch import NextEpoch, next_epoch
-from ottla.groups.consumer.heartbeat_context import HeartbeatContext
-from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata
-from ottla.groups.consumer.reconciliation import Reconciliation
-from ottla.groups.consumer.record_draft import RecordDraft
-from ottla.groups.consumer.state import ConsumerGroupState
-from ottla.groups.consumer.targets import put_targets
+from ottla.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSpec
+from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState, common, joined, without
+from ottla.groups.consumer.records import RecordDraft, ResolvedPattern
+from ottla.groups.consumer.subscriptions import TopicLookup, hash_topics, resolve_patterns
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from ottla.groups.commands import ConsumerGroupHeartbeat
+    from ottla.groups.consumer.admission import Sender
+    from ottla.groups.consumer.state import ConsumerGroupState
+    from ottla.groups.settings import GroupSettings
+    from ottla.groups.subscription_pattern import SubscriptionPatterns
+    from ottla.groups.topics_image import TopicsImage
+
+
+class HeartbeatContext(NamedTuple):
+    """`topics_are_seen`: the group has compared `topics` before, and nothing had changed for it."""
+
+    settings: GroupSettings
+    topics: TopicsImage
+    patterns: SubscriptionPatterns
+    wall_ms: int
+    topics_are_seen: bool = False
+
+
+class NextEpoch(NamedTuple):
+    """`resolved`: the topics of each pattern that a member subscribes to after this decision."""
+
+    group_epoch: int
+    resolved: Mapping[str, frozenset[str]]
+
+
+def next_epoch(
+    state: ConsumerGroupState,
+    context: HeartbeatContext,
+    draft: RecordDraft,
+    before: MemberMetadata,
+    after: MemberMetadata,
+) -> NextEpoch:
+    """The group's epoch after a member has changed from `before` to `after`; the old one when the subscription is
+    unchanged."""
+    has_changed = (before.topic_names, before.topic_pattern) != (after.topic_names, after.topic_pattern)
+    if not has_changed and context.topics_are_seen and state.group_epoch > 0:
+        return NextEpoch(
+            state.group_epoch, {pattern: _known_topics(state, pattern) for pattern in state.pattern_counts}
+        )
+    names, wanted = _subscribed(state, [before], [after])
+    resolved = resolve_patterns(wanted, context.patterns, context.topics)
+    has_changed |= _put_patterns(state, context, draft, resolved)
+    metadata_hash = hash_topics({*names, *(name for found in resolved.values() for name in found)}, context.topics)
+    if not has_changed and state.group_epoch > 0 and metadata_hash == state.metadata_hash:
+        return NextEpoch(state.group_epoch, resolved)
+    draft.put_group_epoch(state.group_epoch + 1, metadata_hash)
+    if state.has_topics_record:
+        draft.remove_topics()
+    return NextEpoch(state.group_epoch + 1, resolved)
+
+
+def put_departure(state: ConsumerGroupState, context: HeartbeatContext, member_ids: Sequence[str]) -> RecordDraft:
+    """The records that remove members.  The next heartbeat of any other member computes new targets."""
+    draft = RecordDraft(state.group_id)
+    for member_id in member_ids:
+        draft.remove_member(member_id)
+    names, wanted = _subscribed(state, [state.members[member_id] for member_id in member_ids], [])
+    for pattern in state.patterns.keys() - wanted:
+        draft.remove_pattern(pattern)
+    matched = {name for pattern in wanted for name in _known_topics(state, pattern)}
+    draft.put_group_epoch(state.group_epoch + 1, hash_topics({*names, *matched}, context.topics))
+    return draft
+
+
+def _known_topics(state: ConsumerGroupState, pattern: str) -> frozenset[str]:
+    known = state.patterns.get(pattern)
+    return frozenset() if known is None else known.topic_names
+
+
+def _put_patterns(
+    state: ConsumerGroupState, context: HeartbeatContext, draft: RecordDraft, resolved: Mapping[str, frozenset[str]]
+) -> bool:
+    """Drafts the current matches of the patterns; returns whether they differ from before."""
+    has_changed = False
+    for pattern in state.patterns.keys() - resolved.keys():
+        draft.remove_pattern(pattern)
+    for pattern, topic_names in resolved.items():
+        known = state.patterns.get(pattern)
+        if known is None or known.topic_names != topic_names:
+            draft.put_pattern(pattern, ResolvedPattern(topic_names, context.wall_ms))
+            has_changed = True
+    return has_changed
+
+
+def _subscribed(
+    state: ConsumerGroupState, before: Sequence[MemberMetadata], after: Sequence[MemberMetadata]
+) -> tuple[Collection[str], Collection[str]]:
+    """The names and patterns with a subscriber after `before` has become `after`."""
+    names: Counter[str] = Counter(state.name_counts)
+    patterns: Counter[str] = Counter(state.pattern_counts)
+    for metadata in before:
+        names.subtract(metadata.topic_names)
+        patterns.subtract([metadata.topic_pattern] if metadata.topic_pattern else [])
+    for metadata in after:
+        names.update(metadata.topic_names)
+        patterns.update([metadata.topic_pattern] if metadata.topic_pattern else [])
+    return +names, +patterns
+
+
+def put_targets(
+    state: ConsumerGroupState,
+    context: HeartbeatContext,
+    draft: RecordDraft,
+    sender: Sender,
+    metadata: MemberMetadata,
+    epoch: NextEpoch,
+) -> dict[str, Assignment]:
+    """Every member's target at the next group epoch, the sender's included.  Only changed targets are logged."""
+    lookup = TopicLookup(epoch.resolved, context.topics)
+    specs = [
+        MemberSpec(member_id, known.instance_id, lookup.topic_ids(known), state.targets.get(member_id, {}))
+        for member_id, known in state.members.items()
+        if member_id not in (sender.member_id, sender.replaces)
+    ]
+    own_target = state.targets.get(sender.replaces or sender.member_id, {})
+    specs.append(MemberSpec(sender.member_id, metadata.instance_id, lookup.topic_ids(metadata), own_target))
+    assignor = preferred_assignor(state, context, sender.metadata, metadata)
+    subscribed = frozenset().union(*{spec.topic_ids for spec in specs})
+    targets = assignor.assign(specs, lookup.partitions_counts(subscribed))
+    for member_id, target in targets.items():
+        if target != state.targets.get(member_id):
+            draft.put_target(member_id, target)
+    draft.put_target_epoch(epoch.group_epoch)
+    return targets
+
+
+def preferred_assignor(
+    state: ConsumerGroupState, context: HeartbeatContext, before: MemberMetadata, after: MemberMetadata
+) -> Assignor:
+    """The assignor that most members request after `before` has become `after`."""
+    counts: Counter[str] = Counter(state.assignor_counts)
+    counts.subtract(_asked(before))
+    counts.update(_asked(after))
+    return ASSIGNORS[preferred_name(counts, context.settings.consumer_assignors)]
+
+
+def preferred_name(counts: Counter[str], offered: tuple[str, ...]) -> str:
+    """With a tie, or when no member requests one, the first that the broker offers."""
+    # A member may have joined when the broker still offered its assignor.
+    return max(offered, key=lambda name: (counts[name], -offered.index(name)))
+
+
+def _asked(metadata: MemberMetadata) -> Iterable[str]:
+    return () if metadata.server_assignor is None else (metadata.server_assignor,)
+
+
+# One step of a member towards its target: what it must revoke first, what it is assigned, which epoch it is at.
+#
+# A partition is never assigned while another member holds it, and an epoch is never raised while the member still holds
+# what it must revoke.  So at any time at most one member may read a partition, whatever is lost or late (KIP-848,
+# "Reconciliation").
+
+
+class Reconciliation(NamedTuple):
+    """`owned` is what the member reports to hold; None when this heartbeat leaves it out.
+
+    `is_taken` tells whether a member other than this one holds a partition.
+    """
+
+    target_epoch: int
+    target: Assignment
+    owned: Assignment | None
+    is_taken: Callable[[UUID, int], bool]
+
+    def step(self, current: CurrentAssignment) -> CurrentAssignment | None:
+        """The member's assignment after this heartbeat; unchanged when nothing can move.
+
+        None: its state is unknown to this broker, and it must join anew.
+        """
+        if current.is_reconciled_to(self.target_epoch):
+            return current
+        if current.state is MemberState.UNREVOKED_PARTITIONS:
+            if self._still_holds(current.pending_revocation):
+                return current
+            # Everything is revoked: it leaves its old epoch.
+            return self._next(current, current.member_epoch + 1)
+        if current.state is MemberState.UNKNOWN:
+            if self.owned is None or self.owned:
+                return None
+            return self._next(current, self.target_epoch)
+        return self._next(current, current.member_epoch)
+
+    def _still_holds(self, partitions: Assignment) -> bool:
+        # Silence does not prove that a partition was revoked.
+        return self.owned is None or bool(common(partitions, self.owned))
+
+    def _next(self, current: CurrentAssignment, epoch_until_revoked: int) -> CurrentAssignment:
+        kept = common(current.assigned, self.target)
+        to_revoke = without(current.assigned, kept)
+        if to_revoke and self._still_holds(to_revoke):
+            return _moved(current, epoch_until_revoked, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
+        wanted = without(self.target, kept)
+        free = self._free(wanted)
+        state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS
+        return _moved(current, self.target_epoch, state, joined(kept, free), {})
+
+    def _free(self, wanted: Assignment) -> Assignment:
+        free = {}
+        for topic_id, partitions in wanted.items():
+            untaken = frozenset(partition for partition in partitions if not self.is_taken(topic_id, partition))
+            if untaken:
+                free[topic_id] = untaken
+        return free
+
+
+def _moved(
+    current: CurrentAssignment, epoch: int, state: MemberState, assigned: Assignment, pending: Assignment
+) -> CurrentAssignment:
+    # The epoch before this step, even when it stays: for a member that must revoke something, a heartbeat of an older
+    # epoch proves nothing, since the partitions it lacks may have been assigned afterwards.
+    moved = CurrentAssignment(epoch, current.member_epoch, state, assigned, pending)
+    unchanged = moved._replace(previous_member_epoch=current.previous_member_epoch) == current
+    return current if unchanged else moved
 
 
 class HeartbeatDecision(NamedTuple):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups.assignors import Assignment
-from ottla.groups.member_bytes import BARE_MEMBER_BYTES, bytes_of_texts
+from ottla.groups.commands import TopicIdPartitions
+from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from ottla.groups.assignors import Assignment
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -74,3 +80,45 @@ def held_bytes(metadata: MemberMetadata | None) -> int:
         metadata.server_assignor,
     )
     return BARE_MEMBER_BYTES + bytes_of_texts(texts) + bytes_of_texts(metadata.topic_names)
+
+
+def from_partitions(topics: Iterable[TopicIdPartitions]) -> Assignment:
+    """A peer may name a topic twice: its partitions are merged."""
+    assignment: dict[UUID, frozenset[int]] = {}
+    for topic_id, partitions in topics:
+        if partitions:
+            assignment[topic_id] = assignment.get(topic_id, frozenset()) | frozenset(partitions)
+    return assignment
+
+
+def to_partitions(assignment: Assignment) -> tuple[TopicIdPartitions, ...]:
+    return tuple(TopicIdPartitions(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items())
+
+
+def common(left: Assignment, right: Assignment) -> Assignment:
+    found = {}
+    for topic_id, partitions in left.items():
+        shared = partitions & right.get(topic_id, frozenset())
+        if shared:
+            found[topic_id] = shared
+    return found
+
+
+def without(left: Assignment, right: Assignment) -> Assignment:
+    found = {}
+    for topic_id, partitions in left.items():
+        rest = partitions - right.get(topic_id, frozenset())
+        if rest:
+            found[topic_id] = rest
+    return found
+
+
+def joined(left: Assignment, right: Assignment) -> Assignment:
+    found = dict(left)
+    for topic_id, partitions in right.items():
+        found[topic_id] = found.get(topic_id, frozenset()) | partitions
+    return found
+
+
+def is_within(part: Assignment, whole: Assignment) -> bool:
+    return all(partitions <= whole.get(topic_id, frozenset()) for topic_id, partitions in part.items())

@@ -8,14 +8,12 @@ refers to, and a member exists as soon as its own record does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
-from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import NOTHING_ASSIGNED, CurrentAssignment, MemberMetadata
-from ottla.groups.consumer.record_codec import (
+from ottla.groups.consumer.records import (
     ConsumerRecordKey,
+    ConsumerRecordType,
     ResolvedPattern,
     decode_current,
     decode_group_epoch,
@@ -24,7 +22,12 @@ from ottla.groups.consumer.record_codec import (
     decode_target,
     decode_target_epoch,
 )
-from ottla.groups.consumer.record_types import ConsumerRecordType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from ottla.groups.assignors import Assignment
 
 
 class ConsumerGroupState:

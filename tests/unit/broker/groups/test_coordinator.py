@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,8 +12,6 @@ from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
 from ottla.broker.tree.membership import Membership
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
-from ottla.groups.moment import Moment
-from ottla.groups.replies import ListReply
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
@@ -22,6 +21,10 @@ from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
 from tests.unit.broker.roles import HERE, lead
+
+if TYPE_CHECKING:
+    from ottla.groups.decision import Moment
+    from ottla.groups.replies import ListReply
 
 
 @pytest.fixture

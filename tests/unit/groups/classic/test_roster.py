@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.member import Member
 from ottla.groups.classic.roster import Roster
 from ottla.groups.commands import JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
-from ottla.groups.member_bytes import MEMBER_BYTES_MAX
-from ottla.groups.replies import JoinReply
-from ottla.groups.shared_bytes import SharedBytes
+from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, SharedBytes
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from ottla.groups.replies import JoinReply
 
 GROUP = ClassicGroup("team", Coordinator().shard)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.groups.classic.states import LEGAL_NEXT, GroupState
+from ottla.groups.classic.rebalance import LEGAL_NEXT, GroupState
 
 
 def test_every_state_has_its_line_and_only_the_dead_stay() -> None:

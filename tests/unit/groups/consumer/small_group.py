@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.groups.assignors import Assignment
 from ottla.groups.commands import ConsumerGroupHeartbeat, TopicIdPartitions
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.record_codec import decode_key
+from ottla.groups.consumer.records import decode_key
 from ottla.groups.deadlines import Deadlines
-from ottla.groups.decision import Decision
-from ottla.groups.group_log import GroupRecord
-from ottla.groups.member_bytes import MEMBER_BYTES_MAX
-from ottla.groups.moment import Moment
+from ottla.groups.decision import Moment
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.groups.shared_bytes import SharedBytes
+from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, SharedBytes
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.assignors import Assignment
+    from ottla.groups.decision import Decision
+    from ottla.groups.group_log import GroupRecord
 
 WALL_START_MS = 1_700_000_000_000
 

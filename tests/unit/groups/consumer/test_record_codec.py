@@ -12,8 +12,9 @@ from uuid import UUID
 import pytest
 
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
-from ottla.groups.consumer.record_codec import (
+from ottla.groups.consumer.records import (
     ConsumerRecordKey,
+    ConsumerRecordType,
     ResolvedPattern,
     decode_current,
     decode_group_epoch,
@@ -32,7 +33,6 @@ from ottla.groups.consumer.record_codec import (
     is_consumer_record,
     tombstone,
 )
-from ottla.groups.consumer.record_types import ConsumerRecordType
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.model.errors import RequestError, WireError
 from ottla.records.record import decode_batch, split_batches

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.groups.consumer.member import MemberMetadata, MemberState
-from ottla.groups.consumer.record_codec import ConsumerRecordKey, decode_key, encode_current, encode_member
-from ottla.groups.consumer.record_types import ConsumerRecordType
+from ottla.groups.consumer.records import (
+    ConsumerRecordKey,
+    ConsumerRecordType,
+    decode_key,
+    encode_current,
+    encode_member,
+)
 from ottla.groups.consumer.state import ConsumerGroupState
-from ottla.groups.group_log import GroupRecord
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.consumer.small_group import SmallGroup, image, owned
+
+if TYPE_CHECKING:
+    from ottla.groups.group_log import GroupRecord
 
 
 @pytest.fixture

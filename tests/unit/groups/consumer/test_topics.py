@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.consumer.record_codec import ConsumerRecordKey, ResolvedPattern, encode_pattern
-from ottla.groups.consumer.record_types import ConsumerRecordType
+from ottla.groups.consumer.records import ConsumerRecordKey, ConsumerRecordType, ResolvedPattern, encode_pattern
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.consumer.small_group import WALL_START_MS, SmallGroup, image, names_of, owned, topic_id

@@ -1,30 +1,113 @@
-"""The records of a consumer group as bytes: encoded for the log, decoded from it."""
+"""The records of a consumer group: their fields, encoded for the log and decoded from it, and drafts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
-from ottla.groups.consumer.record_types import (
-    VALUE_VERSION,
-    ConsumerRecordType,
-    CurrentValue,
-    GroupEpochValue,
-    GroupKey,
-    GroupPartKey,
-    MemberValue,
-    PatternValue,
-    TargetEpochValue,
-    TargetValue,
-    TopicPartitionsValue,
-)
 from ottla.groups.group_log import GroupRecord
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import INT16
 from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message
+from ottla.protocol.schema import array, int8, int32, int32_array, int64, nullable_string, string, string_array, uuid
 from ottla.protocol.writer import write_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from ottla.groups.assignors import Assignment
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.groups.assignors import Assignment
+
+# The records of a consumer group in `__consumer_offsets`: Kafka's own format, field by field.
+#
+# A key starts with its type (two bytes), a value with its version (two bytes, 0 for all of these); the fields after
+# that are declared here.  Keys have plain lengths, values compact ones and tagged fields (KIP-482), so fields of later
+# releases are skipped.
+
+VALUE_VERSION: Final = 0
+
+
+class ConsumerRecordType(IntEnum):
+    """The type of a key; other numbers belong to other kinds of groups."""
+
+    GROUP_EPOCH = 3
+    TOPICS = 4
+    """Of brokers before 4.1, which kept the subscribed topics where later ones keep their hash."""
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    PATTERN = 16
+
+
+@dataclass(slots=True)
+class GroupKey:
+    group_id: str = string()
+
+
+@dataclass(slots=True)
+class GroupPartKey:
+    """`part` is a member's id, or a pattern."""
+
+    group_id: str = string()
+    part: str = string()
+
+
+@dataclass(slots=True)
+class GroupEpochValue:
+    epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
+
+
+@dataclass(slots=True)
+class MemberValue:
+    instance_id: str | None = nullable_string()
+    rack_id: str | None = nullable_string()
+    client_id: str = string()
+    client_host: str = string()
+    topic_names: list[str] = string_array()
+    topic_pattern: str | None = nullable_string()
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = nullable_string()
+
+
+@dataclass(slots=True)
+class TargetEpochValue:
+    assignment_epoch: int = int32()
+
+
+@dataclass(slots=True)
+class TopicPartitionsValue:
+    topic_id: UUID = uuid()
+    partitions: list[int] = int32_array()
+
+
+@dataclass(slots=True)
+class TargetValue:
+    topic_partitions: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+
+
+@dataclass(slots=True)
+class CurrentValue:
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+    pending_revocation: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+
+
+@dataclass(slots=True)
+class PatternValue:
+    topics: list[str] = string_array()
+    version: int = int64()
+    timestamp_ms: int = int64()
+
 
 V = TypeVar("V")
 
@@ -189,3 +272,46 @@ def _to_wire(assignment: Assignment) -> list[TopicPartitionsValue]:
 
 def _from_wire(topics: Sequence[TopicPartitionsValue]) -> Assignment:
     return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
+
+
+class RecordDraft:
+    """At most one record for each key: a later step replaces an earlier one."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._values: dict[ConsumerRecordKey, bytes | None] = {}
+
+    def records(self) -> list[GroupRecord]:
+        return [GroupRecord(encode_key(key), value) for key, value in self._values.items()]
+
+    def remove_member(self, member_id: str) -> None:
+        """The order matters to Apache Kafka: it refuses to delete a member that still has an assignment."""
+        for record_type in (ConsumerRecordType.CURRENT, ConsumerRecordType.TARGET, ConsumerRecordType.MEMBER):
+            self._put(record_type, member_id, None)
+
+    def remove_pattern(self, pattern: str) -> None:
+        self._put(ConsumerRecordType.PATTERN, pattern, None)
+
+    def remove_topics(self) -> None:
+        self._put(ConsumerRecordType.TOPICS, "", None)
+
+    def put_member(self, member_id: str, metadata: MemberMetadata) -> None:
+        self._put(ConsumerRecordType.MEMBER, member_id, encode_member(metadata))
+
+    def put_pattern(self, pattern: str, resolved: ResolvedPattern) -> None:
+        self._put(ConsumerRecordType.PATTERN, pattern, encode_pattern(resolved))
+
+    def put_group_epoch(self, epoch: int, metadata_hash: int) -> None:
+        self._put(ConsumerRecordType.GROUP_EPOCH, "", encode_group_epoch(epoch, metadata_hash))
+
+    def put_target(self, member_id: str, target: Assignment) -> None:
+        self._put(ConsumerRecordType.TARGET, member_id, encode_target(target))
+
+    def put_target_epoch(self, epoch: int) -> None:
+        self._put(ConsumerRecordType.TARGET_EPOCH, "", encode_target_epoch(epoch))
+
+    def put_current(self, member_id: str, current: CurrentAssignment) -> None:
+        self._put(ConsumerRecordType.CURRENT, member_id, encode_current(current))
+
+    def _put(self, record_type: ConsumerRecordType, part: str, value: bytes | None) -> None:
+        self._values[ConsumerRecordKey(record_type, self._group_id, part)] = value
