@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -60,6 +61,9 @@ _SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
+
+
+_Cut = Callable[[], Coroutine[object, object, None]]
 
 
 class FollowedPartition(Protocol):
@@ -154,6 +158,8 @@ class FetcherContext(NamedTuple):
     on_partition_failed: Callable[[FollowedPartition], None]
     # The log of a partition takes records again: it is to be fetched from whatever leader it has by now.
     on_cut: Callable[[FollowedPartition], None]
+    # How many logs may be cut at once: the rest wait for their turn.
+    cuts: asyncio.Semaphore
 
 
 class ReplicaFetcher:
@@ -185,8 +191,10 @@ class ReplicaFetcher:
         # Ends a wait for work, or for the next attempt.
         self._wake = asyncio.Event()
         self._flush_wait: asyncio.Future[OSError | None] | None = None
-        # Of logs that are being cut.
+        # Of logs that are being cut, or wait for their turn; and the same logs' partitions.
         self._cuts: set[asyncio.Task[None]] = set()
+        self._to_cut: set[FollowedPartition] = set()
+        self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -196,7 +204,11 @@ class ReplicaFetcher:
         self._task = self._loop.create_task(self._run())
 
     def stop(self) -> asyncio.Task[None]:
-        """Fetch no more; the task that is returned has ended when nothing is under way."""
+        """Fetch no more; the task that is returned has ended when nothing is under way.
+
+        Cuts that wait for their turn are given up: the next leader, or the next start, finds the same difference.
+        """
+        self._is_stopped = True
         assert self._task is not None
         self._task.cancel()
         return self._loop.create_task(self._ended(self._task)) if self._cuts else self._task
@@ -233,7 +245,7 @@ class ReplicaFetcher:
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
-        if partition.is_being_cut:
+        if partition.is_being_cut or partition in self._to_cut:
             # It is added again when that is done.
             self._session.forget(key)
             self._request_ids.pop(key, None)
@@ -437,15 +449,21 @@ class ReplicaFetcher:
             throttle.take(len(part.records))
         cut = partition.planned_cut(request_id, part)
         if cut is not None:
-            self._begin_cut(key, partition, partition.cut(cut, LoopOffload()))
+            self._begin_cut(key, partition, request_id, partial(partition.cut, cut, LoopOffload()))
             return None
         if (
             len(part.records)
             and partition.log_start_offset == partition.log_end_offset
             and partition.begins_below(request_id, part)
         ):
+            if self._context.cuts.locked():
+                # Nobody bounds the memory of all that would wait here with their records.
+                self._pause(key)
+                return None
             # A copy: the records are views of the connection's buffer.
-            self._begin_cut(key, partition, partition.begin_with(bytearray(part.records), now_ms, LoopOffload()))
+            records = bytearray(part.records)
+            begin = partial(partition.begin_with, records, now_ms, LoopOffload())
+            self._begin_cut(key, partition, request_id, begin)
             return None
         try:
             applied = partition.apply_fetched(request_id, part, now_ms)
@@ -463,20 +481,23 @@ class ReplicaFetcher:
         return None
 
     def _begin_cut(
-        self, key: PartitionKey, partition: FollowedPartition, cut: Coroutine[object, object, None]
+        self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut
     ) -> None:  # fmt: skip
         """In a task of its own: the disk may take long, and the other partitions are fetched meanwhile."""
         self._session.forget(key)
         self._request_ids.pop(key, None)
-        task = self._loop.create_task(self._cut(key, partition, cut))
+        self._to_cut.add(partition)
+        task = self._loop.create_task(self._cut_in_turn(key, partition, request_id, cut))
         self._cuts.add(task)
         task.add_done_callback(self._cuts.discard)
 
-    async def _cut(
-        self, key: PartitionKey, partition: FollowedPartition, cut: Coroutine[object, object, None]
+    async def _cut_in_turn(
+        self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut
     ) -> None:  # fmt: skip
         try:
-            await cut
+            async with self._context.cuts:
+                if self._is_current(key, partition, request_id):
+                    await cut()
         except (OttlaError, OSError) as error:
             if self._partitions.get(key) is partition:
                 self._on_partition_failed(key, partition, error)
@@ -484,8 +505,17 @@ class ReplicaFetcher:
                 return
         except Exception:
             log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
+        finally:
+            self._to_cut.discard(partition)
         # From whatever leader it follows by now.
         self._context.on_cut(partition)
+
+    def _is_current(self, key: PartitionKey, partition: FollowedPartition, request_id: int) -> bool:
+        """Whether the answer to this fetch still counts, after a wait: another leader may have another history."""
+        if self._is_stopped or self._partitions.get(key) is not partition:
+            return False
+        fetch = partition.next_fetch()
+        return fetch is not None and fetch.request_id == request_id
 
     def _on_partition_failed(
         self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError

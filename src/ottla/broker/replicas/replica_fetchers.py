@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 # A response has the heads of its partitions besides the records.
 _RESPONSE_OVERHEAD_BYTES: Final = 16 * MIB
+# Logs that are cut at once.  Each takes a thread of the loop's pool for several syncs, and for a copy of committed
+# records; flushes, creations and checkpoints need the same threads.
+CUTS_MAX: Final = 2
 
 
 class ReplicaFetchers:
@@ -98,6 +101,7 @@ class ReplicaFetchers:
             lambda leader_id: self.on_leader_refused(leader_id),
             self._on_partition_failed,
             self._on_cut,
+            asyncio.Semaphore(CUTS_MAX),
         )
 
     def follow(self, partitions: Iterable[Partition]) -> None:

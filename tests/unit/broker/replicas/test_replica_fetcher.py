@@ -9,9 +9,11 @@ from random import Random
 
 import pytest
 
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.replicas import replica_fetcher
 from ottla.broker.replicas.peer_connection import PeerLost, PeerRefused, PeerTimedOut
 from ottla.broker.replicas.replica_fetcher import FetcherContext, FetcherLimits, FetcherTotals, ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import CUTS_MAX
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
 from ottla.broker.upkeep.flush_signal import FlushSignal
 from ottla.coordination.configs import ConfigEntity, ConfigsView
@@ -21,7 +23,9 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter, read_fetch
 from ottla.protocol.frame import read_response_header
 from ottla.protocol.replica_fetch import REPLICA_FETCH_VERSION
+from ottla.replication.follower_fetch import FollowerStep
 from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.offload import Offload
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
@@ -173,6 +177,7 @@ class Setup:
             self.refused.append,
             lambda partition: self.failed.append(partition.topic_partition),
             lambda partition: self.fetcher.add(partition),
+            asyncio.Semaphore(CUTS_MAX),
         )
         self.fetcher = ReplicaFetcher(ELSEWHERE, context, loop)
 
@@ -300,6 +305,101 @@ async def test_diverging_history_is_cut_and_fetched_again() -> None:
         asked.answer(Part(t, diverging=(1, 2)))
         assert (await setup.leader.asked()).offsets == {t.key: (EPOCH, 2)}
         assert t.log.log_end_offset == 2
+
+
+class HeldCuts:
+    """Cuts that end when the test lets them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[str] = []
+        self.may_end = asyncio.Semaphore(0)
+        self._cut = Partition.cut
+        monkeypatch.setattr(Partition, "cut", lambda partition, step, offload: self.cut(partition, step, offload))
+
+    async def cut(self, partition: Partition, step: FollowerStep, offload: Offload) -> None:
+        self.begun.append(partition.topic_partition.topic)
+        async with asyncio.timeout(5):
+            await self.may_end.acquire()
+        await self._cut(partition, step, offload)
+
+
+def diverging_followers(setup: Setup, names: str) -> list[Follower]:
+    followers = []
+    for name in names:
+        follower = Follower(name)
+        follower.log.append_run(memoryview(batches(4, epoch=1)), 0)
+        follower.become_stable()
+        followers.append(setup.fetch(follower))
+    return followers
+
+
+async def next_turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_few_logs_are_cut_at_once_and_the_rest_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = HeldCuts(monkeypatch)
+    async with fetching() as (setup, _):
+        followers = diverging_followers(setup, "abcde")
+        asked = await setup.leader.asked()
+        asked.answer(*(Part(each, diverging=(1, 2)) for each in followers))
+        await next_turns()
+        assert (CUTS_MAX, cuts.begun) == (2, ["a", "b"])
+        # Nobody asks for it meanwhile, though its log takes records until then.
+        setup.fetcher.add(followers[4].partition)
+        await next_turns()
+        assert setup.leader._asked.empty()
+        cuts.may_end.release()
+        assert (await setup.leader.asked()).offsets.keys() <= {each.key for each in followers[:2]}
+        await next_turns()
+        assert cuts.begun == ["a", "b", "c"]
+        for _ in followers[1:]:
+            cuts.may_end.release()
+        async with asyncio.timeout(10):
+            while setup.fetcher._cuts:
+                await asyncio.wait(setup.fetcher._cuts)
+        assert sorted(cuts.begun) == list("abcde")
+        assert [each.log.log_end_offset for each in followers] == [2] * 5
+
+
+async def test_cut_that_waited_is_not_made_for_another_leader_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = HeldCuts(monkeypatch)
+    async with fetching() as (setup, _):
+        followers = diverging_followers(setup, "abc")
+        (await setup.leader.asked()).answer(*(Part(each, diverging=(1, 2)) for each in followers))
+        await next_turns()
+        c = followers[2]
+        c.follow(EPOCH + 1)
+        setup.fetcher.add(c.partition)
+        for _ in followers:
+            cuts.may_end.release()
+        async with asyncio.timeout(10):
+            while setup.fetcher._cuts:
+                await asyncio.wait(setup.fetcher._cuts)
+        assert cuts.begun == ["a", "b"]
+        assert c.log.log_end_offset == 4
+        async with asyncio.timeout(10):
+            asked = await setup.leader.asked()
+            while c.key not in asked.offsets:
+                asked.answer()
+                asked = await setup.leader.asked()
+        assert asked.offsets[c.key] == (EPOCH + 1, 4)
+
+
+async def test_cuts_that_wait_are_given_up_by_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = HeldCuts(monkeypatch)
+    async with fetching() as (setup, _):
+        followers = diverging_followers(setup, "abcd")
+        (await setup.leader.asked()).answer(*(Part(each, diverging=(1, 2)) for each in followers))
+        await next_turns()
+        ended = setup.fetcher.stop()
+        cuts.may_end.release()
+        cuts.may_end.release()
+        async with asyncio.timeout(10):
+            await asyncio.wait([ended])
+        assert cuts.begun == ["a", "b"]
+        assert [each.log.log_end_offset for each in followers] == [2, 2, 4, 4]
 
 
 @pytest.mark.parametrize(
