@@ -60,7 +60,7 @@ class CutRecords:
                     return target
             except OSError as error:
                 problem = str(error)
-                await offload(lambda: self._drop(target))
+                await offload(lambda: self.drop(target))
         report_not_kept(log, problem, size_bytes)
         return None
 
@@ -88,10 +88,10 @@ class CutRecords:
         return kept_bytes
 
     def _begin(self, target: str) -> None:
-        self._drop(target)
+        self.drop(target)
         self._disk.make_directory(f"{target}{UNFINISHED_CUT_SUFFIX}")
 
-    def _drop(self, target: str) -> None:
+    def drop(self, target: str) -> None:
         """What a failed copy, or one that a crash interrupted, left; the next start removes what cannot be removed."""
         path = f"{target}{UNFINISHED_CUT_SUFFIX}"
         try:

@@ -433,6 +433,8 @@ class LogDirectory:
             await offload(lambda: self._cut_records.finish(log, target))
         except OSError as error:
             report_not_kept(log, str(error))
+            # An unfinished copy counts for no limit, and the next start may be far.
+            await offload(lambda: self._cut_records.drop(target))
 
     def end_cut(self, log: Log) -> None:
         self._records.end_cut(log)

@@ -145,6 +145,24 @@ def test_copy_that_fails_in_the_middle_leaves_nothing(caplog: pytest.LogCaptureF
     assert "log.cut_not_kept" in [record.getMessage() for record in caplog.records]
 
 
+class UnrenamableDisk(MemoryDisk):
+    """A copy gets no lasting name."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        if new_path.endswith("-cut"):
+            raise OSError(errno.EIO, "Input/output error", new_path)
+        super().rename(path, new_path)
+
+
+def test_copy_that_cannot_be_finished_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It would count for no limit until the next start."""
+    cut = Cut(UnrenamableDisk())
+    with caplog.at_level(logging.WARNING):
+        cut.keep_and_cut(6)
+    assert not cut.kept
+    assert [record.getMessage() for record in caplog.records] == ["log.cut_not_kept"]
+
+
 def test_next_start_names_the_copies_and_drops_an_unfinished_one(caplog: pytest.LogCaptureFixture) -> None:
     cut = Cut()
     cut.keep_and_cut(6)
