@@ -45,6 +45,7 @@ ROOM_ROWS: Final = {
         {"net", "tree"},
     ),
     "client": (
+        {"topic_log"},
         {"admin", "streams"},
         {"membership", "producing"},
         {"consumer_registry"},

@@ -7,5 +7,6 @@ RecordProducer      single records into batches                        client.pr
 Producer            messages from any thread, sent by one thread       client.producing.producer
 Message             a record with its place, from runs of records      client.fetching.messages
 list_offsets        log starts and ends, offsets of times              client.fetching.offsets
+TopicLog            a topic as the log of a program                    client.topic_log
 Admin               topics, settings, records to delete, the cluster   client.admin.admin
 """

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.producing.acks import Delivery, ProducerOptions
 from ottla.client.producing.partitioner import partition_of_key
@@ -19,7 +20,7 @@ from ottla.client.wire.metadata import TopicInfo
 from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
-from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of, messages_between
+from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -1,4 +1,4 @@
-"""The topic of the ledger: made, written and read through the client core."""
+"""The topic of the ledger: created, written and read."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.acks import Delivery
-from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.errors import ClientError, UnknownTopic
+from ottla.client.wire.errors import ClientError
 from ottla.lost_offsets.entry import LedgerEntry, LostRange, entry_from_json, entry_key, entry_to_json
 from ottla.model.errors import WireError
-from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import LEDGER_TOPIC
 from ottla.observe.events import fields
-from ottla.records.record_run import read_runs
 
 log = logging.getLogger(__name__)
 
-# In the order of their writing, so one partition.  What was lost stays known.
+# One partition keeps the order of writing, and nothing is deleted.
 PARTITIONS_COUNT: Final = 1
-# Or as many as there are brokers: one dead disk must not take the proof of a loss with it.
+# Or as many as there are brokers: the proof of a loss must survive one dead disk.
 REPLICAS_COUNT: Final = 3
 TOPIC_CONFIGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class LedgerNotWritten(ClientError):
-    """What was lost could not be written down, so nothing after it may be read."""
+    """The lost ranges are not stored, so nothing after them may be read."""
 
     is_retriable = True
     hint = "the read can be repeated; the ledger's topic must be writable"
@@ -42,17 +36,14 @@ def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[Los
     The topic is created unless it is there, with three replicas, or as many as there are brokers.
     Raises ClientError; then any part of them may be stored, and they may be written again.
     """
-    Admin(cluster).ensure_topic(topic, PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS)
     now_ms = cluster.clock.now_ms()
-    with RecordProducer(cluster) as producer:
-        for lost in losses:
-            entry = LedgerEntry(lost, reader, now_ms)
-            producer.add(topic, entry_key(lost), entry_to_json(entry), timestamp_ms=now_ms)
-        results = producer.flush(cluster.options.call_timeout_ms)
-        failed = [each for each in results if each.delivery is not Delivery.ACKNOWLEDGED]
-        if failed or producer.pending_count:
-            reason = failed[0].error if failed else "no acknowledgement came in time"
-            raise LedgerNotWritten(f"{len(losses)} lost ranges were not written to {topic}: {reason}")
+    rows = [(entry_key(lost), entry_to_json(LedgerEntry(lost, reader, now_ms))) for lost in losses]
+    log_of_losses = TopicLog(cluster, topic)
+    log_of_losses.ensure(PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS)
+    try:
+        log_of_losses.append(rows, timeout_ms=cluster.options.call_timeout_ms)
+    except NotAppended as error:
+        raise LedgerNotWritten(f"{len(losses)} lost ranges were not written to {topic}: {error}") from error
 
 
 def read_ledger(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[LedgerEntry]:
@@ -67,21 +58,11 @@ def read_ledger(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[Led
 
 
 def _read(cluster: Cluster, topic: str) -> list[LedgerEntry]:
-    try:
-        partitions = [TopicPartition(topic, each) for each in cluster.partitions(topic)]
-    except UnknownTopic:
-        return []
-    ranges = log_ranges(cluster, partitions)
-    starts = {place: log.start for place, log in ranges.items() if log}
     entries: dict[object, LedgerEntry] = {}
-    with Fetcher(cluster, starts, {place: log.stop for place, log in ranges.items()}) as fetcher:
-        for fetched in fetcher:
-            for batch in fetched.batches():
-                for run in read_runs(batch):
-                    for value in run.values:
-                        entry = _parsed(topic, value)
-                        if entry is not None:
-                            entries.setdefault(entry.identity, entry)
+    for message in TopicLog(cluster, topic).read():
+        entry = _parsed(topic, message.value)
+        if entry is not None:
+            entries.setdefault(entry.identity, entry)
     return list(entries.values())
 
 

@@ -7,13 +7,11 @@ from types import TracebackType
 from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
-from ottla.client.fetching.fetch import FetchLimits
-from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.fetching.offsets import log_ranges
 from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.errors import BrokerRefused, ClientError, UnknownTopic
+from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.mirror.journal import Entry, Journal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -22,7 +20,6 @@ from ottla.model.limits import KIB
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
-from ottla.records.record_run import read_runs
 
 PROGRESS_PARTITION: Final = TopicPartition(MIRROR_PROGRESS_TOPIC, 0)
 # Entries come in the order in which they may be cut, in as many batches as that takes.
@@ -62,33 +59,14 @@ class JournalReader:
 
     def __init__(self, cluster: Cluster) -> None:
         self.journal = Journal()
-        self._cluster = cluster
-        self._next_offset = 0
+        self._log = TopicLog(cluster, MIRROR_PROGRESS_TOPIC)
 
     def read(self) -> None:
-        """What has come since the last time; nothing where there is no such topic.  Raises ClientError,
+        """Apply what was written since the last time; nothing where there is no such topic.  Raises ClientError,
         UnreadableJournal."""
-        found = self._cluster.refresh([MIRROR_PROGRESS_TOPIC])
-        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if not found or found[0].error_code in missing:
-            return
-        try:
-            offsets = log_ranges(self._cluster, [PROGRESS_PARTITION])[PROGRESS_PARTITION]
-        except UnknownTopic:
-            return
-        begin = max(offsets.start, self._next_offset)
-        if begin >= offsets.stop:
-            return
-        limits = FetchLimits(check_crc=True)
-        with Fetcher(
-            self._cluster, {PROGRESS_PARTITION: begin}, {PROGRESS_PARTITION: offsets.stop}, limits=limits
-        ) as fetcher:
-            for fetched in fetcher:
-                for batch in fetched.batches():
-                    for run in read_runs(batch, check_crc=False):
-                        for key, value in zip(run.keys, run.values, strict=True):
-                            self.journal.apply(key, value)
-        self._next_offset = offsets.stop
+        if self._log.exists():
+            for message in self._log.read():
+                self.journal.apply(message.key, message.value)
 
 
 class JournalWriter:

@@ -19,8 +19,8 @@ from ottla.registry.checkers import Checkers
 from ottla.registry.connections import KEEP_ALIVE_S, BoundedConnection
 from ottla.registry.http_app import HttpApp
 from ottla.registry.request_rules import RequestRules
+from ottla.registry.schema_topic import SchemaTopic
 from ottla.registry.service import Registry
-from ottla.registry.topic_log import TopicLog
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 
@@ -39,7 +39,7 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
     with _bind(options.listener) as listening:
         host, port = listening.getsockname()[:2]
         url = options.advertised_url or f"http://{address_text(host, port)}"
-        topic = TopicLog(bootstrap, options.topic)
+        topic = SchemaTopic(bootstrap, options.topic)
         clock = SystemClock()
         checkers = Checkers(clock)
         try:

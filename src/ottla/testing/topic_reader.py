@@ -7,15 +7,12 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.fetching.messages import Message, messages_of
-from ottla.client.fetching.offsets import log_ranges
+from ottla.client.fetching.messages import Message
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
-from ottla.records.record import check_batch
-from ottla.records.record_run import read_runs
 from ottla.testing.record import Deserializer, deserialized
 from ottla.testing.topic import Topic
 
@@ -50,9 +47,9 @@ class TopicReader:
         # A topic that is not there is asked for again by `wait_for`.
         options = ClientOptions(CLIENT_ID, call_timeout_ms=max(timeout_ms, CALL_MS_MIN), unknown_topic_wait_ms=0)
         self._cluster = Cluster(bootstrap, options)
+        self._log = TopicLog(self._cluster, self._topic)
         self._key = key
         self._value = value
-        self._next_offsets: dict[TopicPartition, int] = {}
         self._messages: dict[TopicPartition, list[Message[Any, Any]]] = {}
 
     def __enter__(self) -> Self:
@@ -83,27 +80,11 @@ class TopicReader:
             time.sleep(_POLL_S)
 
     def read(self) -> None:
-        """Read on, to the ends as they are now at least."""
+        """Read up to the ends of the partitions as they are now."""
         self._cluster.forget([self._topic])
-        partitions = [TopicPartition(self._topic, index) for index in self._cluster.partitions(self._topic)]
-        ranges = log_ranges(self._cluster, partitions)
-        positions = {
-            partition: max(self._next_offsets.get(partition, 0), found.start) for partition, found in ranges.items()
-        }
-        ends = {partition: found.stop for partition, found in ranges.items()}
-        with Fetcher(self._cluster, positions, ends) as fetcher:
-            for fetched in fetcher:
-                for batch in fetched.batches():
-                    self._take(fetched.partition, batch)
-
-    def _take(self, partition: TopicPartition, batch: memoryview) -> None:
-        position = self._next_offsets.get(partition, 0)
-        if not check_batch(batch).is_control:
-            taken = self._messages.setdefault(partition, [])
-            for run in read_runs(batch):
-                for message in messages_of(partition.topic, partition.partition, run.from_offset(position)):
-                    taken.append(self._deserialized(message))
-                    self._next_offsets[partition] = message.offset + 1
+        for message in self._log.read_in(self._log.ranges()):
+            partition = TopicPartition(message.topic, message.partition)
+            self._messages.setdefault(partition, []).append(self._deserialized(message))
 
     def _deserialized(self, message: Message) -> Message[Any, Any]:
         key, value = deserialized(self._key, message.key), deserialized(self._value, message.value)

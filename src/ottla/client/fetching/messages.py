@@ -1,16 +1,21 @@
-"""What a consumer gets: a record with the place where it lies."""
+"""Messages: records with their partition and offset, and those of a topic between two offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any, Final, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
-from ottla.records.record import Headers
-from ottla.records.record_run import RecordRun
+from ottla.client.fetching.fetcher import Fetcher
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import OffsetOutOfRange
+from ottla.model.identifiers import TopicPartition
+from ottla.records.record import Headers, check_batch
+from ottla.records.record_run import RecordRun, read_runs
 
 KeyT = TypeVar("KeyT", default=bytes | None)
 ValueT = TypeVar("ValueT", default=bytes | None)
@@ -57,7 +62,7 @@ class Message(NamedTuple, Generic[KeyT, ValueT]):
 
 
 def messages_of(topic: str, partition: int, run: RecordRun) -> Iterator[Message]:
-    """The messages of a run, each made when it is asked for."""
+    """The messages of a run, each made when the iterator reaches it."""
     return messages_of_columns(topic, partition, run)
 
 
@@ -68,6 +73,39 @@ def messages_of_columns(topic: str, partition: int, columns: Iterable[Iterable[o
     """
     # Calling the class would run Python's code for every message, and take twice as long.
     return map(tuple.__new__, repeat(Message), zip(repeat(topic), repeat(partition), *columns))
+
+
+def messages_between(
+    cluster: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> Iterator[Message]:
+    """The messages from `starts` up to `ends` (exclusive), each partition's in order, without control records.
+
+    What retention deletes meanwhile is left out.
+    """
+    positions = {partition: offset for partition, offset in starts.items() if offset < ends[partition]}
+    if not positions:
+        return
+    with Fetcher(cluster, positions, ends) as fetcher:
+        while not fetcher.is_finished:
+            try:
+                fetched = fetcher.poll(cluster.options.request_timeout_ms)
+            except OffsetOutOfRange as error:
+                partition = error.partition
+                log_start = log_ranges(cluster, [partition])[partition].start
+                if log_start <= error.offset:
+                    raise  # the log became shorter: what was below `ends` is lost
+                fetcher.seek(partition, log_start)
+                continue
+            for part in fetched:
+                topic, number = part.partition
+                end = ends[part.partition]
+                for batch in part.batches():
+                    if check_batch(batch).is_control:
+                        continue
+                    for run in read_runs(batch):
+                        for message in messages_of(topic, number, run.from_offset(part.fetch_offset)):
+                            if message.offset < end:
+                                yield message
 
 
 def _shown(content: object) -> str:

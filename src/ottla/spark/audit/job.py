@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ottla.audit.comparison import COMPARED_MS, TierCount, TierLine, compare_sums, unfit_text
 from ottla.audit.results import newest, result_fields, result_key, result_to_json
-from ottla.audit.topic import ensure_topic, read_values, store
+from ottla.audit.topic import ensure_topic, store
 from ottla.client.fetching.offsets import log_ranges
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
@@ -96,7 +97,7 @@ def run_audit(
         ends = {partition: offsets.stop for partition, offsets in log_ranges(cluster, partitions).items()}
         sums, left_out = _sums(spark, bootstrap, ends, window_ms)
         lines = compare_sums(sums, seen_since_ms=cluster.clock.now_ms() - COMPARED_MS)
-        known = newest(read_values(cluster, results_topic, {}))
+        known = newest(each.value for each in TopicLog(cluster, results_topic).read())
         changed = [line for line in lines if known.get(result_key(line)) != line]
         compared_ms = cluster.clock.now_ms()
         if target is not None:

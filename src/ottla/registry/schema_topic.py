@@ -1,6 +1,6 @@
-"""The registry's topic: read on to its end, appended to, made where there is none.
+"""The registry's topic: created, read up to its end, appended to.
 
-Blocking: one thread at a time may read, and one append, each with connections of its own.
+Blocking: one thread at a time may read, and one append, each with its own connections.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
-from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.producing.acks import ProducerOptions
-from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.metadata import TopicInfo
@@ -24,8 +23,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import DAY_MS
 from ottla.observe.events import fields
-from ottla.records.record import Headers, check_batch
-from ottla.records.record_run import read_runs
+from ottla.records.record import Headers
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.records import CLAIM_HEADER
 from ottla.registry.state import RegistryState
@@ -42,7 +40,7 @@ _CLEANUP: Final = "cleanup.policy"
 _CLIENT_ID: Final = "ottla-registry"
 
 
-class TopicLog:
+class SchemaTopic:
     """One partition.  Failures of the cluster are `OttlaError`s of the client."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -51,14 +49,16 @@ class TopicLog:
         options = ClientOptions(_CLIENT_ID, call_timeout_ms=CALL_TIMEOUT_MS, request_timeout_ms=CALL_TIMEOUT_MS)
         self._cluster = Cluster(bootstrap, options)
         self._appending = Cluster(bootstrap, options)
-        self._delivery = ProducerOptions(delivery_timeout_ms=CALL_TIMEOUT_MS, allow_auto_topic_creation=False)
+        delivery = ProducerOptions(delivery_timeout_ms=CALL_TIMEOUT_MS, allow_auto_topic_creation=False)
+        self._reads = TopicLog(self._cluster, topic)
+        self._appends = TopicLog(self._appending, topic, delivery)
 
     def close(self) -> None:
         self._cluster.close()
         self._appending.close()
 
     def prepare(self, replication_factor: int | None = None) -> None:
-        """Make the topic where there is none, by default with as many replicas as there are brokers, 3 at most.
+        """Create the topic unless it exists, by default with as many replicas as there are brokers, 3 at most.
 
         Raises `ConfigError` when it is not fit to keep schemas for ever, and `BrokerRefused` when there are fewer
         brokers than replicas.
@@ -82,7 +82,7 @@ class TopicLog:
             )
 
     def read(self, state: RegistryState) -> None:
-        """Apply what the topic has gained.  Raises `RegistryError` when it has become shorter."""
+        """Apply what was appended since the last time.  Raises `RegistryError` when the topic has become shorter."""
         log_range = log_ranges(self._cluster, [self._partition])[self._partition]
         if log_range.stop < state.next_offset:
             raise RegistryError(
@@ -90,37 +90,22 @@ class TopicLog:
                 f"the topic {self._topic} ends at offset {log_range.stop} and was read up to {state.next_offset}: it "
                 "was deleted, or has lost records; start the registry again to go on with what is there",
             )
-        if log_range.stop == state.next_offset:
-            return
-        start = max(state.next_offset, log_range.start)
-        with Fetcher(self._cluster, {self._partition: start}, {self._partition: log_range.stop}) as fetcher:
-            for fetched in fetcher:
-                for batch in fetched.batches():
-                    self._apply(batch, state)
+        for message in self._reads.read_in({self._partition: log_range}):
+            if message.offset >= state.next_offset:
+                state.apply(message.offset, message.key, message.value, _claim_in(message.headers))
         # Compaction may have removed the last records.
         state.skip_to(log_range.stop)
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], claim: int | None) -> None:
-        """Stored, on all in-sync replicas, when this returns; otherwise they may or may not be."""
+        """Return when the records are stored on all in-sync replicas; after an error they may or may not be."""
         headers: Headers = () if claim is None else ((CLAIM_HEADER, str(claim).encode()),)
-        now_ms = self._appending.clock.now_ms()
-        with RecordProducer(self._appending, self._delivery) as producer:
-            for key, value in records:
-                producer.add(self._topic, key, value, timestamp_ms=now_ms, headers=headers, partition=0)
-            for result in producer.flush():
-                if result.error is not None:
-                    raise result.error
-
-    def _apply(self, batch: memoryview, state: RegistryState) -> None:
-        if check_batch(batch).is_control:
-            return
-        for run in read_runs(batch):
-            for offset, key, value, headers in zip(run.offsets, run.keys, run.values, run.headers, strict=True):
-                if offset >= state.next_offset:
-                    state.apply(offset, key, value, _claim_in(headers))
+        try:
+            self._appends.append(records, headers=headers, partition=0)
+        except NotAppended as error:
+            raise error.reason from None
 
     def _warn_of_replicas(self, admin: Admin, found: TopicInfo) -> None:
-        """Of a topic that was made when there were fewer brokers, for example."""
+        """Such as of a topic that was created when there were fewer brokers."""
         replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0)
         brokers = len(admin.describe_cluster().brokers)
         if replicas < min(brokers, REPLICAS_MAX):
