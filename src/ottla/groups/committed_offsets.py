@@ -49,16 +49,47 @@ class CommittedOffsets:
     Topic names come interned from the shard, since many groups commit to the same topics.
     """
 
-    __slots__ = ("by_topic", "held_bytes", "network")
+    __slots__ = ("_shares", "by_topic", "held_bytes", "network")
 
-    def __init__(self) -> None:
+    def __init__(self, network: str | None = None) -> None:
         self.by_topic: Final[dict[str, dict[int, bytes]]] = {}
         self.held_bytes = 0
-        # The client network that they count for (`SharedBytes`); None until a client commits in this process.
-        self.network: str | None = None
+        # The client network that they count for (`SharedBytes`), but for `_shares`; None: they were read from the log,
+        # which does not name the client.
+        self.network = network
+        # What counts for other networks.  Few groups have any: it is made when it is needed.
+        self._shares: dict[str | None, int] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.by_topic)
+
+    def grow(self, more_bytes: int, network: str | None) -> None:
+        """Count what a commit of `network` added."""
+        self.held_bytes += more_bytes
+        if network != self.network:
+            if self._shares is None:
+                self._shares = {}
+            self._shares[network] = self._shares.get(network, 0) + more_bytes
+
+    def shrink(self, less_bytes: int, network: str | None) -> list[tuple[str | None, int]]:
+        """Count what is gone; returns for which networks it counted.
+
+        No value knows its client.  It was that of `network`, which committed less in its place, as far as that has a
+        share here; then one of before this process; then of the others.
+        """
+        given: list[tuple[str | None, int]] = []
+        shares = self._shares or {}
+        for each in dict.fromkeys((network, None, self.network, *shares)):
+            own_bytes = self.held_bytes - sum(shares.values()) if each == self.network else shares.get(each, 0)
+            part_bytes = min(less_bytes, own_bytes)
+            if part_bytes:
+                given.append((each, part_bytes))
+                less_bytes -= part_bytes
+                self.held_bytes -= part_bytes
+                if each != self.network:
+                    shares[each] -= part_bytes
+        assert not less_bytes, "more is gone than was there"
+        return given
 
     def keep(self, topic: str, partition: int, value: bytes) -> dict[int, bytes]:
         """Returns the topic's values by partition, a dict that stays in use until its last value is removed."""

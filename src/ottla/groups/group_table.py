@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla.groups.classic.group import ClassicGroup
@@ -66,6 +67,8 @@ class GroupTable:
         held: SharedPart,
     ) -> None:
         self._held: Final = held
+        # The network of the client whose commit is being replayed.
+        self._committer: str | None = None
         self._new_classic: Final = new_classic
         self._new_consumer: Final = new_consumer
         self._groups: Final[dict[str, AnyGroup]] = {}
@@ -145,20 +148,26 @@ class GroupTable:
             if isinstance(group, ClassicGroup):
                 group.rebalance.assert_sound()
 
-    def charge_offsets(self, group_id: str, network: str) -> None:
-        """Count the group's offsets as those of `network`, unless they count as those of another one.
+    @contextmanager
+    def committing(self, network: str) -> Iterator[None]:
+        """What is replayed meanwhile is a commit of a client of `network`, and counts for it alone.
 
-        The log does not name the client of a commit: after a start the first one that commits for the group is charged.
+        The log does not name the client: what is replayed at a start counts for no network, only in the sum.  A client
+        that commits to an old group, or to another client's, is charged for nothing that it did not add.
         """
-        offsets = self._offsets.get(group_id)
-        if offsets is not None and offsets.network is None:
-            self._held.add(-offsets.held_bytes, None)
-            self._held.add(offsets.held_bytes, network)
-            offsets.network = network
+        self._committer = network
+        try:
+            yield
+        finally:
+            self._committer = None
 
     def _count(self, offsets: CommittedOffsets, more_bytes: int) -> None:
-        offsets.held_bytes += more_bytes
-        self._held.add(more_bytes, offsets.network)
+        if more_bytes > 0:
+            offsets.grow(more_bytes, self._committer)
+            self._held.add(more_bytes, self._committer)
+        elif more_bytes < 0:
+            for network, less_bytes in offsets.shrink(-more_bytes, self._committer):
+                self._held.add(-less_bytes, network)
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
@@ -221,7 +230,7 @@ class GroupTable:
         if group_id not in self._groups:
             # A client without a group commits.
             self.add_classic(group_id)
-        offsets = CommittedOffsets()
+        offsets = CommittedOffsets(self._committer)
         self._count(offsets, bytes_of_group(group_bytes))
         self._offsets[group_id] = self._offsets_by_bytes[group_bytes] = offsets
         return offsets

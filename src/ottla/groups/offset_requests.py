@@ -37,11 +37,12 @@ class OffsetRequests:
             self._services.answer(reply, CommitReply((error,) * len(command.offsets)))
             return
         errors, records = self._records(command, moment.wall_ms)
-        if records and (refusal := self._services.write(records, moment)) is not ErrorCode.NONE:
-            code = code_for_committer(refusal)
-            errors = [code if error is ErrorCode.NONE else error for error in errors]
-        elif records:
-            self._table.charge_offsets(command.group_id, network_of(command.client_host))
+        if records:
+            with self._table.committing(network_of(command.client_host)):
+                refusal = self._services.write(records, moment)
+            if refusal is not ErrorCode.NONE:
+                code = code_for_committer(refusal)
+                errors = [code if error is ErrorCode.NONE else error for error in errors]
         self._services.answer(reply, CommitReply(errors))
 
     def _check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
