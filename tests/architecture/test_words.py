@@ -84,7 +84,7 @@ def test_texts_use_plain_words() -> None:
 
 @pytest.mark.parametrize("text", ["it is told", "Nobody reads it", "made anew", "it goes on", "starts by itself"])
 def test_rule_of_words_finds_a_word(text: str) -> None:
-    assert found_in(ROOT / "docs/page.md", f"One line.\n{text}\n")
+    assert found_in(ROOT / "README.md", f"One line.\n{text}\n")
     assert found_in(ROOT / "src/module.py", f"x = 1\ny = 2  # {text}\n")
     assert found_in(ROOT / "src/module.py", f'x = """{text}"""\n')
 
