@@ -31,6 +31,7 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "false",
 }
 SMALL_SEGMENTS = {"segment.bytes": "16384", "file.delete.delay.ms": "0"}
+MIN_IN_SYNC = {"min.insync.replicas": "2"}
 VALUES = [f"{number:01000d}" for number in range(60)]
 
 
@@ -118,6 +119,32 @@ def test_nothing_is_synced_on_an_event_loop_while_topics_are_made_written_cleane
     for broker in brokers:
         eventually((broker.data_dir / "many-0").exists, lambda is_there: not is_there)
     assert syncs_on_loops(cluster) == []
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_synced_on_the_event_loop_of_a_follower_that_is_cut(cluster: RunningCluster) -> None:
+    # With `min.insync.replicas` of 2 a follower that was killed stays eligible, and leads when the leader is gone.
+    make(AdminClient({"bootstrap.servers": cluster.bootstrap}), NewTopic("parted", 1, 3, config=MIN_IN_SYNC))
+    produce(cluster.bootstrap, "parted", VALUES[:5], acks="all")
+    leader = cluster.broker(cluster.leader_of("parted", 0))
+    followers = [broker for broker in cluster.brokers.values() if broker is not leader]
+    common_bytes = log_bytes(leader, "parted")
+    for follower in followers:
+        follower.kill()
+    produce(leader.bootstrap, "parted", VALUES[5:10], acks="1", enable_idempotence=False)
+    assert log_bytes(leader, "parted") > common_bytes
+    leader.kill()
+    for follower in followers:
+        follower.start()
+    cluster.wait_for_leader("parted", 0, other_than=leader.node_id)
+    leader.start()
+    cluster.wait_for_isr("parted", 0)
+    assert log_bytes(leader, "parted") == common_bytes, "it was cut"
+    assert syncs_on_loops(cluster) == []
+
+
+def log_bytes(broker: RunningBroker, topic: str) -> int:
+    return (broker.data_dir / f"{topic}-0" / f"{0:020d}.log").stat().st_size
 
 
 def produce_keyed(bootstrap: str, topic: str) -> None:
