@@ -48,10 +48,20 @@ def modules() -> tuple[Module, ...]:
     )
 
 
-def imports(module: Module) -> Iterator[Import]:
-    """Every import of a module, wherever it stands; `from a import b` counts as `a.b` when that is a module."""
-    known = {each.name for each in modules()}
-    for node in ast.walk(module.tree):
+@cache
+def nodes(module: Module) -> tuple[ast.AST, ...]:
+    """Every node of a module's tree.  Most rules read them, and walking a thousand trees takes seconds."""
+    return tuple(ast.walk(module.tree))
+
+
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
+    """Every import of a module, at any depth; `from a import b` counts as `a.b` when that is a module."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[Import]:
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(module, alias.name, node.lineno)
@@ -60,7 +70,12 @@ def imports(module: Module) -> Iterator[Import]:
             assert node.module is not None
             for alias in node.names:
                 longer = f"{node.module}.{alias.name}"
-                yield Import(module, longer if longer in known else node.module, node.lineno)
+                yield Import(module, longer if longer in _names() else node.module, node.lineno)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(module.name for module in modules())
 
 
 def files_below(folder: Path, *suffixes: str) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from ottla.model import broker_settings, group_settings, topic_settings
 from ottla.model.setting import Setting
 from ottla.model.topic_settings import SYNONYMS
 from ottla.storage.log_config import LogConfig
-from tests.architecture.source_tree import modules
+from tests.architecture.source_tree import modules, nodes
 
 _TABLES = {"ottla.model.broker_settings", "ottla.model.topic_settings"}
 
@@ -23,7 +23,7 @@ def _names_read() -> set[str]:
     for module in modules():
         if module.name in _TABLES:
             continue
-        for node in ast.walk(module.tree):
+        for node in nodes(module):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 found.add(node.attr)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

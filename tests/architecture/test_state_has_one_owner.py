@@ -10,7 +10,7 @@ from ottla.storage.log.flush import FlushScheduler
 from ottla.storage.log.log import Log
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
-from tests.architecture.source_tree import ROOT, Module, modules, sample
+from tests.architecture.source_tree import ROOT, Module, modules, nodes, sample
 
 # The type of `x` in `x.field = ...` is not known here, so a field's name alone counts, whatever object has it.
 OWNED: Final = (Log, Segment, SegmentList, FlushScheduler)
@@ -37,7 +37,7 @@ def _attributes_in(target: ast.expr) -> Iterator[ast.Attribute]:
 
 
 def _assigned(module: Module) -> Iterator[ast.Attribute]:
-    for node in ast.walk(module.tree):
+    for node in nodes(module):
         if isinstance(node, ast.Assign | ast.Delete):
             targets = node.targets
         elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr):
@@ -66,8 +66,8 @@ def _foreign_assignments(module: Module) -> list[str]:
 
 def _foreign_privates(module: Module) -> list[str]:
     """Private names of an object that is not `self`, unless this module defines them."""
-    attributes = [node for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
-    defined = {node.name for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    attributes = [node for node in nodes(module) if isinstance(node, ast.Attribute)]
+    defined = {node.name for node in nodes(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     defined |= {each.attr for each in _assigned(module) if _is_own(each)}
     return [
         _place(module, each)

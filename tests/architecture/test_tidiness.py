@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from typing import Final
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules, sample
+from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules, nodes, sample
 
 # A call, what to use instead, and the module that is that instead.
 BANNED_CALLS: Final = {
@@ -45,8 +46,9 @@ EXEMPT: Final = {
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 
 
+@cache
 def _calls(module: Module) -> list[tuple[str, int]]:
-    return [(ast.unparse(node.func), node.lineno) for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    return [(ast.unparse(node.func), node.lineno) for node in nodes(module) if isinstance(node, ast.Call)]
 
 
 def _banned_calls(module: Module, banned: str) -> list[str]:
@@ -89,15 +91,17 @@ def test_rule_of_leftovers_finds_one() -> None:
     assert not _LEFTOVER.search("TODOS_MAX = 1  # the method is called todo")
 
 
+@cache
+def _strings(module: Module) -> frozenset[str]:
+    return frozenset(
+        node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
 def _dead(every: tuple[Module, ...]) -> list[str]:
     """Modules that no other imports.  A verb of the command line is named as text, and imported when called."""
     imported = {found.imported for module in every for found in imports(module) if found.imported != module.name}
-    texts = {
-        node.value
-        for module in every
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    texts = frozenset[str]().union(*map(_strings, every))
     return [
         module.name
         for module in every
@@ -159,6 +163,8 @@ SLEEPS: Final = {
 
 def _sleeps(source: str) -> bool:
     """Whether there is a sleep for a time; `asyncio.sleep(0)` is a turn of the loop."""
+    if "sleep(" not in source:
+        return False
     calls = {ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
     return any(call.startswith(("time.sleep(", "asyncio.sleep(")) for call in calls - {"asyncio.sleep(0)"})
 

@@ -30,6 +30,8 @@ ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
 
 
 def _imports(source: str) -> set[str]:
+    if not any(name in source for name in STARTS_A_JVM):
+        return set()
     tree = ast.parse(source)
     found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module is not None}
     return found | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
