@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.cluster import RunningCluster
+from ottla.testing.loop_syncs import WATCHED_COMMAND
+from tests.cluster.test_loop_syncs import syncs_on_loops
 from tests.cluster.traffic import consume, make_topic, produce
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
@@ -25,7 +27,7 @@ Damage = Callable[[bytearray], None]
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
-        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"})
+        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"}, command=WATCHED_COMMAND)
     with cluster:
         make_topic(
             cluster.bootstrap,
@@ -127,6 +129,8 @@ def test_leader_whose_log_turns_out_damaged_hands_over_and_is_made_anew_at_its_n
     assert value_at(cluster, (first + following) // 2) == VALUES[(first + following) // 2]
     cluster.wait_for_leader(TOPIC, 0, other_than=leader)
     cluster.wait_for_isr(TOPIC, 0, set(cluster.brokers) - {leader})
+    assert syncs_on_loops(cluster) == [], "the mark of a damaged log is written elsewhere"
     cluster.broker(leader).stop()
     cluster.start()
     check_all_equal(cluster)
+    assert syncs_on_loops(cluster) == [], "and so is what sets it aside"
