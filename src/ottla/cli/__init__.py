@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 
 from ottla.cli.exit_status import INTERRUPTED
 
-# Number, name, mode, and how what takes a closed one's place is opened: it fails when it is used, and says so.  What
-# cannot be told is let go.
+# Number, name, mode, and how its replacement is opened when it was closed: using it fails with an error.  Output
+# that cannot be written is dropped.
 _STANDARD_STREAMS: Final = (
     (0, "stdin", "r", os.O_WRONLY),
     (1, "stdout", "w", os.O_RDONLY),

@@ -56,7 +56,7 @@ def tell_of_waiting() -> Waiting:
 
 
 def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None) -> Cluster:
-    """A reachable cluster: a wrong address fails at once, only later failures are retried, and their reason told."""
+    """A reachable cluster: a wrong address fails at once; only later failures are retried, with their reason."""
     from ottla.client.wire.cluster import Cluster
     from ottla.client.wire.options import ClientOptions
 

@@ -1,7 +1,7 @@
 """What the command writes, but for records: the one place where foreign text is escaped.
 
-Ids of clients, groups and members, hosts, settings, a broker's messages and paths come from others.  Whatever they
-hold, a line stays one line: no line break, escape sequence, direction mark or lone surrogate reaches a terminal.
+Ids of clients, groups and members, hosts, settings, a broker's messages and paths come from others.  A line stays one
+line: no line break, escape sequence, direction mark or lone surrogate reaches a terminal.
 """
 
 from __future__ import annotations

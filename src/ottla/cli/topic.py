@@ -152,7 +152,7 @@ def alter(
 ) -> None:
     """Change settings of topics, or add partitions; other settings stay unchanged.
 
-    With more partitions a key may map to another one than before: ordering by key starts anew from then on.
+    With more partitions a key may map to another one than before: ordering by key holds only from then on.
     """
     wanted = _wanted(names, more_names)
     settings = assignments(configs, "--config")

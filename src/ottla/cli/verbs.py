@@ -49,7 +49,7 @@ TESTING_VERBS: Final[Mapping[str, Verb]] = {
 
 CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
     "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
-    "adopt": Verb("ottla.cli.cluster.adopt", "Make the first broker of a cluster of one that was by itself."),
+    "adopt": Verb("ottla.cli.cluster.adopt", "Make a standalone broker the first one of a cluster."),
     "rejoin": Verb("ottla.cli.cluster.rejoin", "Accept a stale copy of a data directory, which the others refill."),
     "status": Verb("ottla.cli.cluster.status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
     "plan": Verb("ottla.cli.cluster.plan", "Show the moves that would spread replicas evenly."),

@@ -32,7 +32,7 @@ def window_flag(function: F) -> F:
 
 def rules_flags(function: F) -> F:
     options = [
-        click.option("--tier", default="lake", show_default=True, help="The tier that is to be complete."),
+        click.option("--tier", default="lake", show_default=True, help="The tier that must be complete."),
         window_flag,
         click.option(
             "--threshold",
@@ -49,7 +49,7 @@ def rules_flags(function: F) -> F:
             default="5m",
             show_default=True,
             metavar="TIME",
-            help="A producer that was silent for so long is not waited for while others tell.",
+            help="A producer that was silent for so long is not waited for while others report.",
         ),
         click.option(
             "--trust-silence", is_flag=True, help="Wait for no counter that was silent for so long, brokers' included."

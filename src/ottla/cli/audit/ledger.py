@@ -24,7 +24,7 @@ from ottla.model.own_names import LEDGER_TOPIC
 def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: bool) -> None:
     """Show the ranges that readers could not read, and why.
 
-    A reader with `onDataLoss=ledger` writes them before it goes on.
+    A reader with `onDataLoss=ledger` writes them before it continues.
     """
     from ottla.lost_offsets import UNKNOWN_END, read_ledger
     from ottla.model.uuid_text import uuid_to_text
@@ -43,7 +43,7 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
                 each.lost.topic,
                 each.lost.partition,
                 each.lost.first_offset,
-                # A topic that is gone does not tell where it ended.
+                # Where a deleted topic ended is unknown.
                 None if each.lost.end_offset == UNKNOWN_END else each.lost.end_offset,
                 None if each.lost.end_offset == UNKNOWN_END else each.lost.end_offset - each.lost.first_offset,
                 time_text(each.seen_ms),

@@ -51,8 +51,8 @@ def command(
 ) -> int:
     """Compare all tiers on Spark, into a table and a topic.
 
-    What loads have committed to each --table is told first, as tier `lake`.  Only what has changed is written: the
-    newest line of a topic, window and tier counts.  With --every a comparison that fails is told, and made again.  The
+    What loads have committed to each --table is reported first, as tier `lake`.  Only what has changed is written: the
+    newest line of a topic, window and tier counts.  With --every a comparison that fails is reported and repeated.  The
     exit status is 1 when a topic's counts cannot be compared by --window.
 
     \b

@@ -1,4 +1,4 @@
-"""`ottla cluster adopt`: a broker by itself becomes the first one of a cluster, with its data."""
+"""`ottla cluster adopt`: a standalone broker becomes the first one of a cluster, with its data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ottla.observe.events import start_logging
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting by its name.")
 def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tuple[str, ...]) -> None:
-    """Move the tree of a broker by itself to a ZooKeeper, so that it can be one of several.
+    """Move the tree of a standalone broker to a ZooKeeper, so that it can be one of several.
 
     Topics, their ids and settings, and committed offsets stay as they are: the records are not touched.  Afterwards the
     directory is started with --zookeeper only.  An interrupted move is repeated with the same command.

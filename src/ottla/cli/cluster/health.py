@@ -1,4 +1,4 @@
-"""How a cluster is, worked out from what its brokers and its ZooKeeper tell."""
+"""The health of a cluster, from the responses of its brokers and its ZooKeeper."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ClusterHealth(NamedTuple):
 
     @property
     def is_well(self) -> bool:
-        """Every partition is led and has all replicas in sync, and whoever was asked has answered."""
+        """Every partition is led and has all replicas in sync, and every server that was asked has answered."""
         return (
             not self.ailing
             and all(each.is_live and each.problem is None for each in self.brokers)
@@ -88,7 +88,7 @@ def cluster_health(
 ) -> ClusterHealth:
     """`stored`: what each live broker stores, or why it did not say.
 
-    `not_leading_ids`: brokers that refuse to lead, whatever the metadata of others says.
+    `not_leading_ids`: brokers that refuse to lead, even if the metadata of others names them.
     """
     topics = list(topics)
     partitions = [

@@ -100,7 +100,7 @@ def read_local_cluster(data_dir: Path) -> LocalCluster | None:
     except (ValueError, KeyError, TypeError) as error:
         raise LocalClusterError(
             f"{path} cannot be read: {error}",
-            hint="remove this file: the next start chooses the ports anew, and needs --rack and --set again",
+            hint="remove this file: the next start chooses new ports, and needs --rack and --set again",
         ) from None
     return found
 

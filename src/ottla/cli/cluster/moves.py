@@ -70,8 +70,8 @@ def no_wait_flag(function: F) -> F:
 
 
 def take_inventory(cluster: Cluster) -> Inventory:
-    """Raises `ClientError`; a broker that does not tell its sizes is warned of, and its replicas count as those of
-    others.
+    """Raises `ClientError`; a broker that does not report its sizes causes a warning, and its replicas count as
+    those of others.
     """
     admin = Admin(cluster)
     topics, info = admin.list_topics(), admin.describe_cluster()
@@ -81,7 +81,7 @@ def take_inventory(cluster: Cluster) -> Inventory:
         try:
             stored = describe_replicas(cluster, node_id, ANSWER_WITHIN_MS)
         except ClientError as error:
-            say(f"broker {node_id} does not tell the sizes of its replicas: {error}", err=True)
+            say(f"broker {node_id} does not report the sizes of its replicas: {error}", err=True)
             continue
         for partition, replica in stored.items():
             sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
@@ -117,7 +117,7 @@ def plan_json(moves: Sequence[Move]) -> str:
 def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *, returns_at_once: bool) -> None:
     """Begin the moves; show their progress until all have ended, and then end the throttle.
 
-    Raises `ClientError`, and what has begun goes on; and `ClickException` when moves ended without their replicas.
+    Raises `ClientError`, while started moves continue; and `ClickException` when moves ended without their replicas.
     """
     admin = Admin(cluster)
     if rate_bytes is not None:

@@ -26,7 +26,7 @@ from ottla.model.counted import counted
 def command(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
     """Spread replicas evenly over the live brokers and their racks, as `ottla cluster plan` shows.
 
-    Moves that have begun go on when this command is stopped.  Reads and writes go on meanwhile.
+    Started moves continue when this command is stopped.  Reads and writes continue meanwhile.
     """
     from ottla.cli.cluster.replica_plan import planned
 

@@ -34,7 +34,7 @@ def command(data_dir: str) -> None:
         raise OttlaError(f"{data_dir} is not a data directory of Ottla", hint="name a broker's data directory")
     if not directory_tree.is_shared(disk, path):
         raise OttlaError(
-            f"{data_dir} belongs to a broker by itself: its tree is in it, and no other replica could refill it",
+            f"{data_dir} belongs to a standalone broker: its tree is in it, and no other replica could refill it",
             hint="start the broker: nothing is refused there",
         )
     lock = FileLock()

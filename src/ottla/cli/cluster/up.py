@@ -86,14 +86,14 @@ def command(
     and settings.
 
     Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
-    ends by itself is reported, with the command that starts it again; the others go on.
+    ends unasked is reported, with the command that starts it again; the others continue.
     """
     from ottla.demo.interrupts import Interrupts
     from ottla.testing.cluster import RunningCluster
 
     given = assignments(settings, "--set")
     plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
-    # A wrong setting is told here, and not by each of the brokers in a log of its own.
+    # A wrong setting is reported here, and not in the log of each broker.
     start_logging("warning")
     given_settings([f"{key}={value}" for key, value in plan.settings.items()], None)
     count = len(plan.ports)
@@ -143,7 +143,7 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
 
 
 def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
-    """Until Ctrl-C: without any broker ZooKeeper goes on for those that are started by hand."""
+    """Until Ctrl-C: ZooKeeper runs on without any broker, for those that are started by hand."""
     running = set(cluster.brokers)
     zookeeper_runs = True
     while not interrupts.came:
@@ -153,7 +153,7 @@ def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
                 running.discard(node_id)
                 _report(node_id, broker)
                 if not running:
-                    say("no broker is running any more; ZooKeeper goes on until Ctrl-C", err=True)
+                    say("no broker is running any more; ZooKeeper runs until Ctrl-C", err=True)
         if zookeeper_runs and not cluster.zookeeper.is_running:
             zookeeper_runs = False
             say(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)

@@ -41,7 +41,7 @@ def cluster_findings(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Fin
             info = admin.describe_cluster()
             yield from topic_findings(info, topics, _min_in_sync(admin, topics))
     except ClientError as error:
-        yield problem(AREA, f"no broker tells of the topics: {error!s}", "see the brokers' logs")
+        yield problem(AREA, f"no broker lists the topics: {error!s}", "see the brokers' logs")
 
 
 def _options() -> ClientOptions:
@@ -141,7 +141,7 @@ def _leaders(info: ClusterInfo, led: Sequence[PartitionInfo]) -> Iterator[Findin
         yield warning(
             AREA,
             f"{strayed} of {len(led)} partitions are not led by their preferred replica",
-            "they return by themselves (auto.leader.rebalance.enable), or at once by kafka-leader-election",
+            "they return automatically (auto.leader.rebalance.enable), or at once by kafka-leader-election",
         )
     share = len(led) / max(1, len(info.brokers))
     for node_id in sorted(info.brokers):

@@ -67,7 +67,7 @@ def _of_notice(notice: Notice) -> Finding:
 
 
 def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
-    """Values that are valid each by itself and contradict each other."""
+    """Values that are valid alone and contradict each other."""
     topic = TopicSettings({}, settings)
     segment = topic[SEGMENT_BYTES]
     message, request = settings[setting.MESSAGE_MAX_BYTES], settings[setting.SOCKET_REQUEST_MAX_BYTES]

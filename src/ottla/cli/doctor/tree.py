@@ -80,7 +80,7 @@ def _foreign(disk: Disk, data_dir: str, names: Sequence[str], topics: TopicsView
         text = f"segments that are not of the logs in whose directories they are: {_listed(segments)}"
         yield problem(AREA, text, "move them away; `ottla log verify DIR` shows what is missing then")
     if without:
-        yield warning(AREA, f"logs without a topic: {_listed(without)}", "move them away when nobody wants them")
+        yield warning(AREA, f"logs without a topic: {_listed(without)}", "move them away when they are not needed")
     if strange:
         text = f"named like partitions, and no logs: {_listed(strange)}"
         yield warning(AREA, text, "move them out of the data directory")
@@ -90,7 +90,7 @@ def _is_of_another_topic(disk: Disk, path: str, partition: TopicPartition, topic
     try:
         topic_id = checkpoints.read_topic_id(disk, path)
     except checkpoints.DamagedCheckpoint:
-        return False  # another check tells
+        return False  # another check reports it
     topic = topics.by_name.get(partition.topic)
     return topic is not None and topic_id is not None and topic_id != topic.topic_id
 

@@ -174,7 +174,7 @@ def _cluster(options: ServeOptions) -> Iterator[Finding]:
 
 
 def _read(data_dir: str, read: Callable[[Disk, str], Found | None]) -> Found | None:
-    """What a directory says of itself; None where that cannot be read, which another finding tells."""
+    """What a directory says of itself; None where that cannot be read, which another finding reports."""
     from ottla.model.errors import OttlaError
     from ottla.runtime.posix_disk import PosixDisk
 

@@ -64,7 +64,7 @@ def server_findings(servers: Sequence[ZooKeeperHealth]) -> Iterator[Finding]:
         if server.problem is not None and "whitelist" in server.problem:
             yield warning(
                 AREA,
-                f"{server.address} does not tell how it is: {server.problem}",
+                f"{server.address} does not report its state: {server.problem}",
                 "allow it: 4lw.commands.whitelist=srvr,conf in zoo.cfg",
             )
         elif server.problem is not None:
@@ -121,13 +121,13 @@ def tree_findings(seen: TreeInspection, *, has_digest: bool) -> Iterator[Finding
     if seen.open_paths and has_digest:
         yield problem(
             AREA,
-            f"anybody may change {', '.join(seen.open_paths)}: they were made without zookeeper.digest",
+            f"any client may change {', '.join(seen.open_paths)}: they were made without zookeeper.digest",
             "set their ACLs by ZooKeeper's zkCli.sh: setAcl -R",
         )
     elif seen.open_paths:
         yield warning(
             AREA,
-            "anybody who reaches ZooKeeper may change the tree",
+            "any client that reaches ZooKeeper may change the tree",
             "protect its port, or give all brokers zookeeper.digest before the first start",
         )
     ahead = {node_id: broker.ahead_ms for node_id, broker in seen.brokers.items()}

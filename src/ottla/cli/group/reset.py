@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Set the offsets from which a group continues.
 
-    Its members must be stopped; but those of a group of type tree let go by themselves, and start from there.
+    Its members must be stopped; but those of a group of type tree release their partitions, and start from there.
 
     \b
     ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute

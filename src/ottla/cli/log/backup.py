@@ -28,7 +28,7 @@ _PAUSE_S: Final = 0.05
 def command(target: str, data_dir: str, links: bool) -> int:
     """Copy a broker's topics, records, committed offsets and settings to a new directory DIR.
 
-    The broker may run, and clients go on: what was acknowledged before the backup began is in it.  DIR gets its name
+    The broker and its clients may run: all that was acknowledged before the backup started is in it.  DIR gets its name
     when it is whole; `ottla log verify --deep DIR` checks it, and `ottla restore DIR --data-dir NEW` makes a data
     directory of it.  The broker's own settings (server.properties) are not in it.
 

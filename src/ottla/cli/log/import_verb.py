@@ -265,4 +265,4 @@ def _report(
         )
     if not dry_run:
         serve = f"ottla serve --data-dir {shlex.quote(data_dir)}"
-        _note(f"start it with: {serve}; groups start anew, their offsets were not imported")
+        _note(f"start it with: {serve}; groups start without offsets, which were not imported")

@@ -119,7 +119,7 @@ def command(
 def _rebuild_tree(
     directory: StoppedDirectory, settings_path: Path | None, *, execute: bool, as_json: bool
 ) -> dict[str, UUID]:
-    """Show the tree that the logs tell of, and write it with `execute`; returns the topics' ids."""
+    """Show the tree that the logs imply, and write it with `execute`; returns the topics' ids."""
     from ottla.cli.log.tree_rebuild import execute_rebuild, plan_rebuild, rebuild_json, rebuild_text
 
     plan = plan_rebuild(directory, settings_path)

@@ -79,7 +79,7 @@ class StoppedDirectory:
         return f"{self.path}/{TREE_FILE}"
 
     def read_tree(self) -> None:
-        """Once at the beginning; again after somebody else has written it."""
+        """Once at the start; again after another part of the program has written it."""
         # Of a copy: SQLite would write to a damaged file, and take its write-ahead log away.
         lost = lost_tree_of(self.disk, self.path)
         if lost is not None and not (self._may_be_lost and isinstance(lost, LOST_TREE)):

@@ -1,4 +1,4 @@
-"""The tree that `ottla log repair` makes anew for a directory that has lost it: shown, and written with --execute."""
+"""The tree that `ottla log repair` rebuilds for a directory that has lost it: shown, and written with --execute."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNFINISHED_SUFFIX: Final = ".rebuilding"
 
 
 class _Given(NamedTuple):
-    """Settings that somebody gave: of topics, and of brokers and groups.  `is_whole`: what is not named had none."""
+    """Settings from the command line: of topics, and of brokers and groups.  `is_whole`: what is not named had none."""
 
     of_topics: Mapping[str, Mapping[str, str]]
     of_others: Mapping[ConfigEntity, Mapping[str, str]]
@@ -44,7 +44,7 @@ class _Given(NamedTuple):
 
 
 class TreeRebuild(NamedTuple):
-    """What would be written: `topics` as they are registered, `found` as the logs tell of them, in the same order."""
+    """What would be written: `topics` as they are registered, `found` as the logs imply them, in the same order."""
 
     problem: str
     topics: Sequence[ImportedTopic]
@@ -156,7 +156,7 @@ def _set_aside(directory: StoppedDirectory) -> str | None:
 def rebuild_text(plan: TreeRebuild, aside: str | None, *, is_done: bool) -> list[str]:
     lines = [plan.problem]
     verb = "is" if is_done else "would be"
-    lines.append(f"  the tree {verb} made anew from the logs, with {counted(len(plan.topics), 'topic')}:")
+    lines.append(f"  the tree {verb} rebuilt from the logs, with {counted(len(plan.topics), 'topic')}:")
     for topic, found in zip(plan.topics, plan.found, strict=True):
         lines.append(
             f"  {topic.name}: id={uuid_to_text(topic.topic_id)} partitions={found.partitions_count}"

@@ -141,7 +141,7 @@ def _gone(disk: PosixDisk, data_dir: str) -> Iterator[Finding]:
     path = f"{data_dir}/{TREE_FILE}"
     if not disk.exists(path) or is_shared(disk, data_dir):
         return
-    with contextlib.suppress(TreeStoreError):  # a backup's; its own check tells
+    with contextlib.suppress(TreeStoreError):  # a backup's; its own check reports it
         for gone in find_gone_logs(disk, data_dir, lambda: copied_topic_ids(path)):
             yield Finding(Severity.DAMAGE, f"{data_dir}/{gone.topic_partition}", -1, -1, gone.problem)
 

@@ -147,7 +147,7 @@ def replay(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Put records back where they come from, each once, whatever was killed before.
+    """Put records back where they come from, each once, also after kills of earlier runs.
 
     What was put back is known to the cluster (topic ottla-dead-letter-replays): a second run puts back what has been
     set aside since.  A record that fails again is a dead letter again, and can be put back again.

@@ -131,7 +131,7 @@ def _unknown(path: Path, table: str, key: str, known: Mapping[str, click.Paramet
 
 
 def _value(parameter: click.Parameter, value: object, where: str) -> object:
-    """The value as click takes it; checked here, so that an error names the file and not a flag nobody gave."""
+    """The value as click takes it; checked here, so that an error names the file and not a flag that was not given."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise ConfigError(f"{where} is {value!r}", hint="write true or false")

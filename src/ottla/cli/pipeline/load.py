@@ -116,7 +116,7 @@ _master = click.option("--master", help="Where Spark runs.  [default: this machi
     help="At most so many records.",
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
-@click.option("--tells-audit", is_flag=True, help="Tell the audit what was loaded, as the tier lake.")
+@click.option("--tells-audit", is_flag=True, help="Report the loaded counts to the audit, as the tier lake.")
 @_options
 @_settings
 @_master
@@ -150,7 +150,7 @@ def run(
         with StopRequest() as stop:
             outcome = _run(loader, every_s, progress, stop)
     say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
-    # A load without --every is to load all that was there; whoever started it must know that it did not.
+    # A load without --every must load all that was there; its caller must see that it did not.
     return INTERRUPTED if every_s is None and outcome.left_count else 0
 
 
@@ -215,7 +215,7 @@ def _line(outcome: LakeLoad) -> str:
 @_topics
 @bootstrap_flag
 @target_flags
-@click.option("--from", "begin", required=True, metavar="TIME", help="The first hour, or day, that is made anew.")
+@click.option("--from", "begin", required=True, metavar="TIME", help="The first hour, or day, that is rewritten.")
 @click.option("--to", "end", required=True, metavar="TIME", help="Where they end (exclusive).")
 @_partition_by
 @_columns
@@ -225,7 +225,7 @@ def _line(outcome: LakeLoad) -> str:
 @_master
 @json_flag
 def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
-    """Make whole hours or days of the table anew from the log; loads may go on meanwhile."""
+    """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
     from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
     new_loader = _prepared("ottla load backfill", flags)
     with JobProgress() as progress:
@@ -237,7 +237,7 @@ def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags])
     if as_json:
         say(json.dumps(facts))
     elif outcome.table_version is None:
-        say("nothing to make anew: the table has no rows there that the log still has")
+        say("nothing to rewrite: the table has no rows there that the log still has")
     else:
         say(f"read {counted(outcome.rows_count, 'row')} again, table version {outcome.table_version}")
 
@@ -255,7 +255,7 @@ def compact(
     target_file_bytes: int,
     as_json: bool,
 ) -> None:
-    """Rewrite small files as larger ones; loads may go on meanwhile."""
+    """Rewrite small files as larger ones; loads may run meanwhile."""
     place = lake_target(target, storage, table, catalog)
     from ottla.spark.lake import compaction
 

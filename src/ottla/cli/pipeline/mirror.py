@@ -75,14 +75,14 @@ def _what_flags(function: F) -> F:
             type=click.Choice(["append", "fail"]),
             default="append",
             show_default=True,
-            help="A topic of the source that was deleted and made anew, or that lost records.",
+            help="A topic of the source that was deleted and recreated, or that lost records.",
         ),
         click.option(
             "--foreign-records",
             type=click.Choice(["fail", "accept"]),
             default="fail",
             show_default=True,
-            help="Somebody else writes to a copy.",
+            help="Another producer writes to a copy.",
         ),
     ]
     for flag in reversed(flags):
@@ -125,7 +125,7 @@ def plan(source: str, target: str, as_json: bool, **what: object) -> int:
     metavar="MS",
     help="A killed mirror is replaced after this.",
 )
-@click.option("--audit", "tells_audit", is_flag=True, help="Tell the audit of both clusters what was copied.")
+@click.option("--audit", "tells_audit", is_flag=True, help="Report the copied counts to the audit of both clusters.")
 @click.option("--audit-interval-ms", type=click.IntRange(min=1), default=60_000, show_default=True, metavar="MS")
 @json_flag
 def run(

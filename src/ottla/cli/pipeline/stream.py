@@ -30,7 +30,7 @@ def command() -> None:
 @click.argument("job", metavar="FILE.py:FUNCTION")
 @bootstrap_flag
 @click.option("--checkpoint", required=True, metavar="URL", help="Where the query keeps its progress and state.")
-@click.option("--available-now", is_flag=True, help="Read what is there now, then end.  [default: go on]")
+@click.option("--available-now", is_flag=True, help="Read what is there now, then end.  [default: run until stopped]")
 @click.option("--every", metavar="DURATION", help="Begin a batch so often (30s, 5m).  [default: when there is data]")
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="For the function; may be repeated.")
 @click.option(
@@ -52,7 +52,7 @@ def run(
     """Run a stream until Ctrl-C, or with --available-now to the end of what is there.
 
     FUNCTION(spark, job) returns a DataStreamWriter (df.writeStream...) that is not started.  It finds the flags in
-    job.bootstrap, job.checkpoint and job.options.  A new run goes on from the checkpoint.
+    job.bootstrap, job.checkpoint and job.options.  A new run continues from the checkpoint.
 
     \b
     ottla stream run views.py:top_pages --checkpoint /data/checkpoints/top-pages --option pages=3

@@ -269,7 +269,7 @@ def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits:
 
 
 def _check_begin(begin: int, ends: Mapping[TopicPartition, int]) -> None:
-    """An offset behind the end of every partition is a mistake; one behind that of some is told."""
+    """An offset beyond the end of every partition is an error; one beyond that of some is reported."""
     from ottla.client.wire.errors import OffsetOutOfRange
 
     beyond = {partition: end for partition, end in ends.items() if begin > end}

@@ -21,7 +21,7 @@ def input_lines(
 ) -> Iterator[bytes | None]:
     """Each line without its end; None when no more input has arrived for `linger_ms`: time to send.
 
-    While `is_busy` the pauses are told again and again, for a caller that has something else to do.
+    While `is_busy` the pauses are reported repeatedly, for a caller that has other work.
     """
     # Pieces of a line whose end has not come: joined once, so that a long line costs what it is long.
     pieces: list[bytes] = []

@@ -105,7 +105,7 @@ def format_json(partition: TopicPartition, record: Record) -> bytes:
     found: dict[str, object] = {"topic": partition.topic, "partition": partition.partition, **record_object(record)}
     text = json.dumps(found, ensure_ascii=False)
     if not text.isprintable():
-        # The same text for whoever parses it; a terminal meets no control (C1), direction mark or lone surrogate.
+        # The same text for a parser; a terminal meets no control (C1), direction mark or lone surrogate.
         text = "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
     return text.encode() + b"\n"
 

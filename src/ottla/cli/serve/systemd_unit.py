@@ -142,7 +142,7 @@ def _mib(size_bytes: int) -> int:
 
 
 def unit_lines(serve: list[str], data_dir: str, user: str, memory: Sequence[str]) -> list[str]:
-    """The broker raises its soft limit of open files to the hard one itself, and tells systemd when it is ready."""
+    """The broker raises its soft limit of open files to the hard one itself, and notifies systemd when it is ready."""
     return [
         "[Unit]",
         "Description=Ottla, a Kafka broker",
@@ -169,7 +169,7 @@ def unit_lines(serve: list[str], data_dir: str, user: str, memory: Sequence[str]
         "NoNewPrivileges=yes",
         "CapabilityBoundingSet=",
         "ProtectSystem=strict",
-        "# Python may be installed in somebody's home.",
+        "# Python may be installed in a user's home.",
         "ProtectHome=read-only",
         "PrivateTmp=yes",
         "PrivateDevices=yes",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
 LOOK_EVERY_S: Final = 0.1
 ENDS_WITHIN_S: Final = 10.0
-# As shells tell of a signal.
+# As shells report a signal.
 _SIGNALLED: Final = 128
 
 
