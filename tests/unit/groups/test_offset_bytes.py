@@ -107,7 +107,7 @@ def test_offsets_of_before_a_restart_count_for_no_network_and_later_ones_for_tho
     assert (held.held_bytes, held.largest_network, held.held_by("192.0.2.3")) == (0, ("", 0), 0)
 
 
-def test_commit_that_adds_nothing_counts_for_nobody_whether_its_place_is_remembered_or_not(
+def test_commit_that_adds_nothing_counts_for_no_network_whether_its_place_is_remembered_or_not(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_table, "PLACES_MAX", 1)

@@ -457,7 +457,7 @@ class ReplicaFetcher:
             and partition.begins_below(request_id, part)
         ):
             if self._context.cuts.locked():
-                # Nobody bounds the memory of all that would wait here with their records.
+                # No limit bounds the memory of all that would wait here with their records.
                 self._pause(key)
                 return None
             # A copy: the records are views of the connection's buffer.

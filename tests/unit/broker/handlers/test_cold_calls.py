@@ -250,7 +250,7 @@ async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_n
     assert await led_count(calls) == 0
 
 
-async def test_metadata_of_a_time_before_a_leader_resigned_is_not_told_after_it() -> None:
+async def test_metadata_of_a_time_before_a_leader_resigned_is_not_answered_after_it() -> None:
     """Neither the topics nor the live brokers are others: this broker has registered again, and has not read so."""
     broker = SmallBroker()
     broker.is_sole = False

@@ -346,7 +346,7 @@ async def test_few_logs_are_cut_at_once_and_the_rest_in_turn(monkeypatch: pytest
         asked.answer(*(Part(each, diverging=(1, 2)) for each in followers))
         await next_turns()
         assert (CUTS_MAX, cuts.begun) == (2, ["a", "b"])
-        # Nobody asks for it meanwhile, though its log takes records until then.
+        # It is not fetched meanwhile, though its log takes records until then.
         setup.fetcher.add(followers[4].partition)
         await next_turns()
         assert setup.leader._asked.empty()
