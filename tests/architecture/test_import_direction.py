@@ -40,7 +40,7 @@ ROOM_ROWS: Final = {
         {"handlers"},
         {"fetching", "groups", "topics"},
         {"replicas"},
-        {"context", "upkeep"},
+        {"context", "events", "upkeep"},
         {"partitions", "processes"},
         {"net", "tree"},
     ),

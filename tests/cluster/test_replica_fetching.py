@@ -193,5 +193,5 @@ async def test_throttle_that_was_set_before_a_start_is_in_force_from_the_start(t
         await first.alter_config(ConfigEntity.broker(None), {"follower.replication.throttled.rate": "1000"})
         second = await brokers.start(2)
         assert second._cluster is not None
-        assert second._cluster._fetchers is not None
-        assert second._cluster._fetchers.throttle.is_on
+        assert second._cluster.fetchers is not None
+        assert second._cluster.fetchers.throttle.is_on

@@ -106,8 +106,7 @@ class CompactedWorkload:
 
     def _clean(self) -> None:
         compactor = self.place.directory.compactor
-        compactor.map_bytes = self.rng.choice([192, 10_000])
-        job = compactor.next_job(self.now_ms)
+        job = compactor.next_job(self.now_ms, self.rng.choice([192, 10_000]))
         if job is None:
             return
         self.cleans_count += 1

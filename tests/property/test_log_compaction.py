@@ -151,9 +151,8 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         if closes:
             self.roll_and_flush()
         compactor = self.place.directory.compactor
-        compactor.map_bytes = map_bytes
         before = compactor.cleaned_end(partition(0))
-        job = compactor.next_job(self.now_ms)
+        job = compactor.next_job(self.now_ms, map_bytes)
         if job is None:
             return
         assert job.limit_offset <= min(self.log.flushed_end, self.log.active_base_offset)

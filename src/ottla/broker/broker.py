@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.broker.async_requests import ColdCalls
 from ottla.broker.context import Call, LogDirectoryState, NewTopic
+from ottla.broker.events import BrokerEvents
 from ottla.broker.fetching.deadlines import Deadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
@@ -33,13 +34,14 @@ from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.net.started_tasks import StartedTasks
 from ottla.broker.partitions.batch_opener import BatchOpener
+from ottla.broker.partitions.damaged_logs import DamagedLogs
 from ottla.broker.partitions.log_configs import LogConfigs
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
-from ottla.broker.topics.served_topics import ServedTopics
+from ottla.broker.topics.served_topics import ServedTopics, TopicsObserver
 from ottla.broker.topics.topics import Topics
 from ottla.broker.tree.coordination import Coordination
 from ottla.broker.tree.lease_watch import LeaseWatch
@@ -76,7 +78,7 @@ from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.disk_space import SpaceRules
-from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_directory import LogDirectory, LogDirectoryObserver
 from ottla.storage.directory.open_files import LogsRoom, too_many_open_files
 from ottla.storage.errors import DirectoryOffline, StorageError, lacks_descriptors
 from ottla.storage.log.log import Log
@@ -134,8 +136,7 @@ class Broker:
         # Both None for a broker by itself.
         self._cluster: ClusterPart | None = None
         self._generation: DirectoryGeneration | None = None
-        # Marks of damaged logs that are being written.
-        self._distrusting: set[asyncio.Task[None]] = set()
+        self._events = BrokerEvents()
         self._lease_watch: LeaseWatch | None = None
 
     @classmethod
@@ -188,16 +189,16 @@ class Broker:
         self.addresses = [listening.getsockname()[:2] for listening in self._bound]
         self._advertising = Advertising(self._options, self.addresses, own_id=self.node_id if self.is_sole else None)
         self._follower = TreeFollower(self._follow_tree, loop)
+        self._flushes = FlushSignal(loop)
         admin = await self._start_admin(self._options.admin_listener)
         await self._open_tree(disk)
         await self._open_logs(disk)
 
         ready = ReadyConnections(loop)
-        flushes = FlushSignal(loop)
 
         def on_flushed(error: OSError | None) -> None:
             ready.send_all()
-            flushes.on_flushed(error)
+            self._flushes.on_flushed(error)
 
         lease, lease_watch = self._membership.lease, None
         if lease is not None:
@@ -211,12 +212,10 @@ class Broker:
             on_flushed,
             # What waits for a flush that ended after the lease must not be acknowledged.
             before_announced=None if lease_watch is None else lease_watch.check,
-            on_stuck_changed=self._on_logs_changed,
+            on_stuck_changed=self._events.disk_changed,
         )
         flusher.start()
         self._closing.push_async_callback(flusher.stop)
-        self._directory.on_offline = self._on_directory_offline
-        self._directory.on_log_damaged = self._on_log_damaged
         deadlines = Deadlines(loop)
         self._closing.callback(deadlines.cancel)
         leader_hints = LeaderHints(
@@ -226,7 +225,6 @@ class Broker:
         opener = BatchOpener(self.clock)
         self._closing.callback(opener.close)
         produce = ProduceHandler(self.partitions, ready, self.clock, leader_hints, lease, slow, opener)
-        self._directory.on_log_start_moved = self._on_log_start_moved
         selector = None
         if self.settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
             selector = RackAwareSelector(self.node_id, lambda: self.live, self._brokers_at)
@@ -276,15 +274,14 @@ class Broker:
             listener.start()
         self._closing.push_async_callback(self._drain, deadlines)
         if cluster is not None:
-            fetchers = cluster.follow_leaders(flushes)
-            self._closing.push_async_callback(fetchers.stop)
-            self._served_topics.on_roles_changed = fetchers.follow
+            cluster.follow_leaders()
+            self._closing.push_async_callback(cluster.fetchers.stop)
             if lease_watch is not None:
                 self._lease_watch = lease_watch
                 self._closing.callback(lease_watch.stop)
                 lease_watch.start()
             if admin is not None:
-                self._add_replica_figures(admin, fetchers)
+                self._add_replica_figures(admin, cluster.fetchers)
         self._closing.push_async_callback(self._follower.stop)
         self._follower.start()
         if cluster is not None and self.settings[setting.CONTROLLED_SHUTDOWN_ENABLE]:
@@ -366,6 +363,7 @@ class Broker:
             self._registration(),
             self.clock,
             None if self.is_sole else self._follower.on_stale,
+            on_session_lost=self._events.session_lost,
             patience=self._patience,
             data_dir=path,
             found_cluster_id=directory_tree.cluster_id_of(disk, path),
@@ -419,9 +417,14 @@ class Broker:
             retention_check_interval_ms=self.settings[setting.LOG_RETENTION_CHECK_INTERVAL_MS],
             is_only_replica=self._is_only_replica,
             space=self._space,
+            observer=LogDirectoryObserver(
+                self._events.directory_offline, self._events.log_damaged, self._events.log_start_moved
+            ),
         )
+        self._events.directory_offline.subscribe(self._on_directory_offline)
+        self._events.log_start_moved.subscribe(self._on_log_start_moved)
         self._closing.callback(self._directory.close)
-        watch = SpaceWatch(self._directory, asyncio.get_running_loop(), self._on_logs_changed)
+        watch = SpaceWatch(self._directory, asyncio.get_running_loop(), self._events.disk_changed)
         self._closing.callback(watch.stop)
         watch.start()
         self._coordination.producer_ids.begin_at(_greatest_producer_id(self._directory.logs.values()) + 1)
@@ -446,8 +449,11 @@ class Broker:
             asyncio.get_running_loop(),
             self.clock,
             self._new_partition,
+            TopicsObserver(self._events.topic_changed, self._events.roles_changed, self._events.topics_followed),
         )
-        self._coordination.on_session_lost = self._served_topics.follow_membership
+        self._events.session_lost.subscribe(self._served_topics.follow_membership)
+        damaged_logs = DamagedLogs(lambda: self._served_topics.view, self._on_log_distrusted)
+        self._events.log_damaged.subscribe(damaged_logs.on_damaged)
         self._closing.push_async_callback(self._served_topics.stop)
         await self._patience.until_done(self._served_topics.start)
         self._elect()
@@ -510,10 +516,16 @@ class Broker:
             self.partitions,
             self.settings,
             ElectionRules(self._min_in_sync, self._allows_unclean_election),
+            self._flushes,
             self._peer_address,
             self.clock,
             asyncio.get_running_loop(),
         )
+        events = self._events
+        events.roles_changed.subscribe(cluster.fetchers.follow)
+        events.log_start_moved.subscribe(cluster.on_log_start_moved)
+        events.disk_changed.subscribe(cluster.on_logs_changed)
+        events.directory_offline.subscribe(lambda _: cluster.on_logs_changed())
         self._closing.push_async_callback(cluster.stop)
         cluster.start()
         return cluster
@@ -584,18 +596,21 @@ class Broker:
         self._closing.callback(groups.stop)
         # The broker is ready before they are; until then their clients get an error that they retry.
         loop.call_soon(lambda: groups.on_topics_changed(self._served_topics.view))
-        self._served_topics.on_followed = groups.on_topics_changed
-        self._served_topics.on_changed = lambda name, topic: groups.follow(topic) if name == OFFSETS_TOPIC else None
+        self._events.topics_followed.subscribe(groups.on_topics_changed)
+        self._events.topic_changed.subscribe(
+            lambda name, topic: groups.follow(topic) if name == OFFSETS_TOPIC else None
+        )
+        self._events.directory_offline.subscribe(lambda _: groups.on_directory_offline())
         return groups
 
     def _start_compaction(self) -> None:
         if not self.settings[setting.LOG_CLEANER_ENABLE]:
             return
-        self._directory.compactor.map_bytes = self.settings[setting.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
         compaction = Compaction(
             self._directory,
             self.clock,
             self.settings[setting.LOG_CLEANER_BACKOFF_MS],
+            self.settings[setting.LOG_CLEANER_DEDUPE_BUFFER_SIZE],
             self.settings[setting.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
         )
         self._closing.push_async_callback(compaction.stop)
@@ -660,43 +675,15 @@ class Broker:
         log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))
         for partition in self.partitions:
             partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.groups.on_directory_offline()
-        self._on_logs_changed()
 
-    def _on_logs_changed(self) -> None:
-        """This broker's disk takes records no more, or takes them again: in a cluster others lead meanwhile."""
+    def _on_log_distrusted(self, topic_partition: TopicPartition) -> None:
         if self._cluster is not None:
-            self._cluster.on_logs_changed()
-
-    def _on_log_damaged(self, damaged: Log) -> None:
-        # Not within the read that met it.
-        distrusting = asyncio.get_running_loop().create_task(self._distrust(damaged))
-        self._distrusting.add(distrusting)
-        distrusting.add_done_callback(self._distrusting.discard)
-
-    async def _distrust(self, damaged: Log) -> None:
-        """Another replica leads, and answers readers, as soon as this one has left the sets.
-
-        A partition without other replicas serves on what can be read.
-        """
-        node = self._served_topics.view.partition(damaged.topic_partition)
-        if node is None or len(node.replicas) < 2 or damaged.is_deleted:
-            return
-        # At once: nothing is fetched for it, and it is elected nowhere, while the mark is written.
-        damaged.distrust()
-        try:
-            await LoopOffload()(damaged.mark_distrusted)
-        except OSError as error:
-            log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
-        if self._cluster is not None:
-            self._cluster.on_log_failed(damaged.topic_partition)
+            self._cluster.on_log_failed(topic_partition)
 
     def _on_log_start_moved(self, moved: Log) -> None:
         partition = self.partitions.find(*moved.topic_partition)
         if partition is not None:
             partition.wake_fetches()
-            if self._cluster is not None:
-                self._cluster.on_log_start_moved(partition)
 
     # What handlers use (BrokerContext).
 

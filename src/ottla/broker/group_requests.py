@@ -163,7 +163,7 @@ class GroupCall:
     def _complete(self, pieces: Sequence[Piece]) -> None:
         if not self._connection.is_closed:
             if self._api is ApiKey.JOIN_GROUP:
-                self._connection.on_close = None
+                self._connection.unwatch_close()
             assert self._answer is not None, "a request has a position before its answer is sent"
             self._answer.complete(pieces)
             self._ready.add(self._connection)
@@ -223,7 +223,7 @@ class GroupCalls:
         if connection.is_closed:
             self._broker.groups.abandon_join(group_id, connection)
         elif not waiting.is_answered:
-            connection.on_close = partial(self._broker.groups.abandon_join, group_id, connection)
+            connection.watch_close(partial(self._broker.groups.abandon_join, group_id, connection))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

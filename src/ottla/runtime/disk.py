@@ -66,14 +66,19 @@ class FileRun(NamedTuple):
     length_bytes: int
 
 
+# Called with the error of a sync.
+SyncReport = Callable[[OSError], None]
+
+
 class Disk(Protocol):
-    """A file system.  Paths are strings with `/`, absolute or relative to the process.
+    """A file system.  Paths are strings with `/`, absolute or relative to the process."""
 
-    `on_sync_failed` is called with the error of every sync that failed - of a file, a directory, the file system - in
-    the thread that called it, before the error is raised there.
-    """
+    def report_failed_syncs(self, report: SyncReport | None) -> SyncReport | None:
+        """Call `report` with the error of every sync that fails from now on; returns what was called before.
 
-    on_sync_failed: Callable[[OSError], None] | None
+        That is of a file, a directory or the file system, in the thread of the sync, before the error is raised there.
+        """
+        ...
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file for reading and writing; `create` makes it when it is missing (never truncates it)."""

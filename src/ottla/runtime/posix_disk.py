@@ -13,6 +13,8 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from ottla.runtime.disk import SyncReport
+
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
@@ -77,7 +79,7 @@ class PosixDisk:
     """The file system of this machine, and the directories that it holds open."""
 
     def __init__(self) -> None:
-        self.on_sync_failed: Callable[[OSError], None] | None = None
+        self._report: SyncReport | None = None
         self._held: dict[str, int] = {}
         # Held until a failure is reported: Linux reports it once for a descriptor, so the next syncfs would succeed.
         self._syncfs_lock = threading.RLock()
@@ -87,9 +89,13 @@ class PosixDisk:
         try:
             call(fd)
         except OSError as error:
-            if self.on_sync_failed is not None:
-                self.on_sync_failed(error)
+            if self._report is not None:
+                self._report(error)
             raise
+
+    def report_failed_syncs(self, report: SyncReport | None) -> SyncReport | None:
+        former, self._report = self._report, report
+        return former
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         return PosixFile(self._open_fd(path, create=create, read_only=read_only), path, self)

@@ -133,7 +133,7 @@ def shortage_of(error: OSError, message: str) -> StorageError | None:
     """The error, with this message, of what failed for want of room or descriptors; None for any other failure.
 
     Such an operation was undone or never begun, so nothing is lost and it works again when there is room.  A failed
-    sync is no shortage, whatever its number: `Disk.on_sync_failed` reports it.
+    sync is no shortage, whatever its number: `Disk.report_failed_syncs` reports it.
     """
     if error.errno in _NO_ROOM:
         return DiskFull(message)

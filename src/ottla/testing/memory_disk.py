@@ -26,6 +26,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from ottla.runtime.disk import SyncReport
 from ottla.testing.disk_crash import Survival, surviving_tree
 from ottla.testing.disk_faults import DiskFaults, Operation, OperationKind
 from ottla.testing.disk_nodes import (
@@ -143,7 +144,7 @@ class MemoryDisk:
     """
 
     def __init__(self) -> None:
-        self.on_sync_failed: Callable[[OSError], None] | None = None
+        self._sync_report: SyncReport | None = None
         self.faults = DiskFaults()
         # The operations that changed or synced something, in order; reads are not kept.
         self.operations: list[Operation] = []
@@ -241,8 +242,12 @@ class MemoryDisk:
             raise lost
 
     def _report(self, error: OSError) -> None:
-        if self.on_sync_failed is not None:
-            self.on_sync_failed(error)
+        if self._sync_report is not None:
+            self._sync_report(error)
+
+    def report_failed_syncs(self, report: SyncReport | None) -> SyncReport | None:
+        former, self._sync_report = self._sync_report, report
+        return former
 
     def _need_descriptor(self, path: str) -> None:
         if self.descriptors_max is not None and self.open_files_count >= self.descriptors_max:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
@@ -10,7 +11,8 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 from ottla.records.record import split_batches
 from ottla.runtime.offload import run_inline
-from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_directory import LogDirectory, LogDirectoryObserver
+from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log.flush import FlushPlan
 from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
@@ -46,12 +48,17 @@ class ServedLog:
         *,
         config: LogConfig | None = None,
         topic_id: UUID | None = None,
+        on_offline: Callable[[DirectoryOffline], None] = lambda _: None,
     ) -> None:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
         self.topic_id = topic_id_of(name) if topic_id is None else topic_id
         self.directory = LogDirectory.open(
-            self.disk, "/data", clock=self.clock, config_of=lambda _: config or LogConfig()
+            self.disk,
+            "/data",
+            clock=self.clock,
+            config_of=lambda _: config or LogConfig(),
+            observer=LogDirectoryObserver(on_offline=on_offline),
         )
         (self.log,) = run_inline(self.directory.create([(TopicPartition(name, index), self.topic_id)]))
         self.partition = Partition(self.log, HERE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -42,6 +43,12 @@ class Client:
         assert exclusive, "nothing may start behind a request that waits"
         self.parked = Answer(cast("Connection", self))
         return self.parked
+
+    def watch_close(self, on_close: Callable[[], None]) -> None:
+        """These tests close no connection that is watched."""
+
+    def unwatch_close(self) -> None:
+        """See `watch_close`."""
 
     def close(self, reason: str) -> None:
         self.is_closed = True

@@ -35,7 +35,7 @@ def test_sync_of_the_file_system_begins_after_the_failure_of_the_one_before_was_
         began_early.append(second_began.wait(ABSENCE_S))
 
     monkeypatch.setattr(posix_disk, "_syncfs", syncfs)
-    disk.on_sync_failed = report
+    disk.report_failed_syncs(report)
     disk.hold_directory(str(tmp_path))
     with pytest.raises(OSError):
         disk.sync_file_system(str(tmp_path))

@@ -11,7 +11,8 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
 from ottla.runtime.disk import Disk, FileRun
 from ottla.runtime.offload import INLINE, run_inline
-from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_directory import LogDirectory, LogDirectoryObserver
+from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -90,10 +91,19 @@ class Place:
         self.clock = HandClock()
         self.config = LogConfig() if config is None else config
         self.directory: LogDirectory | None = None
+        # What the directory reported, whichever of its starts it was.
+        self.failures: list[DirectoryOffline] = []
+        self.damaged_logs: list[Log] = []
 
     def open(self) -> LogDirectory:
         self.directory = LogDirectory.open(
-            self.disk, self.path, clock=self.clock, config_of=lambda _: self.config, node_id=1, cluster_id="c"
+            self.disk,
+            self.path,
+            clock=self.clock,
+            config_of=lambda _: self.config,
+            node_id=1,
+            cluster_id="c",
+            observer=LogDirectoryObserver(on_offline=self.failures.append, on_log_damaged=self.damaged_logs.append),
         )
         return self.directory
 

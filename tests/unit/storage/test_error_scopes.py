@@ -112,8 +112,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_shows_only_what_was_flush
     disk = FailingDisk()
     place = Place(tmp_path / "data", disk, LogConfig(flush_policy=policy))  # type: ignore[arg-type]
     log = place.log()
-    told: list[DirectoryOffline] = []
-    place.open_directory.on_offline = told.append
+    told = place.failures
     append_many(log, 2)
     place.open_directory.scheduler.mark_due(log)
     place.flush()

@@ -383,7 +383,7 @@ def test_failed_syncs_are_reported_before_they_are_raised() -> None:
     disk = MemoryDisk()
     file = durable(disk, "/a", b"abc")
     reported: list[OSError] = []
-    disk.on_sync_failed = reported.append
+    disk.report_failed_syncs(reported.append)
     for kind in ("sync", "sync_directory", "sync_file_system"):
         disk.faults.fail(kind)
     for sync in (file.sync_data, lambda: disk.sync_directory("/"), lambda: disk.sync_file_system("/")):

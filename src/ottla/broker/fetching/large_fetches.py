@@ -37,7 +37,7 @@ class LargeFetches:
         self, connection: Connection, plan: FullFetch, max_wait_ms: int, turn: Turn
     ) -> list[FetchRead]:  # fmt: skip
         wait = _Wait()
-        connection.on_close = wait.on_readable
+        connection.watch_close(wait.on_readable)
         try:
             held_count = await paced(plan.park_steps(wait))
             self._parked.begin(wait, held_count, max_wait_ms)
@@ -47,7 +47,7 @@ class LargeFetches:
                 wait.is_over = True
                 self._parked.end(held_count)
         finally:
-            connection.on_close = None
+            connection.unwatch_close()
             await paced(plan.unpark_steps(wait))
 
     async def _read_until_enough(

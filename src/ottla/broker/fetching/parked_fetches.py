@@ -97,7 +97,7 @@ class ParkedFetch(Generic[Read]):
         self._answer = answer
         self._owner = owner
         self.partitions_count = plan.park(self)
-        answer.connection.on_close = self.cancel
+        answer.connection.watch_close(self.cancel)
 
     @property
     def is_over(self) -> bool:
@@ -136,7 +136,7 @@ class ParkedFetch(Generic[Read]):
     def _finish(self, plan: FetchPlan[Read], read: Read) -> None:
         self.cancel()
         connection = self._answer.connection
-        connection.on_close = None
+        connection.unwatch_close()
         if not connection.is_closed:
             self._answer.complete(plan.response(read))
             self._owner.send(connection)

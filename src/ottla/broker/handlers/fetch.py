@@ -218,9 +218,9 @@ class FetchHandler:
         replica = None
         if request.replica_id > _CONSUMER:
             replica = self._replica_reader(request)
-            if connection.on_closed_peer is None and self._on_replica_closed is not None:
-                connection.on_closed_peer = partial(
-                    self._on_replica_closed, NodeId(request.replica_id), request.replica_epoch
+            if not connection.is_peer_watched and self._on_replica_closed is not None:
+                connection.watch_peer(
+                    partial(self._on_replica_closed, NodeId(request.replica_id), request.replica_epoch)
                 )
         return FullFetch(
             self._service,

@@ -47,20 +47,23 @@ _TCP_CLOSE_WAIT: Final = 8
 class Answer:
     """The position of one request in its connection's order.  `pieces` is None until the answer is there."""
 
-    __slots__ = ("connection", "on_complete", "pieces")
+    __slots__ = ("_on_complete", "connection", "pieces")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.pieces: Sequence[Piece] | None = None
-        # Who times this request.
-        self.on_complete: Callable[[], None] | None = None
+        self._on_complete: Callable[[], None] | None = None
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Set the answer; the connection's next `send_ready` sends it.  Empty pieces: nothing is sent."""
         assert self.pieces is None, "a request was answered twice"
         self.pieces = pieces
-        if self.on_complete is not None:
-            self.on_complete()
+        if self._on_complete is not None:
+            self._on_complete()
+
+    def watch_complete(self, on_complete: Callable[[], None]) -> None:
+        """Call it when the answer is set: it measures the request's time."""
+        self._on_complete = on_complete
 
 
 class Router(Protocol):
@@ -93,7 +96,9 @@ class Connection:
         "_exclusive",
         "_is_held",
         "_loop",
+        "_on_close",
         "_on_closed",
+        "_on_peer_closed",
         "_outbox",
         "_pending",
         "_processing",
@@ -114,8 +119,6 @@ class Connection:
         "is_closed",
         "is_draining",
         "local_address",
-        "on_close",
-        "on_closed_peer",
         "peer_name",
         "quiet_sweeps",
     )
@@ -162,10 +165,8 @@ class Connection:
         self.auto_creations = AutoCreations()
         # How often it asked for leaders or coordinators while this broker might not lead, by API key.
         self.answered_in_vain: dict[int, int] = {}
-        # Undoes what the broker keeps for a parked request of this connection.
-        self.on_close: Callable[[], None] | None = None
-        # Called once the connection is closed, whatever waited on it.
-        self.on_closed_peer: Callable[[], None] | None = None
+        self._on_close: Callable[[], None] | None = None
+        self._on_peer_closed: Callable[[], None] | None = None
         self.local_address: tuple[str, int] = peer.getsockname()[:2]
         address = peer.getpeername()
         self.peer_name = f"{address[0]}:{address[1]}"
@@ -316,12 +317,28 @@ class Connection:
         self._pending.clear()
         # Waiting requests elsewhere may keep this object for a while; the buffer must not live as long.
         self._buffer.close()
-        if self.on_close is not None:
-            self.on_close()
-            self.on_close = None
-        if self.on_closed_peer is not None:
-            self.on_closed_peer()
+        if self._on_close is not None:
+            self._on_close()
+            self._on_close = None
+        if self._on_peer_closed is not None:
+            self._on_peer_closed()
         self._on_closed(self)
+
+    def watch_close(self, on_close: Callable[[], None]) -> None:
+        """Call it when the connection is closed: it undoes what the broker keeps for the parked request."""
+        self._on_close = on_close
+
+    def unwatch_close(self) -> None:
+        """The parked request is answered."""
+        self._on_close = None
+
+    @property
+    def is_peer_watched(self) -> bool:
+        return self._on_peer_closed is not None
+
+    def watch_peer(self, on_peer_closed: Callable[[], None]) -> None:
+        """Call it when the connection is closed, whether or not a request is parked then."""
+        self._on_peer_closed = on_peer_closed
 
     # Reading.
 

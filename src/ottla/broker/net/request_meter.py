@@ -62,7 +62,7 @@ class RequestMeter:
         if newest is None or newest is newest_before or newest.pieces is not None:
             self._observe(key, started_s)
         else:
-            newest.on_complete = partial(self._observe, key, started_s)
+            newest.watch_complete(partial(self._observe, key, started_s))
 
     def _observe(self, key: int, started_s: float) -> None:
         latencies = self._latencies.get(key)

@@ -65,7 +65,10 @@ class Closable(Protocol):
     """The connection that waits for its batch."""
 
     is_closed: bool
-    on_close: Callable[[], None] | None
+
+    def watch_close(self, on_close: Callable[[], None]) -> None: ...
+
+    def unwatch_close(self) -> None: ...
 
 
 class BatchOpener:
@@ -174,7 +177,7 @@ class _Lane:
 
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
-        connection.on_close = forget
+        connection.watch_close(forget)
         try:
             return "" if await waiting else _CLOSED
         except asyncio.CancelledError:
@@ -182,7 +185,7 @@ class _Lane:
                 self.give()
             raise
         finally:
-            connection.on_close = None
+            connection.unwatch_close()
             self._waiting_bytes -= size_bytes
 
     def give(self) -> None:

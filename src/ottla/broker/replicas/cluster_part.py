@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.departure import Departure
 from ottla.broker.replicas.elector import Elector, LeaderBalance
@@ -30,10 +29,11 @@ from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
 from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.log.log import Log
 
 
 class ClusterPart:
-    """`start` before the first partition is made, `follow_leaders` when requests are served, `stop` when none are.
+    """`start` before the first partition is opened, `follow_leaders` when requests are served, `stop` when none are.
 
     `address_of`: where a live broker listens for others, None for one that is not live.
     """
@@ -45,6 +45,7 @@ class ClusterPart:
         partitions: PartitionTable,
         settings: BrokerSettings,
         rules: ElectionRules,
+        flushes: FlushSignal,
         address_of: Callable[[NodeId], tuple[str, int] | None],
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
@@ -53,11 +54,8 @@ class ClusterPart:
         self._coordination = coordination
         self._directory = directory
         self._partitions = partitions
-        self._settings = settings
         self._rules = rules
-        self._address_of = address_of
         self._clock = clock
-        self._loop = loop
         self._writer = StateWriter(topics, coordination.tree, loop, asyncio.sleep)
         propose = self._writer.propose
         self.in_sync_changes = InSyncChanges(
@@ -68,8 +66,17 @@ class ClusterPart:
         others = RemoteLogs(membership.node_id, address_of)
         self.elector = Elector(membership, directory, propose, rules, _balance(settings), clock, loop, others)
         self._reassigner = Reassigner(membership, topics, rules.min_in_sync, loop)
-        # None until requests are served.
-        self._fetchers: ReplicaFetchers | None = None
+        self.fetchers = ReplicaFetchers(
+            membership,
+            address_of,
+            settings,
+            flushes,
+            clock,
+            loop,
+            lambda: directory.gives_way,
+            on_leader_refused=self._refused_leaders.on_refused,
+            on_log_failed=self.elector.on_log_failed,
+        )
         # The settings that the fetchers know.
         self._throttled_by: ConfigsView | None = None
 
@@ -87,28 +94,15 @@ class ClusterPart:
         self.in_sync_changes.stop()
         await self._writer.stop()
 
-    def follow_leaders(self, flushes: FlushSignal) -> ReplicaFetchers:
+    def follow_leaders(self) -> None:
         """Fetch, from now on, each partition of this broker that another one leads."""
-        fetchers = self._fetchers = ReplicaFetchers(
-            self._coordination.membership,
-            self._address_of,
-            self._settings,
-            flushes,
-            self._clock,
-            self._loop,
-            lambda: self._directory.gives_way,
-        )
-        fetchers.on_leader_refused = self._refused_leaders.on_refused
-        fetchers.on_log_failed = self.elector.on_log_failed
-        self._throttle(fetchers)
-        fetchers.follow(self._partitions)
-        return fetchers
+        self._throttle()
+        self.fetchers.start(self._partitions)
 
     async def hand_over(self) -> None:
         """Let others lead what this broker leads, and be in sync nowhere: it is about to stop."""
-        if self._fetchers is not None:
-            # A follower that goes on fetching would be in sync again at once.
-            await self._fetchers.stop()
+        # A follower that continues to fetch would be in sync again at once.
+        await self.fetchers.stop()
         coordination = self._coordination
         departure = Departure(
             coordination.tree, coordination.topics, coordination.membership, self._rules.min_in_sync
@@ -119,40 +113,39 @@ class ClusterPart:
         """The tree has changed, and the logs of this view are made, as far as they can be."""
         self.elector.on_view(view)
         self._reassigner.on_view(view)
-        if self._fetchers is not None:
-            self._throttle(self._fetchers)
-            if self._directory.gives_way:
-                # Those that this broker has left by now: roles are as before, and a fetch would let it join again.
-                self._fetchers.follow(self._partitions)
+        self._throttle()
+        if self._directory.gives_way:
+            # Those that this broker has left by now: roles are as before, and a fetch would let it join again.
+            self.fetchers.follow(self._partitions)
 
     def on_logs_changed(self) -> None:
         """No log of this broker takes anything any more; or the disk is stuck or long full, or is so no more."""
-        if self._fetchers is not None:
-            self._fetchers.follow(self._partitions)
+        self.fetchers.follow(self._partitions)
         self.elector.on_logs_changed()
 
     def on_log_failed(self, topic_partition: TopicPartition) -> None:
         """A log takes nothing any more, or is damaged: others lead, and nothing is fetched for it."""
         partition = self._partitions.find(*topic_partition)
-        if partition is not None and self._fetchers is not None:
-            self._fetchers.follow([partition])
+        if partition is not None:
+            self.fetchers.follow([partition])
         self.elector.on_log_failed(topic_partition)
 
-    def on_log_start_moved(self, partition: Partition) -> None:
-        """Records of the partition were deleted here."""
-        if self._fetchers is not None:
-            self._fetchers.on_log_start_moved(partition)
+    def on_log_start_moved(self, moved: Log) -> None:
+        """Records of the log were deleted here."""
+        partition = self._partitions.find(*moved.topic_partition)
+        if partition is not None:
+            self.fetchers.on_log_start_moved(partition)
 
     def _on_broker_gone(self, node_id: NodeId, broker_epoch: int) -> None:
         """The process of this broker has ended, which leads partitions and may follow others."""
         self.elector.on_leader_refused(node_id)
         self.gone_followers.on_gone(node_id, broker_epoch)
 
-    def _throttle(self, fetchers: ReplicaFetchers) -> None:
+    def _throttle(self) -> None:
         configs = self._coordination.configs.view
         if self._throttled_by is not configs:
             self._throttled_by = configs
-            fetchers.throttle.configure(configs, self._clock.monotonic_ms())
+            self.fetchers.throttle.configure(configs, self._clock.monotonic_ms())
 
 
 def _balance(settings: BrokerSettings) -> LeaderBalance | None:

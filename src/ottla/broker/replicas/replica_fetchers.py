@@ -42,12 +42,12 @@ CUTS_MAX: Final = 2
 
 
 class ReplicaFetchers:
-    """All fetchers of this broker.
+    """All fetchers of this broker; none runs before `start`.
 
     `address_of`: where a live broker listens for others, None for one that is not live.
-    `on_leader_refused` is called when nobody listens where a leader did: its process is gone, though its registration
-    may be there until its session has timed out.
-    `on_log_failed` is called when the log of a followed partition takes nothing any more.
+    `on_leader_refused` is called when a leader's address refuses connections that it accepted before: its process has
+    ended, though its registration may remain until its session has timed out.
+    `on_log_failed` is called when the log of a followed partition accepts no appends any more.
     `gives_way`: whether the disk is stuck or long full; call `follow` when it changes.
     """
 
@@ -59,7 +59,9 @@ class ReplicaFetchers:
         flushes: FlushSignal,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        gives_way: Callable[[], bool] = lambda: False,
+        gives_way: Callable[[], bool],
+        on_leader_refused: Callable[[NodeId], None],
+        on_log_failed: Callable[[TopicPartition], None],
     ) -> None:
         self._node_id = membership.node_id
         self._gives_way = gives_way
@@ -75,12 +77,11 @@ class ReplicaFetchers:
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._leader_of: dict[PartitionKey, NodeId] = {}
         self._stopping: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self._is_running = False
         self._failed: set[PartitionKey] = set()
         self.totals = FetcherTotals()
         self.throttle = ReplicationThrottle(membership.node_id)
-        self.on_leader_refused: Callable[[NodeId], None] = lambda _leader: None
-        self.on_log_failed: Callable[[TopicPartition], None] = lambda _partition: None
+        self._on_log_failed = on_log_failed
         self._context = FetcherContext(
             membership.node_id,
             lambda: membership.broker_epoch,
@@ -98,11 +99,16 @@ class ReplicaFetchers:
             self.throttle,
             Random(membership.node_id),
             self.totals,
-            lambda leader_id: self.on_leader_refused(leader_id),
+            on_leader_refused,
             self._on_partition_failed,
             self._on_cut,
             asyncio.Semaphore(CUTS_MAX),
         )
+
+    def start(self, partitions: Iterable[Partition]) -> None:
+        """Fetch these, and from now on those that `follow` gets."""
+        self._is_running = True
+        self.follow(partitions)
 
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more.
@@ -110,7 +116,7 @@ class ReplicaFetchers:
         Nor those whose log has failed, or that left the in-sync replicas while the disk gives way: a leader that still
         got their fetches would take them for in sync.
         """
-        if self._is_stopped:
+        if not self._is_running:
             return
         for partition in partitions:
             key = (partition.topic_id_bytes, partition.index)
@@ -147,7 +153,7 @@ class ReplicaFetchers:
 
     async def stop(self) -> None:
         """Fetch nothing any more; returns when nothing is under way."""
-        self._is_stopped = True
+        self._is_running = False
         for fetcher in list(self._fetchers.values()):
             self._stop(fetcher)
         if self._stopping:
@@ -181,7 +187,7 @@ class ReplicaFetchers:
 
     def _on_partition_failed(self, partition: FollowedPartition) -> None:
         self._failed.add((partition.topic_id_bytes, partition.index))
-        self.on_log_failed(partition.topic_partition)
+        self._on_log_failed(partition.topic_partition)
 
     def _on_cut(self, partition: FollowedPartition) -> None:
         if isinstance(partition, Partition):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 from uuid import UUID
@@ -68,16 +69,29 @@ class NotServed(StorageError):
     hint = "it will be served without a restart as soon as its logs can be made; until then it can be deleted"
 
 
+def _ignore(*_event: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsObserver:
+    """What `ServedTopics` calls after changes."""
+
+    # For each topic of which partitions begin or cease to be served, or change their roles; None when the tree no
+    # longer has the topic.
+    on_changed: Callable[[str, Topic | None], None] = _ignore
+    # With the partitions of this broker that are served from now on, that are no longer, or that changed their role,
+    # leader or epoch.
+    on_roles_changed: Callable[[Sequence[Partition]], None] = _ignore
+    # When all changes of a view in which topics were created, grown or deleted are applied.
+    on_followed: Callable[[TopicsView], None] = _ignore
+
+
 class ServedTopics:
     """Brings `partitions` and `directory` in line with the tree.
 
     `view` is replaced when the partitions of a view are served, or refused: so clients learn of a partition when it can
     be used.  Topics that are deleted leave it before their logs are deleted.
-
-    `on_changed` is called for each topic of which partitions begin or cease to be served or change their roles, with
-    None when the tree no longer has it; `on_roles_changed` with the partitions of this broker that began, ended (they
-    are not served any more), or changed role, leader or epoch; `on_followed` when all changes of a view are made in
-    which topics were created, grown or deleted.
     """
 
     def __init__(
@@ -91,6 +105,7 @@ class ServedTopics:
         timers: Timers,
         clock: Clock,
         new_partition: Callable[[Log], Partition],
+        observer: TopicsObserver,
     ) -> None:
         self._membership = membership
         self._registry = registry
@@ -123,9 +138,7 @@ class ServedTopics:
         self._timer: asyncio.TimerHandle | None = None
         self._retrying: asyncio.Task[None] | None = None
         self._is_stopped = False
-        self.on_changed: Callable[[str, Topic | None], None] = lambda _name, _topic: None
-        self.on_roles_changed: Callable[[Sequence[Partition]], None] = lambda _partitions: None
-        self.on_followed: Callable[[TopicsView], None] = lambda _view: None
+        self._observer = observer
 
     @property
     def view(self) -> TopicsView:
@@ -185,8 +198,8 @@ class ServedTopics:
         ]
         if changed:
             for name in dict.fromkeys(partition.topic_partition.topic for partition in changed):
-                self.on_changed(name, self._followed.topics.by_name.get(name))
-            self.on_roles_changed(changed)
+                self._observer.on_changed(name, self._followed.topics.by_name.get(name))
+            self._observer.on_roles_changed(changed)
 
     async def stop(self) -> None:
         """No retries from now on; returns when no change is in progress."""
@@ -253,7 +266,7 @@ class ServedTopics:
         await self._finish(deletions)
         self._deletions_version = deletions_version
         if is_start or other_extents(old.topics, new.topics, names):
-            self.on_followed(new.topics)
+            self._observer.on_followed(new.topics)
 
     def _hide_deleted(self, names: Iterable[str], old: TopicsView, new: TopicsView) -> None:
         """Topics that are deleted, or made anew under their names, are unknown from now on.
@@ -357,8 +370,8 @@ class ServedTopics:
             return
         finally:
             if changed:
-                self.on_changed(name, topic)
-                self.on_roles_changed(changed)
+                self._observer.on_changed(name, topic)
+                self._observer.on_roles_changed(changed)
         has_failed = self._failures.pop(name, None) is not None
         if changes.make and (is_late or has_failed):
             log.warning("log.created_late", extra=fields(topic=name, partitions_count=len(changes.make)))
@@ -373,9 +386,9 @@ class ServedTopics:
             if partition is not None:
                 stopped.append(partition)
         if changes.stop:
-            self.on_changed(changes.name, topic)
+            self._observer.on_changed(changes.name, topic)
         if stopped:
-            self.on_roles_changed(stopped)
+            self._observer.on_roles_changed(stopped)
 
     def _report_kept(self, kept: Collection[TopicPartition]) -> None:
         for topic_partition in kept:

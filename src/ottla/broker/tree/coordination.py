@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Coordination:
-    """Opened by `open`.  `on_session_lost` is called at once, before anything is read from the next session."""
+    """The registries of one tree, and this broker's session with it.  Opened by `open`."""
 
     def __init__(
         self,
@@ -39,9 +39,13 @@ class Coordination:
         registration: BrokerRegistration,
         clock: Clock,
         on_stale: Callable[[], None] | None,
+        on_session_lost: Callable[[], None],
         data_dir: str,
     ) -> None:
-        """`on_stale`: called when the tree has changes by others; None for the only broker of a tree."""
+        """`on_stale`: called when the tree has changes by others; None for the only broker of a tree.
+
+        `on_session_lost`: called at once, before anything is read from the next session.
+        """
         self.cluster_id: Final = own_cluster_id
         node_id = registration.node_id
         self.tree: Final = tree
@@ -52,7 +56,7 @@ class Coordination:
         self.membership: Final = Membership.sole(node_id) if on_stale is None else Membership(node_id, tree.lease)
         brokers = BrokerRegistry(tree, on_stale=on_stale)
         self.registrar: Final = Registrar(self.membership, brokers, registration, tree, clock, asyncio.sleep)
-        self.on_session_lost: Callable[[], None] = lambda: None
+        self._on_session_lost = on_session_lost
         self._is_closing = False
         if on_stale is not None:
             self._on_stale = on_stale
@@ -64,8 +68,9 @@ class Coordination:
         home: TreeHome,
         registration: BrokerRegistration,
         clock: Clock,
-        on_stale: Callable[[], None] | None = None,
+        on_stale: Callable[[], None] | None,
         *,
+        on_session_lost: Callable[[], None],
         patience: Patience,
         data_dir: str,
         found_cluster_id: str | None,
@@ -91,7 +96,7 @@ class Coordination:
 
         try:
             own_cluster_id = await patience.until_done(lay_out)
-            coordination = cls(tree, own_cluster_id, registration, clock, on_stale, data_dir)
+            coordination = cls(tree, own_cluster_id, registration, clock, on_stale, on_session_lost, data_dir)
             await patience.until_done(read)
         except BaseException:
             await tree.close()
@@ -115,7 +120,7 @@ class Coordination:
         if state is SessionState.LOST:
             log.warning("session.lost", extra=fields(broker_epoch=self.membership.broker_epoch))
             self.membership.unregistered()
-            self.on_session_lost()
+            self._on_session_lost()
         elif state is SessionState.CONNECTED:
             if self.membership.broker_epoch == NOT_REGISTERED:
                 self._on_stale()

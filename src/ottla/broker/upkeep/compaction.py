@@ -38,11 +38,15 @@ class _DiskFilled(Exception):
 class Compaction:
     """Looks for work every `backoff_ms`, and at once after each clean."""
 
-    def __init__(self, directory: LogDirectory, clock: Clock, backoff_ms: int, bytes_per_second: float) -> None:
+    def __init__(
+        self, directory: LogDirectory, clock: Clock, backoff_ms: int, map_bytes: int, bytes_per_second: float
+    ) -> None:
+        """`map_bytes`: of a clean's map from keys to offsets; `bytes_per_second`: that a clean may read and write."""
         self._directory = directory
         self._compactor = directory.compactor
         self._clock = clock
         self._backoff_s = max(backoff_ms, _BACKOFF_MS_MIN) / 1000
+        self._map_bytes = map_bytes
         self._bytes_per_second = bytes_per_second
         self._process: Process | None = None
         self._idle_since_ms = 0
@@ -63,7 +67,7 @@ class Compaction:
     async def _run(self) -> None:
         while True:
             may_write = self._directory.offline is None and not self._is_full
-            job = await self._compactor.next_job_in_steps(self._clock.now_ms(), LoopOffload()) if may_write else None
+            job = await self._next_job() if may_write else None
             if job is None:
                 await self._rest()
                 continue
@@ -75,6 +79,9 @@ class Compaction:
                 await self._fail(f"the clean ended by {bug!r}")
             if self._compactor.has_failed_last:
                 await asyncio.sleep(self._backoff_s)
+
+    async def _next_job(self) -> CleanJob | None:
+        return await self._compactor.next_job_in_steps(self._clock.now_ms(), self._map_bytes, LoopOffload())
 
     @property
     def _is_full(self) -> bool:

@@ -81,7 +81,6 @@ class Compactor:
         self._waits: dict[TopicPartition, _Wait] = {}
         # Logs that cannot be cleaned in this process, and why.
         self.uncleanable: dict[TopicPartition, str] = {}
-        self.map_bytes = MAP_BYTES
         # Whether the last clean ended without a result: the next one should not follow at once.
         self.has_failed_last = False
 
@@ -95,12 +94,15 @@ class Compactor:
 
     # --- the next clean -----------------------------------------------------------------------------------
 
-    def next_job(self, now_ms: int) -> CleanJob | None:
-        """The clean of the log with the greatest dirty part, None when none is due."""
-        return run_inline(self.next_job_in_steps(now_ms, INLINE))
+    def next_job(self, now_ms: int, map_bytes: int = MAP_BYTES) -> CleanJob | None:
+        """The clean of the log with the greatest dirty part, None when none is due.
 
-    async def next_job_in_steps(self, now_ms: int, offload: Offload) -> CleanJob | None:
-        """`next_job`, with its syncs elsewhere."""
+        `map_bytes`: of the clean's map from keys to offsets.
+        """
+        return run_inline(self.next_job_in_steps(now_ms, map_bytes, INLINE))
+
+    async def next_job_in_steps(self, now_ms: int, map_bytes: int, offload: Offload) -> CleanJob | None:
+        """`next_job`, with its syncs in another thread."""
         assert self._current is None, "one clean at a time"
         found: list[tuple[float, Log, Cleanable]] = []
         for log in self._logs.values():
@@ -120,7 +122,7 @@ class Compactor:
         if log.is_deleted or log.failure is not None or (log.truncations_count, log.log_start_offset) != before:
             # What was dirty may be gone.
             return None
-        job = clean_job(log, part, self.map_bytes, now_ms, producers)
+        job = clean_job(log, part, map_bytes, now_ms, producers)
         self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
         self.has_failed_last = False
         return job

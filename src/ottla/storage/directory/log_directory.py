@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -75,6 +76,21 @@ _STALE_HINT: Final = (
 )
 
 
+def _ignore(_event: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectoryObserver:
+    """What a log directory calls, on the event loop's thread, when something happened to it or to one of its logs."""
+
+    on_offline: Callable[[DirectoryOffline], None] = _ignore
+    # Damage was read in the log; see `Log.distrust`.
+    on_log_damaged: Callable[[Log], None] = _ignore
+    # Fetch answers carry a partition's first offset.
+    on_log_start_moved: Callable[[Log], None] = _ignore
+
+
 class LogDirectory:
     """Open with `LogDirectory.open`; everything else is called from the event loop's thread.
 
@@ -90,8 +106,10 @@ class LogDirectory:
         lock: DirectoryLock,
         retention_check_interval_ms: int,
         space: DirectorySpace,
+        observer: LogDirectoryObserver,
     ) -> None:
         self.path = path
+        self._observer = observer
         self.space: Final = space
         self._cut_records = CutRecords(disk, path, space)
         self.logs: dict[TopicPartition, Log] = {}
@@ -104,11 +122,6 @@ class LogDirectory:
         # Of this directory, as long as nobody makes it anew.
         self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
-        self.on_offline: Callable[[DirectoryOffline], None] | None = None
-        # Damage was read in a log; see `Log.distrust`.
-        self.on_log_damaged: Callable[[Log], None] | None = None
-        # Fetch answers carry a partition's first offset.
-        self.on_log_start_moved: Callable[[Log], None] | None = None
         self.scheduler = FlushScheduler(
             path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
         )  # fmt: skip
@@ -148,6 +161,7 @@ class LogDirectory:
         boot_id_path: str = BOOT_ID_PATH,
         is_only_replica: Callable[[TopicPartition], bool] = lambda _: False,
         space: DirectorySpace | None = None,
+        observer: LogDirectoryObserver | None = None,
     ) -> LogDirectory:
         """Lock the directory and open every log in it, recovering those that were not closed cleanly.
 
@@ -159,13 +173,14 @@ class LogDirectory:
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
         space = space or DirectorySpace(disk, path)
-        directory = cls(disk, path, clock, config_of, lock, retention_check_interval_ms, space)
+        observer = observer or LogDirectoryObserver()
+        directory = cls(disk, path, clock, config_of, lock, retention_check_interval_ms, space, observer)
         try:
             _make_directories(disk, path)
             lock.acquire(path)
             # Before anything is written: from here on no lost write-back can escape the directory's descriptor.
             disk.hold_directory(path)
-            disk.on_sync_failed = directory._failed_syncs.report
+            disk.report_failed_syncs(directory._failed_syncs.report)
             directory_identity.check_or_write(disk, path, node_id, cluster_id)
             directory.disk_id = directory_identity.directory_id(disk, path)
             directory._open_logs(boot_id_path, is_only_replica)
@@ -382,13 +397,11 @@ class LogDirectory:
 
     def log_start_moved(self, log: Log) -> None:
         self._start_moves.add(log)
-        if self.on_log_start_moved is not None:
-            self.on_log_start_moved(log)
+        self._observer.on_log_start_moved(log)
 
     def log_damaged(self, log: Log, damage: CorruptLog) -> None:
         _log.error("log.damaged", extra=fields(partition=log.topic_partition, reason=str(damage), hint=damage.hint))
-        if self.on_log_damaged is not None:
-            self.on_log_damaged(log)
+        self._observer.on_log_damaged(log)
 
     def finish_swap(self) -> None:
         self.compactor.finish_swap()
@@ -454,8 +467,7 @@ class LogDirectory:
         _log.critical("directory.offline", extra=fields(path=self.path, error=str(error)))
         for log in self.logs.values():
             log.take_offline(self.offline)
-        if self.on_offline is not None:
-            self.on_offline(self.offline)
+        self._observer.on_offline(self.offline)
 
     def stored(self) -> tuple[int, int]:
         """Another value whenever a log took records or a flush ended; looks at each log."""
@@ -852,7 +864,7 @@ class LogDirectory:
             log.close()
         if hasattr(self, "_records"):
             self._records.close()
-        self._disk.on_sync_failed = None
+        self._disk.report_failed_syncs(None)
         self._disk.release_directory(self.path)
 
 

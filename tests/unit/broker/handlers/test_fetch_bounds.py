@@ -57,7 +57,7 @@ def test_waiting_fetch_keeps_no_topic_of_which_it_reads_nothing(served: Served) 
 
 
 def plan_parked_in(served: Served) -> FullFetch | SessionFetch:
-    on_close = served.connection.on_close
+    on_close = served.connection._on_close
     assert on_close is not None
     parked: ParkedFetch[object] = on_close.__self__  # type: ignore[attr-defined]  # of its `cancel`
     plan: object = parked._plan

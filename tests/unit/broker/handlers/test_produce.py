@@ -8,7 +8,7 @@ import inspect
 import logging
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -115,8 +115,14 @@ class Served:
             connection, view, header.body_position, end, header.api_version, header.correlation_id
         )  # fmt: skip
 
-    def add(self, name: str, index: int, config: LogConfig | None = None) -> ServedLog:
-        log = self.logs[name, index] = ServedLog(name, index, config=config)
+    def add(
+        self,
+        name: str,
+        index: int,
+        config: LogConfig | None = None,
+        on_offline: Callable[[DirectoryOffline], None] = lambda _: None,
+    ) -> ServedLog:
+        log = self.logs[name, index] = ServedLog(name, index, config=config, on_offline=on_offline)
         self.table.add(log.partition)
         return log
 
@@ -400,15 +406,13 @@ def test_segment_that_cannot_be_rolled_refuses_its_batch_and_no_other(served: Se
 
 
 def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(served: Served) -> None:
-    first = served.add("a", 0)
-    second = served.add("b", 0)
-
     def fail_waiting(_: DirectoryOffline) -> None:
         for log in (first, second):
             log.partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
+    first = served.add("a", 0)
     # A write that cannot be undone takes the directory offline before the append raises.
-    second.directory.on_offline = fail_waiting
+    second = served.add("b", 0, on_offline=fail_waiting)
     second.disk.faults.fail("write", path_contains=".log")
     second.disk.faults.fail("truncate", path_contains=".log")
     served.send(("a", 0, batch()), ("b", 0, batch()))

@@ -220,7 +220,7 @@ def test_connection_undoes_what_waits_when_the_peer_goes_away(peer: Peer) -> Non
 
     def script(connection: Connection, _: bytes) -> None:
         connection.park(exclusive=True)
-        connection.on_close = lambda: undone.append("undone")
+        connection.watch_close(lambda: undone.append("undone"))
 
     peer.router.script = script
     peer.send(frame(OTHER))

@@ -37,12 +37,18 @@ class Waiting:
 
     def __init__(self) -> None:
         self.is_closed = False
-        self.on_close: Callable[[], None] | None = None
+        self._on_close: Callable[[], None] | None = None
+
+    def watch_close(self, on_close: Callable[[], None]) -> None:
+        self._on_close = on_close
+
+    def unwatch_close(self) -> None:
+        self._on_close = None
 
     def close(self) -> None:
         self.is_closed = True
-        if self.on_close is not None:
-            self.on_close()
+        if self._on_close is not None:
+            self._on_close()
 
 
 @pytest.fixture

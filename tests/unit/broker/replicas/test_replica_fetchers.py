@@ -44,6 +44,7 @@ class Fetchers(ReplicaFetchers):
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.is_disk_stuck = False
+        self.failed_logs: list[TopicPartition] = []
         self.asked: asyncio.Queue[NodeId] = asyncio.Queue()
         super().__init__(
             BROKERS,
@@ -53,7 +54,10 @@ class Fetchers(ReplicaFetchers):
             SystemClock(),
             loop,
             lambda: self.is_disk_stuck,
+            on_leader_refused=lambda _: None,
+            on_log_failed=self.failed_logs.append,
         )
+        self.start([])
 
     def _no_address(self, node_id: NodeId) -> None:
         self.asked.put_nowait(node_id)
@@ -138,14 +142,12 @@ async def test_nothing_is_followed_after_the_stop() -> None:
         assert found.leaders == {}
 
 
-async def test_log_that_takes_nothing_any_more_is_reported_until_it_is_followed_again() -> None:
+async def test_log_that_accepts_no_appends_is_reported_until_it_is_followed_again() -> None:
     async with fetchers() as found:
-        told: list[TopicPartition] = []
         a = Follower("a")
-        found.on_log_failed = told.append
         found.follow([a.partition])
         found._on_partition_failed(a.partition)
-        assert told == [a.partition.topic_partition]
+        assert found.failed_logs == [a.partition.topic_partition]
         registry = Registry()
         registry.add(lambda: replica_fetcher_figures(found))
         shown = "".join(registry.chunks()).splitlines()

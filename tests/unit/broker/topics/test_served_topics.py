@@ -17,7 +17,13 @@ from ottla.broker.partitions.log_configs import log_config
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
-from ottla.broker.topics.served_topics import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, NotServed, ServedTopics
+from ottla.broker.topics.served_topics import (
+    RETRY_AFTER_S_MAX,
+    RETRY_AFTER_S_MIN,
+    NotServed,
+    ServedTopics,
+    TopicsObserver,
+)
 from ottla.broker.topics.topics import Topics
 from ottla.broker.tree.membership import Membership
 from ottla.coordination.changes import Changes
@@ -83,7 +89,10 @@ class Node:
         self.configs = configs
         self.settings = BrokerSettings.of({"log.flush.policy": "os"})
         self.timers: list[Timer] = []
+        # What the observer of the served topics was called with.
         self.changed: list[tuple[str, bool]] = []
+        self.changed_roles: list[str] = []
+        self.followed: list[dict[str, int]] = []
         self.open()
 
     def open(self) -> None:
@@ -99,8 +108,14 @@ class Node:
             self,
             FakeClock(),
             lambda opened: Partition(opened, HERE),
+            TopicsObserver(
+                on_changed=lambda name, topic: self.changed.append((name, topic is not None)),
+                on_roles_changed=lambda found: self.changed_roles.extend(str(each.topic_partition) for each in found),
+                on_followed=lambda view: self.followed.append(
+                    {name: len(topic.partitions) for name, topic in view.by_name.items()}
+                ),
+            ),
         )
-        self.served.on_changed = lambda name, topic: self.changed.append((name, topic is not None))
         self.topics = Topics(
             HERE,
             lambda: live(HERE),
@@ -549,10 +564,8 @@ async def test_broker_without_a_registration_leads_nothing_and_another_one_does_
         await node.served.follow()
         partition = node.partitions.find("t", 0)
         assert partition is not None
-        changed: list[str] = []
-        node.served.on_roles_changed = lambda partitions: changed.extend(
-            str(each.topic_partition) for each in partitions
-        )
+        changed = node.changed_roles
+        changed.clear()
         assert node.partitions.resignations_count == 0
         node.membership.unregistered()
         node.served.follow_membership()
@@ -645,18 +658,15 @@ async def test_bug_in_the_changes_of_one_topic_leaves_the_others_followed(
         assert node.errors("bad", 1) == [None]
 
 
-async def test_groups_hear_of_topics_that_come_grow_and_go_and_not_of_other_changes(tmp_path: Path) -> None:
+async def test_observer_is_called_for_topics_that_come_grow_and_go_and_not_for_other_changes(tmp_path: Path) -> None:
     async with node_at(tmp_path) as node:
-        heard: list[dict[str, int]] = []
-        node.served.on_followed = lambda view: heard.append(
-            {name: len(topic.partitions) for name, topic in view.by_name.items()}
-        )
+        node.followed.clear()
         await node.create("t", 1)
         await change_state(node, "t", 0, HERE, 1, (1, 1))
         await node.topics.alter_config(ConfigEntity.topic("t"), {"max.message.bytes": "2000"}, replaces_all=False)
         await node.topics.add_partitions("t", 2, None, validate_only=False)
         await node.topics.delete("t", None)
-        assert heard == [{"t": 1}, {"t": 2}, {}]
+        assert node.followed == [{"t": 1}, {"t": 2}, {}]
 
 
 async def test_topic_that_was_made_and_deleted_between_two_views_leaves_no_note(tmp_path: Path) -> None:

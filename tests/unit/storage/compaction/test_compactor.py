@@ -18,7 +18,7 @@ from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.offload import run_inline
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.compactor import GIVEN_UP_MAX, ROOM_RETRY_MS, Compactor
+from ottla.storage.compaction.compactor import GIVEN_UP_MAX, MAP_BYTES, ROOM_RETRY_MS, Compactor
 from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
 from ottla.storage.compaction.swap import DiskWork
 from ottla.storage.compaction.swap_file import SWAP_FILE
@@ -76,9 +76,9 @@ def compactor_of(place: Place) -> Compactor:
     return place.open_directory.compactor
 
 
-def clean_all(place: Place) -> CleanJob | None:
+def clean_all(place: Place, map_bytes: int = MAP_BYTES) -> CleanJob | None:
     compactor = compactor_of(place)
-    job = compactor.next_job(place.clock.now_ms())
+    job = compactor.next_job(place.clock.now_ms(), map_bytes)
     if job is not None:
         run_clean(compactor, job, lambda job: clean(place.disk, job, lambda _: None))
     return job
@@ -182,9 +182,8 @@ def test_map_that_fills_up_ends_the_clean_and_the_next_one_goes_on(place: Place)
     for number in range(60):
         put(log, b"%d" % (number % 20), b"v" * 50)
     roll(place)
-    compactor_of(place).map_bytes = 12 * 24
     ends = []
-    while clean_all(place) is not None:
+    while clean_all(place, map_bytes=12 * 24) is not None:
         ends.append(compactor_of(place).cleaned_end(CLICKS))
     assert ends == sorted(set(ends))
     assert len(ends) > 3

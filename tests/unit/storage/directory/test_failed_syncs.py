@@ -38,10 +38,10 @@ def place(disk: MemoryDisk) -> Place:
 
 def tell_another_process(disk: MemoryDisk) -> None:
     """It syncs the file system by a descriptor of its own, and this process hears nothing of it."""
-    handler, disk.on_sync_failed = disk.on_sync_failed, None
+    report = disk.report_failed_syncs(None)
     with pytest.raises(OSError):
         disk.sync_file_system("/")
-    disk.on_sync_failed = handler
+    disk.report_failed_syncs(report)
 
 
 def test_flush_learns_of_a_lost_write_back_although_another_process_was_told_before(
@@ -111,8 +111,7 @@ def test_failed_sync_of_any_work_takes_the_directory_offline(
     place.flush()
     other = CLICKS._replace(partition=1)
     run_inline(place.open_directory.create([(other, topic_id(1))]))
-    told: list[DirectoryOffline] = []
-    place.open_directory.on_offline = told.append
+    told = place.failures
     disk.faults.fail(kind)
     with contextlib.suppress(OSError, StorageError):
         work(place)

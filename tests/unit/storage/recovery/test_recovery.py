@@ -357,8 +357,7 @@ def test_damage_that_a_read_meets_is_told_once(place: Place) -> None:
     place.close()
     damage(path, 2 * BATCH_BYTES + 7)
     directory = place.open()
-    told: list[Log] = []
-    directory.on_log_damaged = told.append
+    told = place.damaged_logs
     log = directory.logs[CLICKS]
     for _ in range(2):
         with pytest.raises(CorruptLog):
