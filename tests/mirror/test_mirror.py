@@ -31,8 +31,7 @@ from ottla.mirror.audit_commits import WINDOW_MS
 from ottla.mirror.mirror import SameCluster
 from ottla.mirror.offset_map import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX
 from ottla.mirror.progress_topic import read_journal
-from ottla.mirror.range_copy import CopyWork, copy_ranges
-from ottla.mirror.range_fence import RangeTaken
+from ottla.mirror.range_copy import CopyWork, RangeTaken, copy_ranges
 from ottla.mirror.report import PartitionStatus
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
 
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
 from ottla.mirror.audit_telling import AuditTelling
 from ottla.mirror.copier import Copier
-from ottla.mirror.journal import Journal, SourcePartition
+from ottla.mirror.journal import Journal, SourcePartition, owner_entry
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.partition_copy import stored_copy
 from ottla.mirror.progress_topic import JournalReader, JournalWriter, read_journal
-from ottla.mirror.range_fence import RangeFence, RangeTaken
 from ottla.mirror.report import PartitionStatus, statuses
 from ottla.model.errors import OttlaError
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC
+
+LOOK_EVERY_MS: Final = 1_000
+
+
+class RangeTaken(OttlaError):
+    hint = "another task or another mirror copies it now, and continues where this one stopped"
+
+
+class RangeFence:
+    """Claims partitions in the journal; `is_held` until another process claims one of them.
+
+    Spark may run a task again while the first one's executor is only disconnected, and a driver that was replaced may
+    still have tasks.  Such a task copies on until it next reads the journal; its successor finds those records on the
+    target and counts them.
+    """
+
+    def __init__(self, target: Cluster, reader: JournalReader, partitions: Collection[SourcePartition]) -> None:
+        self._clock = target.clock
+        self._reader = reader
+        self._owner = str(uuid4())
+        self._partitions = partitions
+        self._looked_ms = self._clock.monotonic_ms()
+        self._is_held = True
+
+    def take(self, writer: JournalWriter) -> None:
+        """Raises JournalNotWritten."""
+        writer.send([owner_entry(each, self._owner) for each in self._partitions])
+        writer.finish()
+
+    def is_held(self) -> bool:
+        """By a look once a second; while the journal cannot be read, by the last one."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_held and now_ms - self._looked_ms >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            try:
+                self._reader.read()
+            except ClientError:
+                return self._is_held
+            owners = self._reader.journal.owners
+            self._is_held = all(owners.get(each, self._owner) == self._owner for each in self._partitions)
+        return self._is_held
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import json
 from uuid import UUID
 
 from ottla.model.uuid_text import uuid_to_text
-from ottla.spark.lake.audit_counts import tell_counts
 from ottla.spark.lake.lake_table import TableCommit
+from ottla.spark.lake.load import publish_table_counts
 from ottla.spark.lake.opening import open_table
 from ottla.spark.lake.rows import RowShape
 from ottla.spark.lake.target import LakeTarget
@@ -33,10 +33,10 @@ def test_each_commit_is_counted_once_also_by_a_process_that_follows_a_dead_one(t
     table.commit(TableCommit(numbers={"a": 5}, facts=facts(0, 5)))
     table.commit(TableCommit(numbers={"a": 8}, facts=facts(5, 8)))
     with ControlledBroker() as broker:
-        tell_counts(table, Connection(broker.bootstrap))
+        publish_table_counts(table, Connection(broker.bootstrap))
         first = consume_all("ottla-audit", bootstrap=broker.bootstrap)
         table.refresh()
-        tell_counts(table, Connection(broker.bootstrap))
+        publish_table_counts(table, Connection(broker.bootstrap))
         again = consume_all("ottla-audit", bootstrap=broker.bootstrap)
     counts = [json.loads(record.value or b"") for record in first]
     assert sorted((count["tier"], count["topic"], count["records"]) for count in counts) == [
@@ -51,4 +51,4 @@ def test_each_commit_is_counted_once_also_by_a_process_that_follows_a_dead_one(t
 def test_a_cluster_that_is_not_there_does_not_stop_a_load(target: LakeTarget) -> None:
     table = open_table(target, RowShape().first_schema, RowShape().partition_by)
     table.commit(TableCommit(numbers={"a": 5}, facts=facts(0, 5)))
-    tell_counts(table, Connection("127.0.0.1:1", call_timeout_ms=500))
+    publish_table_counts(table, Connection("127.0.0.1:1", call_timeout_ms=500))

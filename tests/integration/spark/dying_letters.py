@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 import ottla.spark
 from ottla.spark.dead_letters import DeadLetters, attempt, route
-from ottla.spark.dead_letters.letter_table import append_letters
+from ottla.spark.dead_letters.route import append_letters
 from ottla.spark.lake.target import LakeTarget
 
 ROWS_OF_BATCH: Final = 20

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import DeadLetter, Origin, Replay, Replayed, letter_of
 from ottla.model.uuid_text import uuid_to_text
-from ottla.spark.dead_letters import DeadLetters, attempt, letter_table
+from ottla.spark.dead_letters import DeadLetters, attempt, route
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.kept_rows import ATTEMPTS_MAX
 from ottla.spark.lake.tables import append_once
@@ -132,7 +132,7 @@ def test_failing_rows_are_letters_in_topic_and_table_once_the_batch_is_committed
 def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commits(
     spark: SparkSession, orders: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letter_table, "ROWS_OF_COMMIT", 1)
+    monkeypatch.setattr(route, "ROWS_OF_COMMIT", 1)
     append = append_once
     left = 2
 
@@ -147,7 +147,7 @@ def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commit
     rows = parsed(spark, orders)
     each_batch = dead_letters.each_batch(lambda good, batch_id: None)
     with monkeypatch.context() as patch:
-        patch.setattr(letter_table, "append_once", dying)
+        patch.setattr(route, "append_once", dying)
         with pytest.raises(StreamingQueryException, match="killed"):
             run(rows, each_batch, tmp_path / "checkpoint")
     assert DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().num_rows == 2

@@ -232,7 +232,7 @@ def test_the_audit_is_told_after_each_commit_and_of_those_before_the_first(
 ) -> None:
     peer.produce(topic, events(5, hour=9))
     told: list[int] = []
-    monkeypatch.setattr(lake, "tell_counts", lambda table, _connection: told.append(table.version))
+    monkeypatch.setattr(lake, "publish_table_counts", lambda table, _connection: told.append(table.version))
     loader = Loader(spark, peer.bootstrap, topic, tmp_path / "lake", rows_per_commit=2, tells_audit=True)
     loader.load()
     assert told == [0, 1, 2, 3]

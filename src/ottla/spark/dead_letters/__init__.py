@@ -14,7 +14,6 @@ They are the letters of `ottla.dead_letters`, which shows them and puts them bac
 
 from __future__ import annotations
 
-from ottla.spark.dead_letters.attempting import attempt
-from ottla.spark.dead_letters.route import DeadLetters
+from ottla.spark.dead_letters.route import DeadLetters, attempt
 
 __all__ = ["DeadLetters", "attempt"]

@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.functions import udf
+from pyspark.sql.types import DataType, StringType, StructField, StructType, _make_type_verifier, _parse_datatype_string
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.options import ClientOptions
+from ottla.dead_letters.letter import ERROR_CHARS_MAX, error_class_of
 from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.dead_letters.letter_columns import (
     ERROR,
+    TABLE_SCHEMA,
     Destination,
     as_records,
     as_table_rows,
     check_rows,
     error_text,
 )
-from ottla.spark.dead_letters.letter_table import append_letters
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.kept_rows import KeptRows, again_where_lost
+from ottla.spark.lake.tables import append_once, newest_version, open_delta
 from ottla.spark.lake.target import LakeTarget, parse_target
 from ottla.spark.registration import register_source
+
+ColumnOrName: TypeAlias = Column | str
+
+ERROR_TYPE: Final = StructType([StructField("class", StringType()), StructField("message", StringType())])
+
+
+def attempt(function: Callable[..., Any], returns: DataType | str) -> Callable[..., Column]:
+    """A column function that never fails: it gives `struct<result: returns, error: struct<class, message>>`.
+
+        parsed = attempt(json.loads, "member bigint, page string")
+        rows.withColumn("parsed", parsed("value"))          # parsed.result.page, or parsed.error.message
+
+    `function` gets the columns' values (binary ones as `bytes`) and returns a value of the type `returns`: a dict, a
+    tuple or a Row for a struct.  What it raises (an `Exception`) is the error, and so is a result of another type.
+    Where there is an error the result is null, and the other way round.
+    It runs in Python, row by row; `from_json` and its like, where they do, are faster.
+    """
+    kind = _parse_datatype_string(returns) if isinstance(returns, str) else returns
+    schema = StructType([StructField("result", kind), StructField("error", ERROR_TYPE)])
+    verify = _make_type_verifier(kind, nullable=True)
+
+    def tried(*values: Any) -> tuple[Any, tuple[str, str] | None]:
+        try:
+            result = function(*(bytes(each) if isinstance(each, bytearray) else each for each in values))
+            verify(result)
+        except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
+            return None, (error_class_of(error), str(error)[:ERROR_CHARS_MAX])
+        return result, None
+
+    column: Callable[..., Column] = udf(tried, schema)
+    return column
+
 
 BatchFunction: TypeAlias = Callable[[DataFrame, int], None]
 
@@ -165,3 +204,59 @@ def _refuse_speculation(spark: SparkSession) -> None:
             f"under {_SPECULATION} a row may be computed twice, and be good the one time and bad the other",
             hint=f"set {_SPECULATION} to false, or say keeps_batch=False where the error of a row is always the same",
         )
+
+
+# The driver holds so many rows of the table at a time; each such part is one commit.
+ROWS_OF_COMMIT: Final = 5_000
+COMMITS_OF_BATCH_MAX: Final = 1 << 20
+_PARTITION_BY: Final = ("topic",)
+# What is set aside at a place, by whom.
+_IDENTITY: Final = ("cluster_id", "topic", "topic_id", "partition", "offset", "stage")
+
+_Identity: TypeAlias = tuple[Any, ...]
+
+
+def append_letters(target: LakeTarget, letters: Iterator[Any], app_id: str, version: int) -> None:
+    """`letters`: rows of `TABLE_SCHEMA`, of the batch `version` of `app_id`.
+
+    A batch that ended between its commits may have other letters when it is run again, since functions fail at times:
+    so what the table has then is told by their places, and not by the commits' numbers.  Raises `LakeError`.
+    """
+    app_id = f"ottla-dead-letters/{app_id}"
+    first = version * COMMITS_OF_BATCH_MAX
+    newest = newest_version(target, app_id)
+    if newest is not None and newest >= first + COMMITS_OF_BATCH_MAX:
+        return  # a later batch's: this one was whole
+    is_run_again = newest is not None and newest >= first
+    number = first if newest is None or not is_run_again else newest + 1
+    for part in _parts(letters):
+        if is_run_again:
+            part = _without_known(target, part)
+            if not part.num_rows:
+                continue
+        assert number < first + COMMITS_OF_BATCH_MAX, "a batch has fewer rows"
+        append_once(target, part, app_id=app_id, version=number, partition_by=_PARTITION_BY)
+        number += 1
+
+
+def _parts(rows: Iterator[Any]) -> Iterator[pa.Table]:
+    while part := list(islice(rows, ROWS_OF_COMMIT)):
+        columns = {name: [row[name] for row in part] for name in TABLE_SCHEMA.names}
+        columns["headers"] = [None if each is None else [pair.asDict() for pair in each] for each in columns["headers"]]
+        yield pa.table(columns, schema=TABLE_SCHEMA)
+
+
+def _without_known(target: LakeTarget, part: pa.Table) -> pa.Table:
+    offsets = part["offset"]
+    near = (
+        pc.field("topic").isin(part["topic"].unique())
+        & (pc.field("offset") >= pc.min(offsets))
+        & (pc.field("offset") <= pc.max(offsets))
+    )
+    dataset = open_delta(target, TABLE_SCHEMA, _PARTITION_BY).to_pyarrow_dataset()
+    known = set(_identities(dataset.to_table(columns=list(_IDENTITY), filter=near)))
+    return part.filter(pa.array([each not in known for each in _identities(part)], pa.bool_()))
+
+
+def _identities(letters: pa.Table) -> Iterator[_Identity]:
+    return zip(*(letters[name].to_pylist() for name in _IDENTITY), strict=True)

@@ -9,6 +9,7 @@ refused.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,18 +23,30 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ottla.audit.commits import load_counts
+from ottla.audit.topic import publish as publish_counts
+from ottla.client.wire.errors import ClientError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.uuid_text import uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
+from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
-from ottla.spark.lake.audit_counts import tell_counts
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
-from ottla.spark.lake.commit_size import FILES_PER_COMMIT, Commit, CommitLimits
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.lake_table import LakeTable, TableCommit
 from ottla.spark.lake.opening import open_table
-from ottla.spark.lake.plans import EARLIEST_START, LoadPlan, Start, plan_backfill, plan_load, share_out
+from ottla.spark.lake.plans import (
+    EARLIEST_START,
+    FILES_PER_COMMIT,
+    Commit,
+    CommitLimits,
+    LoadPlan,
+    Start,
+    plan_backfill,
+    plan_load,
+    share_out,
+)
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
 from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
@@ -49,12 +62,17 @@ from ottla.spark.lake.tasks import (
     run_batches,
     run_ranges,
 )
+from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
 from ottla.spark.registration import register_source
-from ottla.spark.source.cluster_view import ClusterView
+from ottla.spark.source.cluster_view import ClusterView, open_cluster
 from ottla.spark.worker_import import advised
 
+log = logging.getLogger(__name__)
+
+# A load publishes the counts of its commit at once, so one is left when it dies; commits of other loads may follow.
+COUNTED_COMMITS_MAX: Final = 20
 ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
 # Of a task of the first commit: nobody knows yet how large the records are.
@@ -237,7 +255,7 @@ class Loader:
 
     def _tell(self, table: LakeTable) -> None:
         if self._tells_audit:
-            tell_counts(table, self._options.connection)
+            publish_table_counts(table, self._options.connection)
 
     def follow(
         self,
@@ -424,3 +442,24 @@ def check_same_topics(options: ReadOptions, plan: LoadPlan) -> None:
             f"{', '.join(changed)}: deleted and recreated during the load, nothing was committed",
             hint="run the load again",
         )
+
+
+def publish_table_counts(table: LakeTable, connection: Connection) -> None:
+    """Publish the counts of the table's newest commits to the audit topic of the cluster that they were loaded from.
+
+    They are read from the table, never from memory: when a process dies between a commit and its counts, the next load
+    publishes them, as long as that commit is among the newest.  Duplicate counts do no harm.  `ottla audit run --table`
+    publishes those of the whole history.  A cluster that is not available does not stop a load.
+    """
+    counts = [
+        count
+        for each in table.newest_facts(COUNTED_COMMITS_MAX)
+        for count in load_counts(table.name, each.facts, each.committed_ms)
+    ]
+    if not counts:
+        return
+    try:
+        with open_cluster(connection) as cluster:
+            publish_counts(cluster, counts)
+    except ClientError as error:
+        log.warning("lake.counts_deferred", extra=fields(table=table.name, reason=str(error)))

@@ -18,7 +18,6 @@ from ottla.spark.arrow.record_columns import RecordColumns, as_binary, as_header
 from ottla.spark.arrow.varint_columns import Ints
 from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.write_options import WriteOptions
-from ottla.spark.sink.partitioner import partitions_of
 
 # Spark passes 10,000 rows at a time; combining them makes fuller batches when there are many partitions.
 GATHERED_BYTES: Final = 8 << 20
@@ -165,3 +164,16 @@ def _column(table: pa.Table, name: str) -> pa.Array | None:
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return column
+
+
+def partitions_of(key_hashes: Ints, row_sizes: Ints, partitions_count: int, first_run: int, run_bytes: int) -> Ints:
+    """The partition of every row; `key_hashes` has `NO_KEY` for a row without one.
+
+    A row with a key goes to the partition of Kafka's producers: `(murmur2 & 0x7fffffff) % partitions`.  Rows without a
+    key form runs of about `run_bytes` (for full batches, as in KIP-480), which go to the partitions in turn.
+    """
+    has_none = key_hashes == NO_KEY
+    if not has_none.any():
+        return (key_hashes & 0x7FFFFFFF) % partitions_count
+    run = np.cumsum(np.where(has_none, row_sizes, 0)) // run_bytes
+    return np.where(has_none, first_run + run, key_hashes & 0x7FFFFFFF) % partitions_count

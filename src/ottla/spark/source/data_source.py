@@ -5,6 +5,9 @@ Never named `kafka`: where both exist, Spark uses the JVM's source of that name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -12,16 +15,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
-from ottla.spark.arrow.columns import columns_wanted, spark_ddl
-from ottla.spark.errors import told_briefly
-from ottla.spark.options.option_check import check_options
+from ottla.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, columns_wanted, spark_ddl
+from ottla.spark.errors import SparkOptionError, told_briefly
 from ottla.spark.options.read_options import includes_headers, parse_read_options
-from ottla.spark.options.write_options import WriteOptions, parse_write_options
+from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
 from ottla.spark.sink.sinks import BatchSink, StreamSink
 from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
-from ottla.spark.source.source_schema import wanted_columns
 from ottla.spark.source.stream_reader import StreamReader
 from ottla.spark.worker_import import advise_workers
 
@@ -69,3 +70,56 @@ class OttlaDataSource(DataSource):
     def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:
         column_types = {field.name: field.dataType.simpleString() for field in schema.fields}
         return parse_write_options(self.options, column_types, overwrites=overwrites)
+
+
+_OF_READS: Final = frozenset({"subscribe", "subscribepattern", "assign"})
+_OF_WRITES: Final = frozenset({"topic", "checkpointlocation", "includetimestamp"})
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raises `SparkOptionError` for options that no read, no stream and no write could take.
+
+    What only one of them refuses (an end for a stream) is refused when it begins.
+    """
+    names = {name.lower() for name in options}
+    if names & _OF_READS:
+        try:
+            parse_read_options(options, is_stream=False)
+        except SparkOptionError as batch_error:
+            try:
+                parse_read_options(options, is_stream=True)
+            except SparkOptionError:
+                raise batch_error from None
+        return
+    try:
+        parse_without_columns(options)
+    except SparkOptionError:
+        if names & _OF_WRITES:
+            raise
+        # Nothing says that it is a write: what a read lacks is the better advice.
+        parse_read_options(options, is_stream=True)
+
+
+def wanted_columns(schema: StructType) -> tuple[str, ...]:
+    """Spark neither prunes columns nor limits rows of a Python source, so a narrow schema is how to read less.
+
+    Raises `SparkOptionError` for a column that records do not have.
+    """
+    for field in schema.fields:
+        expected = SPARK_TYPES.get(field.name)
+        if expected is None:
+            raise SparkOptionError(
+                f"the schema has the column {field.name!r}", hint=f"records have {', '.join(ALL_COLUMNS)}"
+            )
+        if _plain(field.dataType) != expected:
+            raise SparkOptionError(
+                f"the schema's column {field.name!r} is {field.dataType.simpleString()}",
+                hint=f"read it as {expected} and cast it afterwards",
+            )
+    if not schema.fields:
+        raise SparkOptionError("the schema has no columns", hint="name at least one")
+    return tuple(schema.names)
+
+
+def _plain(kind: DataType) -> str:
+    return str(kind.simpleString())

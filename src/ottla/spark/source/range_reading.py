@@ -35,7 +35,6 @@ from ottla.spark.options.connection import Connection
 from ottla.spark.options.read_options import OnLoss, ReadOptions
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_log
-from ottla.spark.source.lost_offsets import lost_until
 from ottla.spark.source.offset_ranges import OffsetRange
 
 log = logging.getLogger(__name__)
@@ -279,3 +278,17 @@ def _with_heads(part: FetchedPartition, damage: CorruptRecords) -> Iterator[tupl
             yield batch, check_batch(batch, check_crc=False)
     except CorruptBatch:
         raise damage from None
+
+
+def lost_until(position: int, end: int, log: range) -> int | None:
+    """The offset up to which `[position, end)` is gone, given the readable offsets of the log; None: nothing is proven.
+
+    The plan saw every offset below `end` in the log, so a log that ends before lost them (a topic that was recreated,
+    or a truncation), and one that starts behind `position` deleted them.  Logs that answer ListOffsets do not go back
+    by themselves (KIP-207).
+    """
+    if position < log.start:
+        return min(log.start, end)
+    if position >= log.stop and log.stop < end:
+        return end
+    return None

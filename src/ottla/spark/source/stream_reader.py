@@ -28,7 +28,7 @@ from ottla.spark.options.subscription import is_subscribed
 from ottla.spark.source.batch_reader import read_partition, task_partitions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.group_progress import GroupProgress
-from ottla.spark.source.offset_ranges import ranges_between
+from ottla.spark.source.offset_ranges import is_too_few, limited_ends, ranges_between
 from ottla.spark.source.stream_offsets import (
     UNRESOLVED,
     CheckpointDict,
@@ -37,7 +37,6 @@ from ottla.spark.source.stream_offsets import (
     to_checkpoint,
 )
 from ottla.spark.source.stream_plan import Beginnings, LogsNow, beginnings, first_offsets
-from ottla.spark.source.trigger_limits import is_too_few, limited_ends
 
 # More than a batch can have: the engine keeps no limit by rows then, and the reader the other ones.
 ROWS_UNLIMITED: Final = (1 << 63) - 1

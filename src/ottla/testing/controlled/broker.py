@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from subprocess import Popen
+from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.model.errors import OttlaError
@@ -26,7 +26,6 @@ from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import LOG_LINES_SHOWN, RunningBroker
 from ottla.testing.controlled.clock import BrokerClock
 from ottla.testing.controlled.conditions import Conditions, Start
-from ottla.testing.controlled.pause_guard import PauseGuard
 
 if TYPE_CHECKING:
     from ottla.testing.namespace import Namespace
@@ -37,6 +36,8 @@ SETTINGS: Final[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "0"}
 
 _COMMAND: Final = ("-m", "ottla.testing.controlled")
 _READ_BYTES: Final = 4_096
+# Reads until its standard input is closed, which the kernel does when the test process ends.
+_RESUME_AT_END: Final = 'read -r _; kill -CONT "$0"'
 
 
 class BrokerEnded(OttlaError):
@@ -261,3 +262,26 @@ class ControlledBroker(RunningBroker):
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+
+class PauseGuard:
+    """A process that resumes a paused broker when the test process ends, however it ends.
+
+    A paused broker cannot read that its channel is closed; once resumed it reads that, and exits.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._process: Final = Popen(
+            ["/bin/sh", "-c", _RESUME_AT_END, str(pid)],
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            # A signal to the test's process group must not kill it.
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        """Resume the broker, if it still runs."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()

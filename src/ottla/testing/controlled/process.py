@@ -24,16 +24,33 @@ from ottla.model.setting_sources import RawSetting, resolve
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, start_logging
 from ottla.observe.text import safe_line
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 from ottla.testing.controlled.conditions import IN_FORCE, Conditions, Start
 from ottla.testing.controlled.late_sockets import LateSockets
 from ottla.testing.controlled.limited_disk import LimitedDisk
-from ottla.testing.controlled.moved_clock import MovedClock
 
 log = logging.getLogger(__name__)
 
 _ORIGIN: Final = "the test"
 _READ_BYTES: Final = 65_536
+
+
+class MovedClock(SystemClock):
+    """The machine's clocks, moved as far as the test says."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.conditions = conditions
+
+    def now_ms(self) -> int:
+        stands_at_ms = self.conditions.wall_stands_at_ms
+        return super().now_ms() + self.conditions.wall_ahead_ms if stands_at_ms is None else stands_at_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.conditions.timers_ahead_ms
+
+    def boottime_ms(self) -> int:
+        return super().boottime_ms() + self.conditions.timers_ahead_ms
 
 
 class ControlledProcess:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.spark.lake.commit_size import Commit, CommitLimits
+from ottla.spark.lake.plans import Commit, CommitLimits
 
 LIMITS = CommitLimits(rows_max=10_000, bytes_max=1_000_000, files_max=100)
 

@@ -17,9 +17,8 @@ import pytest
 from ottla.spark.schemas.avro_columns import NotByColumns, column_reader
 from ottla.spark.schemas.avro_decoder import AvroDecoder
 from ottla.spark.schemas.avro_types import resolved
-from ottla.spark.schemas.registry_decoder import RegistryDecoder
+from ottla.spark.schemas.registry_decoder import RegistryDecoder, split
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema
-from ottla.spark.schemas.wire_format import split
 
 Json = Any
 

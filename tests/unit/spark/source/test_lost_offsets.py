@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.source.lost_offsets import lost_until
+from ottla.spark.source.range_reading import lost_until
 
 
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 100), st.integers(0, 100))

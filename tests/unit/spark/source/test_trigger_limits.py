@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.options.read_limits import TriggerLimits
-from ottla.spark.source.trigger_limits import is_too_few, limited_ends
+from ottla.spark.source.offset_ranges import is_too_few, limited_ends
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 limits = st.builds(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ottla.testing.controlled.conditions import Conditions, Start
-from ottla.testing.controlled.moved_clock import MovedClock
+from ottla.testing.controlled.process import MovedClock
 
 CHANGED = Conditions(-5, 1_000, 7, True, 20, 30)
 

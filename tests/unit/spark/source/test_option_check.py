@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.options.option_check import check_options
+from ottla.spark.source.data_source import check_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
 
