@@ -58,7 +58,7 @@ def test_producer_marks_its_batches_so_that_the_broker_knows_them_again(
         for _ in range(3):
             producer.send(TopicPartition(topic, 0), batch_of(5))
         producer.flush()
-        producer_id = producer.producer_id
+        producer_id = producer.identity.producer_id
     headers = [read_header(batch) for batch in fetch_raw(cluster, topic, 0, 0, check_crc=True).batches()]
     assert [(header.producer_id, header.base_sequence) for header in headers] == [
         (producer_id, 0),
@@ -107,7 +107,7 @@ def test_producer_without_idempotence_stores_with_the_acks_that_are_asked_for(
         for _ in range(10):
             producer.send(partition, batch_of(2))
         results = producer.flush()
-        assert producer.producer_id == -1
+        assert producer.identity.producer_id == -1
     assert {result.delivery for result in results} == {Delivery.SENT if acks == 0 else Delivery.ACKNOWLEDGED}
     assert {result.base_offset >= 0 for result in results} == {acks == 1}
     # With acks 0 nothing else tells when they are there: a fetch waits for them.

@@ -13,7 +13,8 @@ from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.producing.acks import Delivery, ProducerOptions
 from ottla.client.producing.partitioner import partition_of_key
-from ottla.client.producing.raw_producer import ProducerIdentity, RawProducer
+from ottla.client.producing.produce_machine import ProducerIdentity
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo

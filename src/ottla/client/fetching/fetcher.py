@@ -106,7 +106,7 @@ class Fetcher:
         # In the order of requests: partitions that just returned records come last.
         self._positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, _Flight] = {}
-        self._postponed = Postponed(cluster.retrying)
+        self._postponed = Postponed[TopicPartition](cluster.retrying)
         self._rooms: dict[TopicPartition, int] = {}
         self._failures: list[FetchFailure] = []
         for partition, offset in positions.items():

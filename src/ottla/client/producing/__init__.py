@@ -1,8 +1,15 @@
-"""The producer for users: messages are collected by partition, and sent in batches by a thread of the producer's own.
+"""Four producers, and the parts that they share.  Which one to use:
+
+ottla.Producer       messages from any thread of a program, sent in batches by a thread of the producer
+ottla.aio.Producer   the same producer for coroutines
+RecordProducer       records of one thread that waits itself: tools, and topics that are logs
+RawProducer          whole batches that exist already: copies of logs, replays
+
+The parts:
 
 send ─▶ Offer ─▶ Accumulator (open batches, a lock) ─▶ SendEngine (a thread: encodes, compresses) ─▶ RawProducer
 Delivery ◀── Settlement ◀───────────────────────────── outcomes of batches ◀─────────────────────────┘
 
-Producer        its face for threads          producing.producer
-aio Producer    its face for asyncio          producing.aio_producer
+RawProducer      drives a ProduceMachine over connections; blocking, without threads
+ProduceMachine   the state: queues, sequence numbers, splits, halts, requests in flight; pure
 """

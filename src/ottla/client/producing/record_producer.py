@@ -1,4 +1,4 @@
-"""Collects single records into batches for the raw producer."""
+"""Collects the records of one thread into batches; see `client.producing` for the other producers."""
 
 from __future__ import annotations
 

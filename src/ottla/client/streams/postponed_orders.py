@@ -12,7 +12,7 @@ class PostponedOrders:
     """Pauses grow with each failure of a partition, until it succeeds or is ordered anew."""
 
     def __init__(self, retrying: Retrying) -> None:
-        self._pauses = Postponed(retrying)
+        self._pauses = Postponed[TopicPartition](retrying)
         self._orders: dict[TopicPartition, FetchOrder] = {}
 
     def postpone(self, partition: TopicPartition, order: FetchOrder) -> None:

@@ -122,7 +122,7 @@ def test_producer_stops_when_the_leader_has_lost_its_numbers() -> None:
     (partition,) = fake.add_topic("t", 1)
     with fake.client() as cluster, RawProducer(cluster) as producer:
         send_all(producer, partition, "ab")
-        numbers = fake.partitions[partition].numbers[producer.producer_id]
+        numbers = fake.partitions[partition].numbers[producer.identity.producer_id]
         numbers.clear()
         numbers.append((90, 91, 0))
         producer.send(partition, batch_of("c"))

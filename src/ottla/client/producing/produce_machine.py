@@ -1,0 +1,350 @@
+"""The state of a producer of whole batches: which batches go into the next requests, and the result of each.  Pure.
+
+Events go in (`add`, an answer, a lost connection, the passing of a deadline), requests and results come out.  The
+machine knows no sockets and does not wait: `RawProducer` drives it over connections, `tests/producer_simulation` over a
+simulated network.  Its time is that of the clock of `retrying`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
+from ottla.client.producing.produce_requests import ACKS_NONE, UNKNOWN_OUTCOME, ProduceAnswer
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped
+from ottla.client.wire.postponed import Postponed
+from ottla.client.wire.retrying import Retrying
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import TopicPartition
+from ottla.records.builder import stamp_producer
+from ottla.records.record import check_batch
+
+# The leader has no state of this producer, or another one: its sequence numbers are invalid.
+_STOPPING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+# The topic's max.message.bytes, and its segment.bytes.
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+class ProducerIdentity(NamedTuple):
+    """How leaders recognise the batches of an idempotent producer."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_IDENTITY: Final = ProducerIdentity(-1, -1)
+
+
+@dataclass(slots=True)
+class ProduceFlight:
+    """A request without an answer so far.  `deadline`: after it the answer is not expected any more."""
+
+    batches: Sequence[PendingBatch]
+    deadline: Deadline
+
+
+class ProduceMachine:
+    """Takes batches, gives requests, and settles each batch once.
+
+    `retrying` gives deadlines and pauses; its `on_wait` is called with each reason for a retry.  `split` makes the
+    parts of a batch that is too large.  `request_ms` is the time of one request.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        retrying: Retrying,
+        request_ms: float,
+        split: Callable[[TopicPartition, bytearray], Sequence[bytearray]] | None = None,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
+        self.identity = identity or NO_IDENTITY
+        self.stopped: ProducerStopped | None = None
+        self.results: list[BatchResult] = []
+        self.buffered_bytes = 0
+        # The topics whose leaders may have changed since the last `take_stale_topics`.
+        self._stale_topics: set[str] = set()
+        self._options = options
+        self._retrying = retrying
+        self._request_ms = request_ms
+        self._split = split
+        self._queues: dict[TopicPartition, ProduceQueue] = {}
+        # Queues with a batch: a producer may have written to very many partitions.
+        self._open: dict[TopicPartition, ProduceQueue] = {}
+        # By leader, the oldest first.
+        self._flights: dict[int, deque[ProduceFlight]] = {}
+        self._postponed = Postponed[TopicPartition](retrying)
+        # Partitions that take no batches since one was refused, with the reason.
+        self._halted: dict[TopicPartition, OttlaError | None] = {}
+
+    @property
+    def pending_count(self) -> int:
+        """The count of unsettled batches."""
+        return sum(len(queue) for queue in self._open.values())
+
+    def take_results(self) -> list[BatchResult]:
+        results, self.results = self.results, []
+        return results
+
+    def take_stale_topics(self) -> set[str]:
+        """The topics whose metadata must be refreshed before the next request."""
+        stale, self._stale_topics = self._stale_topics, set()
+        return stale
+
+    # --- batches in -------------------------------------------------------------------------------------------------
+
+    def add(self, partition: TopicPartition, batch: bytearray, tag: object, give_up: Deadline) -> None:
+        """Queue one whole batch.  Raises CorruptBatch for invalid bytes."""
+        header = check_batch(memoryview(batch), check_crc=False)
+        sequences_count = header.last_offset_delta + 1
+        queue = self._queues.setdefault(partition, ProduceQueue())
+        queue.add(PendingBatch(partition, batch, header.records_count, sequences_count, give_up, tag))
+        self._open[partition] = queue
+        self.buffered_bytes += len(batch)
+        if partition in self._halted:
+            self._refuse_waiting(queue, self._halted[partition])
+
+    def resume(self, partition: TopicPartition) -> None:
+        """A partition that `halts_on_refusal` has halted takes batches again."""
+        assert partition not in self._open, "batches before the halt must be settled first"
+        self._halted.pop(partition, None)
+
+    # --- requests out -----------------------------------------------------------------------------------------------
+
+    def sendable(self) -> list[TopicPartition]:
+        """The partitions of which a batch may be sent now, to whatever leader they have."""
+        return [partition for partition, queue in self._open.items() if self._may_send(partition, queue)]
+
+    def _may_send(self, partition: TopicPartition, queue: ProduceQueue) -> bool:
+        return queue.can_take and self._postponed.may_try(partition)
+
+    def has_room(self, leader_id: int) -> bool:
+        """Whether one more request may be in flight to this broker."""
+        return len(self._flights.get(leader_id, ())) < self._options.max_in_flight
+
+    def take_request(self, leader_id: int, partitions: Iterable[TopicPartition]) -> ProduceFlight | None:
+        """The next batches of as many of these partitions as fit into one request, which is in flight from now on.
+
+        None when none of them can be sent any more: an event since `sendable` has postponed them.
+        """
+        batches: list[PendingBatch] = []
+        room_bytes = self._options.request_bytes_max
+        for partition in partitions:
+            queue = self._open.get(partition)
+            if queue is None or not self._may_send(partition, queue):
+                continue
+            if not batches or len(queue.waiting[0].batch) <= room_bytes:
+                batch = queue.take()
+                room_bytes -= len(batch.batch)
+                batches.append(batch)
+                if self._options.is_idempotent:
+                    stamp_producer(batch.batch, *self.identity, batch.wire_sequence)
+        if not batches:
+            return None
+        batches.sort(key=lambda batch: batch.partition)
+        flight = ProduceFlight(batches, self._retrying.deadline(self._request_ms))
+        self._flights.setdefault(leader_id, deque()).append(flight)
+        return flight
+
+    def oldest(self, leader_id: int) -> ProduceFlight | None:
+        """The request that this leader answers next."""
+        flights = self._flights.get(leader_id)
+        return flights[0] if flights else None
+
+    def next_try_ms(self, limit_ms: float) -> float:
+        """The time until a postponed partition may be retried; at most `limit_ms`."""
+        return self._postponed.next_try_ms(limit_ms)
+
+    # --- events in --------------------------------------------------------------------------------------------------
+
+    def on_answer(self, leader_id: int, answers: Mapping[TopicPartition, ProduceAnswer]) -> None:
+        """The leader has answered the oldest request."""
+        for batch in self._flights[leader_id].popleft().batches:
+            if self.stopped is not None:
+                return  # every batch was settled when it stopped
+            missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.partition), "no response for it")
+            self._answered(batch, answers.get(batch.partition) or ProduceAnswer(missing, -1, -1))
+
+    def on_sent(self, leader_id: int) -> None:
+        """With acks 0: the newest request is sent, and has no answer."""
+        for batch in self._flights[leader_id].pop().batches:
+            self._answered(batch, ProduceAnswer(None, -1, -1))
+
+    def on_lost(self, leader_id: int, error: OttlaError) -> None:
+        """The connection has failed: none of its requests will be answered.
+
+        All of them end at once: a new connection must not carry later batches past those that are retried.
+        """
+        for flight in self._flights.pop(leader_id, ()):
+            for batch in flight.batches:
+                if self.stopped is None:
+                    self._unanswered(batch, error)
+
+    def cannot_send(self, partition: TopicPartition, error: ClientError) -> None:
+        """Nothing was sent: retry later, or give up the waiting batches."""
+        queue = self._open.get(partition)
+        if queue is None or not queue.waiting:
+            return
+        queue.waiting[0].last_error = error
+        if error.is_retriable:
+            self._retrying.on_wait(error)
+            self._postponed.postpone(partition)
+            self._stale_topics.add(partition.topic)
+            return
+        if any(batch.may_be_stored for batch in queue.waiting):
+            self._stop(f"{error}, and a batch for it was not answered", error)
+            return
+        self._refuse_waiting(queue, error)
+        self._halt(partition, queue, error)
+
+    def on_time(self) -> None:
+        """Settle the waiting batches whose delivery time-out has passed."""
+        for partition, queue in list(self._open.items()):
+            while queue.waiting and queue.waiting[0].give_up.has_passed:
+                batch = queue.waiting[0]
+                if batch.may_be_stored:
+                    self._stop(f"{partition}: a batch was not answered: {batch.last_error}", batch.last_error)
+                    return
+                queue.drop_waiting(batch)
+                late = CallTimedOut(
+                    f"{partition}: not delivered in time: {batch.last_error or 'no leader accepted it'}"
+                )
+                self._settle(batch, Delivery.REFUSED, late)
+                self._halt(partition, queue, late)
+                if self.stopped is not None:
+                    return
+
+    # --- the rules --------------------------------------------------------------------------------------------------
+
+    def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError | None) -> None:
+        for batch in list(queue.waiting):
+            queue.drop_waiting(batch)
+            self._settle(batch, Delivery.REFUSED, error)
+
+    def _halt(self, partition: TopicPartition, queue: ProduceQueue, error: OttlaError | None) -> None:
+        """One of its batches was refused.  What waits is refused too; what is in flight is settled by its answer,
+        which is a refusal for a number that does not follow."""
+        if not self._options.halts_on_refusal:
+            return
+        self._halted.setdefault(partition, error)
+        if any(batch.may_be_stored for batch in queue.waiting):
+            self._stop(f"{error}, and a later batch was not answered", error)
+        else:
+            self._refuse_waiting(queue, error)
+
+    def _refuse_after_halt(self, batch: PendingBatch, error: OttlaError) -> None:
+        """Sent again it would get the number of the batch that was refused, and be stored in its place."""
+        if batch.may_be_stored:
+            self._stop(f"{batch.partition}: {error}, after an earlier batch was refused", error)
+        else:
+            self._queues[batch.partition].refuse(batch)
+            self._settle(batch, Delivery.REFUSED, self._halted[batch.partition])
+
+    def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
+        queue = self._queues[batch.partition]
+        error = answer.error
+        if error is None or error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            queue.acknowledge(batch)
+            self._postponed.clear(batch.partition)
+            delivery = Delivery.SENT if self._options.acks == ACKS_NONE else Delivery.ACKNOWLEDGED
+            self._settle(batch, delivery, None, answer)
+        elif error.code in UNKNOWN_OUTCOME:
+            self._unanswered(batch, error)
+        elif error.is_retriable:
+            self._try_again(batch, error, may_be_stored=False)
+        elif error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._options.is_idempotent:
+            if batch.partition in self._halted:
+                self._refuse_after_halt(batch, error)
+            elif not queue.put_back_out_of_order(batch):
+                self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
+        elif error.code in _STOPPING:
+            self._stop(str(error), error)
+        elif error.code in _TOO_LARGE and self._can_be_split(batch):
+            self._send_parts(batch)
+        elif batch.may_be_stored:
+            # An earlier attempt may have taken its number: the next batch with that number could be taken for this one.
+            self._stop(f"{error}, and an earlier attempt was not answered", error)
+        else:
+            queue.refuse(batch)
+            self._settle(batch, Delivery.REFUSED, error)
+            self._halt(batch.partition, queue, error)
+
+    def _can_be_split(self, batch: PendingBatch) -> bool:
+        return self._split is not None and batch.records_count > 1 and not batch.may_be_stored
+
+    def _send_parts(self, whole: PendingBatch) -> None:
+        assert self._split is not None, "only a producer that can split does"
+        parts = self._split(whole.partition, whole.batch)
+        found = []
+        for number, part in enumerate(parts):
+            header = check_batch(memoryview(part), check_crc=False)
+            order = (*whole.order, number)
+            count = header.last_offset_delta + 1
+            found.append(
+                PendingBatch(whole.partition, part, header.records_count, count, whole.give_up, whole.tag, order)
+            )
+        self._queues[whole.partition].replace(whole, found)
+        self.buffered_bytes += sum(len(part) for part in parts) - len(whole.batch)
+
+    def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
+        """Stored or not: an idempotent producer sends it again, another one cannot."""
+        if self._options.is_idempotent:
+            self._try_again(batch, error, may_be_stored=True)
+        else:
+            self._stale_topics.add(batch.partition.topic)
+            self._queues[batch.partition].refuse(batch)
+            self._settle(batch, Delivery.UNKNOWN, error)
+
+    def _try_again(self, batch: PendingBatch, error: OttlaError, *, may_be_stored: bool) -> None:
+        batch.last_error = error
+        if batch.partition in self._halted:
+            batch.may_be_stored = batch.may_be_stored or may_be_stored
+            self._refuse_after_halt(batch, error)
+            return
+        self._retrying.on_wait(error)
+        self._queues[batch.partition].put_back(batch, may_be_stored=may_be_stored)
+        self._postponed.postpone(batch.partition)
+        self._stale_topics.add(batch.partition.topic)
+
+    def _stop(self, reason: str, cause: OttlaError | None) -> None:
+        """Numbers can no longer be trusted: settle every open batch by its known state."""
+        self.stopped = ProducerStopped(f"the producer stopped: {reason}")
+        self.stopped.__cause__ = cause
+        for queue in list(self._open.values()):
+            for batch in queue.clear():
+                is_unknown = batch.may_be_stored or batch.base_sequence >= 0
+                self._settle(batch, Delivery.UNKNOWN if is_unknown else Delivery.REFUSED, self.stopped)
+        self._flights.clear()
+
+    def _settle(
+        self, batch: PendingBatch, delivery: Delivery, error: OttlaError | None, answer: ProduceAnswer | None = None
+    ) -> None:
+        self.buffered_bytes -= len(batch.batch)
+        if not self._queues[batch.partition]:
+            self._open.pop(batch.partition, None)
+        base_offset, append_time_ms = (answer.base_offset, answer.log_append_time_ms) if answer else (-1, -1)
+        self.results.append(
+            BatchResult(
+                batch.partition,
+                batch.tag,
+                batch.records_count,
+                len(batch.batch),
+                delivery,
+                base_offset,
+                append_time_ms,
+                error,
+            )
+        )
