@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -15,11 +15,54 @@ from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
 from ottla.cli.pipeline.stop_request import StopRequest
-from ottla.cli.pipeline.target_flags import lake_target, target_flags
 from ottla.model.counted import counted
+from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 
 if TYPE_CHECKING:
     from ottla.spark.lake import LakeLoad, Loader, LoadState
+    from ottla.spark.lake.target import IcebergTarget, LakeTarget
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def target_flags(function: F) -> F:
+    """Flags that name a lake table: a Delta table by its place, an Iceberg table also by its name in a catalog."""
+    for option in (
+        click.option(
+            "--catalog",
+            multiple=True,
+            metavar=KEY_VALUE,
+            help="A property of the Iceberg table's catalog, as pyiceberg names it; may be repeated.",
+        ),
+        click.option("--table", metavar="NAMESPACE.NAME", help="An Iceberg table's name; without it, a Delta table."),
+        click.option(
+            "--storage",
+            multiple=True,
+            metavar=KEY_VALUE,
+            help="A setting of S3, as AWS_ENDPOINT_URL; may be repeated.  [default: from the environment]",
+        ),
+        click.option("--target", required=True, metavar="URL", help="A path, s3://bucket/prefix or hdfs://..."),
+    ):
+        function = option(function)
+    return function
+
+
+def lake_target(
+    target: str, storage: Iterable[str], table: str | None, catalog: Iterable[str]
+) -> LakeTarget | IcebergTarget:
+    """Raises `ConfigError` where the table's packages are not installed: before Spark starts, which takes its time."""
+    if table is None:
+        require_modules("a Delta table", LAKE, "lake")
+    else:
+        require_modules("an Iceberg table", ICEBERG, "iceberg")
+    from ottla.spark.lake.target import IcebergTarget, parse_target
+
+    properties = assignments(catalog, "--catalog")
+    if properties and table is None:
+        raise click.UsageError("--catalog is for an Iceberg table: name it with --table.")
+    place = parse_target(target, assignments(storage, "--storage"))
+    return place if table is None else IcebergTarget(table, place, properties or None)
+
 
 _RUN: Final = "run"
 _HELP: Final = ("-h", "--help")

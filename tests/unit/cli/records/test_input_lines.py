@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 import pytest
 
-from ottla.cli.records import input_lines as module
-from ottla.cli.records.input_lines import input_lines
+from ottla.cli.records import produce as module
+from ottla.cli.records.produce import input_lines
 from ottla.model.errors import OttlaError
 
 
