@@ -27,7 +27,13 @@ from ottla.testing.cluster import ClusterStateMissing, RunningCluster
 from ottla.testing.place import LOOPBACK
 from tests.cluster.broker_clocks import SHIFTED_COMMAND, BrokerClocks
 from tests.cluster.clock_faults import CLOCK_FAULTS, CLOCK_SETTINGS
-from tests.cluster.fault_table import ALL_FAULTS, CONTROL_FAULTS, HURTS_THE_GROUP, LEAVES_A_REPLICA
+from tests.cluster.fault_table import (
+    ALL_FAULTS,
+    CONTROL_FAULTS,
+    HURTS_THE_GROUP,
+    LEAVES_A_REPLICA,
+    SILENT_BROKER_FAULTS,
+)
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.network import Network
@@ -47,6 +53,7 @@ from tests.history.clients import (
     read_finally,
 )
 from tests.history.operations import Operation, Poll, Served, Snapshot
+from tests.history.producing import SOCKET_TIMEOUT_MS
 from tests.history.report import Report
 from tests.history.workload import SETTINGS
 
@@ -227,6 +234,8 @@ def _strike(
     problems: list[str],
 ) -> None:
     try:
+        if name in SILENT_BROKER_FAULTS:
+            target.servability.postpone(SOCKET_TIMEOUT_MS / 1000, *ALL)
         with target.servability.suspended(*_unserved(name, target)):
             evidence.append(fault(target))
             static_left_s = target.clients.static_session_left_s()

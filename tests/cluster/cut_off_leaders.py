@@ -39,6 +39,9 @@ from tests.history.log_checks import SILENCE_NS_MAX
 from tests.history.operations import LatestOffset, Operation, Outcome, Poll, Send, Servable, Served, read_lines
 from tests.history.recorder import now_ns
 from tests.history.report import Anomaly
+from tests.interop.clients.recorded_clients import waiting_java_client
+from tests.peers.kafka_jars import KafkaUnavailable
+from tests.peers.unavailable import PeerUnavailable
 
 TOPIC: Final = "cut"
 BROKERS_COUNT: Final = 3
@@ -49,6 +52,8 @@ _ENDED_WITHIN_S: Final = 20.0
 # One millisecond less than the session's time-out: it lives on, and its lease does not.
 PAUSED_S: Final = 5.9
 Kind = str
+JAVA: Final = "java"
+LIBRARIES: Final = (*sorted(waiting_clients.CLIENTS), JAVA)
 CUTS: Final[Mapping[Kind, str]] = {
     "zookeeper": "from ZooKeeper only",
     "zookeeper-and-peers": "from ZooKeeper and the other brokers",
@@ -158,10 +163,12 @@ def _make_groups(cluster: RunningCluster) -> None:
 
 def _start(network: Network, directory: Path, library: str, role: str, name: str, bootstrap: str) -> Client:
     history = directory / f"{name}.history"
-    command = (*network.place(CLIENTS).enter, sys.executable, "-m", "tests.history.waiting_clients")
+    program: tuple[str, ...] = (sys.executable, "-m", "tests.history.waiting_clients", library)
+    if library == JAVA:
+        program = waiting_java_client()
     with (directory / f"{name}.output").open("wb") as output:
         process = subprocess.Popen(
-            [*command, library, role, name, bootstrap, TOPIC, "1", str(history)],
+            [*network.place(CLIENTS).enter, *program, role, name, bootstrap, TOPIC, "1", str(history)],
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -220,7 +227,7 @@ def main() -> int:
     parser.add_argument("--cut", choices=sorted(CUTS), action="append", help="only this kind (repeatable)")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long the leader is cut off (default 30)")
     parser.add_argument("--bootstrap", choices=("leader", "all"), default="leader", help="what clients know at first")
-    parser.add_argument("--library", choices=sorted(waiting_clients.CLIENTS), action="append", help="(repeatable)")
+    parser.add_argument("--library", choices=LIBRARIES, action="append", help="(repeatable)")
     parser.add_argument("--keep", action="store_true", help="keep the run's files")
     chosen = parser.parse_args()
     if not isolation.is_isolated():
@@ -229,6 +236,13 @@ def main() -> int:
             print(f"nothing can be run: {reason}")
             return 1
         isolation.enter([sys.executable, "-m", "tests.cluster.cut_off_leaders", *sys.argv[1:]])
+    libraries = chosen.library or list(LIBRARIES)
+    if JAVA in libraries:
+        try:
+            waiting_java_client()
+        except (KafkaUnavailable, PeerUnavailable) as reason:
+            print(f"without {JAVA}: {reason}")
+            libraries.remove(JAVA)
     is_clean = True
     network_directory = Path(tempfile.mkdtemp(prefix="ottla-network-"))
     network = new_network(network_directory)
@@ -240,7 +254,7 @@ def main() -> int:
                 directory,
                 cut,
                 seconds=chosen.seconds,
-                libraries=chosen.library or list(waiting_clients.CLIENTS),
+                libraries=libraries,
                 is_bootstrapped_at_leader=chosen.bootstrap == "leader",
             )
             for each in outcomes.silences:

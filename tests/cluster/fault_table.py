@@ -69,6 +69,9 @@ LEAVES_A_REPLICA: Final = (
         "lossy-everywhere",
     }
 )
+# A broker is silent to clients, and its connections stay: what they requested there they give up by their own time-out,
+# which no broker shortens.
+SILENT_BROKER_FAULTS: Final = frozenset({"pause-leader", "pause-broker", "pause-coordinator", "leader-alone"})
 # The group itself is hurt, and no broker is.
 HURTS_THE_GROUP: Final = GROUP_FAULTS.keys() | {"kill-member", "pause-member", "replace-member"}
 # Clients are judged from the end of the fault on: why no replica can serve them until then, or need not.

@@ -77,6 +77,8 @@ def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
 def fenced_partition(target: Target) -> tuple[TopicPartition, RunningBroker]:
     """One that only direct writers write to, and its leader."""
     if FENCE_TOPIC not in {topic.name for topic in target.cluster.topics()}:
+        # One that is back from the last fault may not be registered yet.
+        target.cluster.wait_for_brokers(target.cluster.brokers)
         with Cluster(target.cluster.bootstrap) as client:
             Admin(client).create_topic(
                 FENCE_TOPIC, _PARTITIONS_COUNT, len(target.cluster.brokers), {"min.insync.replicas": "2"}

@@ -73,7 +73,7 @@ class Target:
 
 
 def group_coordinated_by(cluster: RunningCluster, node_id: int, prefix: str) -> str:
-    """A name for a group that this broker coordinates; the topic of offsets is there."""
+    """A name for a group that this broker coordinates; any name where it coordinates none, as one that is just back."""
     leaders = {
         index: partition.leader_id
         for topic in cluster.topics()
@@ -81,7 +81,7 @@ def group_coordinated_by(cluster: RunningCluster, node_id: int, prefix: str) -> 
         for index, partition in topic.partitions.items()
     }
     names = (f"{prefix}-{number}" for number in range(1_000))
-    return next(each for each in names if leaders[partition_of(each, len(leaders))] == node_id)
+    return next((each for each in names if leaders[partition_of(each, len(leaders))] == node_id), prefix)
 
 
 # Returns what shows that it was done.  Raises `FaultWithoutEffect`.

@@ -92,6 +92,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library 
         # it gets the partition back.  When the rebalance takes several generations, another member may have read and
         # committed beyond that position meanwhile.  Java's client forgets positions here, and so does this member.
         self._consumer._subscription.assign_from_subscribed([])
+        # It also keeps the answer to a question for committed offsets that it gave up, and takes it for the answer to
+        # the next one about the same partitions, in whichever later generation.
+        self._consumer._coordinator._offset_fetch_futures.clear()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         self.newly_given = [partition.partition for partition in assigned]

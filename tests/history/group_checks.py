@@ -105,7 +105,8 @@ def check_resets(
     for operation in operations:
         if operation.process not in members:
             continue
-        if isinstance(operation, Commit) and operation.outcome is not Outcome.FAILED:
+        if isinstance(operation, Commit):
+            # Refused ones count as tried: a library sends one again whose answer was lost, and names the last answer.
             events.append((operation.invoked_ns, 0, operation))
             if operation.outcome is Outcome.OK:
                 events.append((operation.completed_ns, 3, operation))

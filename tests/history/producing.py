@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.history.numbered_sends import FLUSH_S, PAUSE_S, NumberedSends
 from tests.history.recorder import Recorder
 
+SOCKET_TIMEOUT_MS: Final = 5_000
 # Errors that promise that the record is not and will not be stored.
 DEFINITE: Final = frozenset(
     {
@@ -41,7 +42,7 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
             # After an outage a batch is as large as it may be: it must fit a segment, and the topic's are small.
             "batch.size": 32_768,
             # A broker that is cut off answers nothing: otherwise a question about metadata waits for it for a minute.
-            "socket.timeout.ms": 5_000,
+            "socket.timeout.ms": SOCKET_TIMEOUT_MS,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.max.ms": 200,
             "delivery.timeout.ms": 60_000,

@@ -31,7 +31,7 @@ from kafka.errors import KafkaError
 
 import ottla
 from ottla.client.wire.errors import ClientError
-from tests.history.numbered_sends import NumberedSends
+from tests.history.numbered_sends import FLUSH_S, NumberedSends
 from tests.history.operations import LatestOffset, Poll
 from tests.history.recorder import Recorder, now_ns
 
@@ -133,7 +133,7 @@ def librdkafka_producer(run: Run) -> None:
         producer.poll(0)
 
     run.send(send)
-    producer.flush(ASKED_WITHIN_S)
+    producer.flush(FLUSH_S)
 
 
 # --- kafka-python -------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def kafka_python_producer(run: Run) -> None:
         future.add_errback(lambda _error: sends.unknown(value))
 
     run.send(send)
-    producer.close(timeout=ASKED_WITHIN_S)
+    producer.close(timeout=FLUSH_S)
 
 
 # --- aiokafka -----------------------------------------------------------------------------------------------------

@@ -19,6 +19,11 @@ def java_member(protocol: str) -> MemberKind:
     return MemberKind("java", tuple(java_program(JAVA_VERSION, "Consuming")), protocol)
 
 
+def waiting_java_client() -> tuple[str, ...]:
+    """The command that takes what `waiting_clients` takes after the library.  Raises as `java_producer`."""
+    return tuple(java_program(JAVA_VERSION, "Waiting"))
+
+
 def franz_go_producer() -> ProducerKind:
     """Raises PeerUnavailable."""
     return ProducerKind("franz-go", (*go_program(), "sending"))
