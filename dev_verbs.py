@@ -18,7 +18,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Final, NoReturn
@@ -36,6 +36,7 @@ EXTRAS: Final[dict[str, str]] = {
     "check": "dev,demo",
     "format": "dev,demo",
     "test": "dev,demo",
+    "suites": "dev,demo",
     "bench": "dev,demo",
     "chaos": "dev,demo",
     "sim": "dev,demo",
@@ -43,6 +44,11 @@ EXTRAS: Final[dict[str, str]] = {
 
 # As many of pip's last lines are shown when it fails.
 PIP_LINES_SHOWN: Final = 30
+
+# Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.
+WORKERS_PER_PROCESSOR: Final = 3
+
+TYPES_SEEN_EVERY_S: Final = 1.0
 
 # As many of the slowest tests are listed at the end.
 SLOWEST_SHOWN: Final = 30
@@ -52,6 +58,8 @@ usage: ./dev VERB [arguments]
 
   demo     a day at a small LinkedIn, end to end on this machine (about a minute)
   test     lint, types and all tests, as CI runs them; arguments, if any, go to pytest and nothing else runs
+  suites   the long tests that test leaves out: suites of other projects, the benchmarks' tests, long chaos, planted
+           faults (tests/README.md); arguments, if any, go to pytest
   check    format, lint, types and unit tests (seconds; run it before each commit)
   format   rewrite the code in the project's format
   serve    run a broker from this tree (arguments go to `ottla serve`)
@@ -224,22 +232,26 @@ class Progress:
         sys.stderr.flush()
 
 
-def lint() -> int:
+def lint_style() -> int:
     """Every command runs, so one pass shows everything that is wrong."""
-    return max(
-        run(PYTHON, "-m", "ruff", "format", "--check", "."),
-        run(PYTHON, "-m", "ruff", "check", "."),
-        run(PYTHON, "-m", "mypy"),
-    )
+    return max(run(PYTHON, "-m", "ruff", "format", "--check", "."), run(PYTHON, "-m", "ruff", "check", "."))
 
 
 def check() -> int:
     """The fast gate."""
-    return max(lint(), pytest_in_workers(os.cpu_count() or 1, "-q", "tests/unit", "tests/architecture"))
+    return max(
+        lint_style(),
+        run(PYTHON, "-m", "mypy"),
+        pytest_in_workers(os.cpu_count() or 1, "-q", "tests/unit", "tests/architecture"),
+    )
 
 
 def pytest_in_workers(count: int, *arguments: str) -> int:
-    return run(PYTHON, "-m", "pytest", f"--numprocesses={count}", "--dist=loadgroup", *arguments)
+    return run(*pytest_command(count, *arguments))
+
+
+def pytest_command(count: int, *arguments: str) -> tuple[str | Path, ...]:
+    return (PYTHON, "-m", "pytest", f"--numprocesses={count}", "--dist=loadgroup", *arguments)
 
 
 def start_installing(what: str, report: Path) -> subprocess.Popen[bytes]:
@@ -267,26 +279,75 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def test(arguments: Sequence[str]) -> int:
     """Everything that CI runs.  What cannot be had here (Java, Maven, Debian's kcat) skips with its reason.
 
-    Clients and tools of other projects are downloaded and built beside lint, types and the first tests.
+    Clients and tools of other projects are downloaded and built beside lint, types and the first tests; the types are
+    checked beside the tests, which end early when they are wrong.
     """
     if arguments:
         return run(PYTHON, "-m", "pytest", *arguments)
+    with peers_beside("builds") as (scratch, needed_first):
+        status = lint_style()
+        if status != 0:
+            return status
+        with types_beside(scratch / "types") as types:
+            for process in needed_first:
+                process.wait()
+            return run_while_types_are_right(types, scratch / "types", "not suite")
+
+
+def suites(arguments: Sequence[str]) -> int:
+    """The tests that `test` leaves out (tests/long_suites.py)."""
+    with peers_beside("suites") as (_, needed_first):
+        for process in needed_first:
+            process.wait()
+        return pytest_in_workers(workers_count(), "-m", "suite", f"--durations={SLOWEST_SHOWN}", *arguments)
+
+
+def workers_count() -> int:
+    """Most tests wait, so there are more workers than processors."""
+    return max(4, WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))
+
+
+@contextmanager
+def peers_beside(builds: str) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
+    """Downloads and builds run inside, in a directory for the run; the processes given are those to wait for."""
     with tempfile.TemporaryDirectory(prefix="ottla-dev-") as scratch:
         report = Path(scratch) / "peers"
         os.environ |= {"OTTLA_TEST_RUN": scratch, "OTTLA_PEERS_REPORT": str(report)}
         needed_first = [start_installing("downloads", report), start_compiling_tests()]
-        builds = start_installing("builds", report)
+        building = start_installing(builds, report)
         try:
-            status = lint()
-            if status != 0:
-                return status
-            for process in needed_first:
-                process.wait()
-            # Most tests wait, so there are more workers than processors.
-            return pytest_in_workers(max(4, os.cpu_count() or 1), f"--durations={SLOWEST_SHOWN}")
+            yield Path(scratch), needed_first
         finally:
-            for process in (*needed_first, builds):
+            for process in (*needed_first, building):
                 end(process)
+
+
+@contextmanager
+def types_beside(report: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with report.open("ab") as output:
+        types = start_beside("-m", "mypy", output=output)
+    try:
+        yield types
+    finally:
+        end(types)
+
+
+def run_while_types_are_right(types: subprocess.Popen[bytes], report: Path, marks: str) -> int:
+    """The tests of these marks.  Wrong types end them as Ctrl-C does, and are shown last."""
+    command = pytest_command(workers_count(), "-m", marks, f"--durations={SLOWEST_SHOWN}")
+    tests = subprocess.Popen([str(part) for part in command], cwd=ROOT)
+    try:
+        while tests.poll() is None and not types.poll():
+            with suppress(subprocess.TimeoutExpired):
+                tests.wait(TYPES_SEEN_EVERY_S)
+    finally:
+        if tests.poll() is None:
+            tests.send_signal(signal.SIGINT)
+        status = tests.wait()
+    types_status = types.wait()
+    sys.stdout.write(report.read_text(encoding="utf-8"))
+    sys.stdout.flush()
+    return max(abs(status), types_status)
 
 
 def become_ottla(*arguments: str) -> NoReturn:
@@ -310,6 +371,8 @@ def main(arguments: list[str]) -> int:
             return max(run(PYTHON, "-m", "ruff", "format", "."), run(PYTHON, "-m", "ruff", "check", "--fix", "."))
         case "test":
             return test(rest)
+        case "suites":
+            return suites(rest)
         case "bench":
             return run(PYTHON, "-m", "bench", *rest)
         case "sim":

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
+from tests.long_suites import SUITE_MARK, is_long
 from tests.quick_java import QUICK_JAVA
 from tests.worker_groups import pytest_xdist_make_scheduler
 
@@ -27,6 +28,14 @@ def pytest_configure() -> None:
     settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest's own hook selects by `-m`."""
+    for item in items:
+        if is_long(item.nodeid):
+            item.add_marker(SUITE_MARK)
 
 
 @pytest.fixture(autouse=True)

@@ -209,3 +209,38 @@ def test_nothing_is_drawn_where_there_is_no_terminal(tree: Path, capfd: pytest.C
     _pip(tree, '"$@"')
     assert dev_verbs.install(".") == 0
     assert capfd.readouterr().err == ""
+
+
+def test_wrong_types_end_the_tests_and_are_shown(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _pip(tree, "tests start")
+    dev_verbs.PYTHON.write_text("#!/bin/sh\nexec sleep 600\n")
+    report = tree / "types"
+    report.write_text("src/x.py:1: error: wrong\n")
+    with subprocess.Popen(["false"]) as types:
+        assert dev_verbs.run_while_types_are_right(types, report, "not suite") != 0
+    assert capfd.readouterr().out.endswith("src/x.py:1: error: wrong\n")
+
+
+@pytest.mark.parametrize(("tests", "types", "expected"), [(0, "true", 0), (3, "true", 3)])
+def test_status_is_that_of_the_tests_when_the_types_are_right(
+    tree: Path, tests: int, types: str, expected: int
+) -> None:
+    _pip(tree, '"$@"', status=tests)
+    report = tree / "types"
+    report.write_text("Success\n")
+    with subprocess.Popen([types]) as process:
+        assert dev_verbs.run_while_types_are_right(process, report, "not suite") == expected
+
+
+def test_suites_are_what_test_leaves_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        monkeypatch.setattr(dev_verbs, "start_beside", lambda *arguments, output: ended)
+        monkeypatch.setattr(dev_verbs, "lint_style", lambda: 0)
+        _pip(tree, "x")
+        written = tree / "commands"
+        dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {written}\n')
+        assert dev_verbs.test([]) == 0
+        assert dev_verbs.suites(["-k", "librdkafka"]) == 0
+    commands = written.read_text().splitlines()
+    assert "-m not suite" in commands[0]
+    assert commands[1].endswith("-m suite --durations=30 -k librdkafka")

@@ -1,7 +1,8 @@
 """Brings what the interop tests want and pip cannot give.
 
     python -m tests.peers.install downloads    what many tests need, in seconds: Apache Kafka, kcat
-    python -m tests.peers.install builds       what one test file needs each, in minutes: clients, librdkafka's tests
+    python -m tests.peers.install builds       what one test file needs each, in minutes: clients
+    python -m tests.peers.install suites       what tests of `./dev suites` need beside these: librdkafka's tests
 
 What cannot be had is reported with its reason, and the tests that need it skip: that is no failure here.  A test that
 needs a build while it is under way waits for it (`tests.peers.cache`).
@@ -34,8 +35,8 @@ BUILDS: Final[Mapping[str, Bring]] = {
     "franz-go": go_scenarios,
     "the JavaScript clients": javascript_client.install,
     "Spark's Kafka connector": connector_jars,
-    "librdkafka's tests": runner_dir,
 }
+SUITES: Final[Mapping[str, Bring]] = {"librdkafka's tests": runner_dir}
 # Builds leave the processor to tests that run beside them.
 BUILD_NICENESS: Final = 5
 
@@ -57,6 +58,9 @@ def main(arguments: list[str]) -> int:
             wanted = DOWNLOADS
         case ["builds"]:
             wanted = BUILDS
+            os.nice(BUILD_NICENESS)
+        case ["suites"]:
+            wanted = SUITES
             os.nice(BUILD_NICENESS)
         case _:
             sys.stderr.write(__doc__ or "")

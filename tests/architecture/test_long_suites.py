@@ -1,0 +1,41 @@
+"""The table of long tests: its patterns match tests, what stays is short, and tests/README.md shows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.architecture.source_tree import ROOT
+from tests.long_suites import LONG_SUITES, LongSuite, file_of, is_long, markdown_rows, unmatched
+
+
+def _collected(files: set[str]) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *sorted(files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_every_long_test_and_its_shorter_relative_exist() -> None:
+    files = {file_of(pattern) for suite in LONG_SUITES for pattern in (*suite.tests, *suite.stays)}
+    node_ids = _collected(files)
+    assert unmatched(node_ids) == []
+    assert {file_of(node_id) for node_id in node_ids} == files
+
+
+def test_pattern_without_a_test_and_a_relative_that_is_long_are_found() -> None:
+    (long, *_), stays, _ = LONG_SUITES[0]
+    wrong = LongSuite(("tests/no_such_file.py",), (long,), "planted")
+    node_ids = [f"{long}[1]", *stays]
+    assert unmatched(node_ids, [wrong]) == ["tests/no_such_file.py", long]
+
+
+def test_pattern_is_the_start_of_a_node_id_with_any_text_at_a_star() -> None:
+    file = "tests/cluster/test_cut_off_leaders.py"
+    assert is_long(f"{file}::test_no_client[zookeeper-in]")
+    assert not is_long(f"{file}::test_no_client[paused]")
+    assert is_long("tests/cluster/test_short_chaos.py::test_it")
+
+
+def test_page_of_the_tests_shows_the_table() -> None:
+    page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in page if line.startswith("| `")] == markdown_rows()
