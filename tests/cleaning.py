@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
 from types import coroutine
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.runtime.offload import Offload, run_inline
-from ottla.storage.compaction.compactor import Compactor
-from ottla.storage.compaction.job import CleanJob, CleanResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from ottla.storage.compaction.compactor import Compactor
+    from ottla.storage.compaction.plan import CleanJob, CleanResult
 
 T = TypeVar("T")
 

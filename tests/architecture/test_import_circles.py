@@ -75,13 +75,13 @@ def test_no_files_import_each_other() -> None:
 def test_rule_of_circles_names_a_circle_through_the_type_checkers_imports() -> None:
     late = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ottla.storage.log.log"
     every = [
-        sample("ottla.storage.log.log", "from ottla.model import errors\nimport ottla.observe.story"),
-        sample("ottla.observe.story", "def f() -> None:\n    import ottla.model.limits"),
+        sample("ottla.storage.log.log", "from ottla.model import errors\nimport ottla.observe.transition_history"),
+        sample("ottla.observe.transition_history", "def f() -> None:\n    import ottla.model.limits"),
         sample("ottla.model.limits", late),
         sample("ottla.model.errors", ""),
         sample("ottla.cli.program", "import ottla.storage.log.log"),
     ]
-    expected = ["ottla.model.limits", "ottla.storage.log.log", "ottla.observe.story", "ottla.model.limits"]
+    expected = ["ottla.model.limits", "ottla.storage.log.log", "ottla.observe.transition_history", "ottla.model.limits"]
     assert circles(every) == [expected]
 
 

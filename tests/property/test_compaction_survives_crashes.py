@@ -9,17 +9,16 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.runtime.disk import Disk
 from ottla.storage.compaction import swap as swap_module
-from ottla.storage.compaction import swap_file
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.job import CleanJob, CleanResult
+from ottla.storage.compaction.plan import CleanJob, CleanResult
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
-from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation
 from tests.cleaning import run_clean
 
@@ -27,6 +26,9 @@ from .compaction_model import CompactedModel, KeyedBatch, check_compacted, log_f
 from .log_place import LogPlace, partition
 from .property_settings import examples, timeout_s
 from .test_log_compaction import COMPACTED, DELETE_RETENTION_MS
+
+if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
 
 SEEDS_COUNT = 2
 WORKLOADS_COUNT = 3
@@ -187,7 +189,7 @@ def test_completed_swap_survives_a_power_loss_at_every_operation_of_recovery() -
 
     def visit(disk: MemoryDisk, label: str) -> None:
         nonlocal checked_count
-        if rng.random() > 0.25 or not swap_file.is_swap_begun(disk, workload.log.path):
+        if rng.random() > 0.25 or not swap_module.is_swap_begun(disk, workload.log.path):
             return
         after = disk.crash(rng)
 

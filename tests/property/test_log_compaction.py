@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import event
@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.records.compression import Codec
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compacted_mark import read_compacted_end
-from ottla.storage.compaction.job import CleanJob, CleanResult, result_from_json, result_to_json
+from ottla.storage.compaction.plan import CleanJob, CleanResult, result_from_json, result_to_json
 from ottla.storage.directory import flushed_ends
-from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
@@ -26,6 +25,11 @@ from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_c
 from .log_model import START_MS
 from .log_place import LogPlace, partition
 from .property_settings import example_settings, timeout_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.storage.log.log import Log
 
 EXAMPLES_COUNT = 60
 pytestmark = pytest.mark.timeout(timeout_s(EXAMPLES_COUNT))

@@ -96,7 +96,7 @@ def test_batches_of_requests_do_what_the_model_does(batches: list[tuple[list[lis
     staging = Staging(committed.copy())
     model: Model = {"/": (b"", 0, NO_OWNER)}
     zxid = 0
-    for batch, is_kept in batches:
+    for batch, is_complete in batches:
         before = model
         for request in batch:
             zxid += 1
@@ -109,7 +109,7 @@ def test_batches_of_requests_do_what_the_model_does(batches: list[tuple[list[lis
                 outcome = (None, len(results))
             assert outcome == (error, index)
             assert as_model(staging.table) == model
-        if is_kept:
+        if is_complete:
             committed.apply(staging.summary())
             staging.commit()
         else:

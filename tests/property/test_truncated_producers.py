@@ -17,7 +17,6 @@ from ottla.storage.producers import truncated_producers
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.producers.producer_state import SEQUENCE_MASK, ProducerStates
 from ottla.storage.producers.replay import producers_at
-from ottla.storage.segment import backward_scan
 from ottla.testing.memory_disk import MemoryDisk
 
 from .log_model import START_MS
@@ -143,7 +142,7 @@ class FollowerLife:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flushed_ends, "SLOTS_COUNT_MIN", 16)
-    monkeypatch.setattr(backward_scan, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(truncated_producers, "BLOCK_BYTES", 400)
 
 
 @pytest.mark.parametrize("has_retention", [False, True])

@@ -43,7 +43,7 @@ class Disk:
         self.logs = [PartitionLog(is_stable_at_once=is_os_policy) for _ in range(partitions_count)]
         self.high_watermarks = [0] * partitions_count
         # Everything that was reported in this broker epoch or a later one is still here; None: nothing is.
-        self.kept_from: int | None = None
+        self.complete_from: int | None = None
         # Whether the last process' end lost reported records.
         self.has_just_lost = False
         self.directory_id = directory_id
@@ -52,7 +52,7 @@ class Disk:
         self.is_copy = False
 
     def held(self) -> HeldGeneration:
-        return HeldGeneration(self.directory_id, self.generation, self.kept_from is not None)
+        return HeldGeneration(self.directory_id, self.generation, self.complete_from is not None)
 
     def copy(self) -> Disk:
         """As it is now, of a running process too."""
@@ -63,7 +63,7 @@ class Disk:
     def accept_stale(self, directory_id: UUID) -> None:
         """What `ottla cluster rejoin` does."""
         self.directory_id = directory_id
-        self.kept_from = None
+        self.complete_from = None
         self.is_copy = False
 
     def cut_power(self, chance: random.Random) -> None:
@@ -71,13 +71,13 @@ class Disk:
         for log in self.logs:
             end_offset = log.flushed_end + int(chance.random() * (log.log_end_offset - log.flushed_end + 1))
             if end_offset < log.stable_end:
-                self.kept_from = None
+                self.complete_from = None
                 self.has_just_lost = True
             log.truncate_to(end_offset)
 
     def holds(self, broker_epoch: int) -> bool:
         """Whether what was reported in a life of the broker is still here, as far as its broker believes the disk."""
-        return not self.is_copy and self.kept_from is not None and broker_epoch >= self.kept_from
+        return not self.is_copy and self.complete_from is not None and broker_epoch >= self.complete_from
 
 
 class SimulatedBroker:
@@ -88,7 +88,7 @@ class SimulatedBroker:
         self.node_id = node_id
         self._directories_count = 0
         self.disk = self._new_disk()
-        self.disk.kept_from = 0
+        self.disk.complete_from = 0
         self.life = 0
         self.is_up = False
         self.is_paused = False
@@ -391,9 +391,9 @@ class SimulatedBroker:
         if after is not None:
             self._on_moved(answer, after)
             self.disk.is_copy = False
-        if self.disk.kept_from is None:
+        if self.disk.complete_from is None:
             # From now on it reports what this disk holds.
-            self.disk.kept_from = answer.number
+            self.disk.complete_from = answer.number
         self.simulation.trace("broker %d: registered with epoch %d", self.node_id, answer.number)
         self._read(is_synced=True)
 
@@ -458,18 +458,18 @@ class SimulatedBroker:
         own = ReplicaIncarnation(self.node_id, self.broker_epoch)
         members = [member for member in (*node.state.in_sync, *node.state.eligible) if member.node_id == self.node_id]
         holds = self.simulation.kinds.holds
-        is_kept = all(member == own or holds(self.disk, member) for member in members)
+        is_complete = all(member == own or holds(self.disk, member) for member in members)
         is_last = not any(
             member.node_id != self.node_id and member.is_current(self._live)
             for member in (*node.state.in_sync, *node.state.eligible)
         )
-        if is_kept and not partition.is_usable:
+        if is_complete and not partition.is_usable:
             if is_last and not self.simulation.plan.allows_unclean:
                 # Its records are still there, and no other life is known to have them: its next one will continue.
                 return False
-            is_kept = False
-        after = self.simulation.kinds.reaffirmed(node.state, own, is_kept=is_kept)
-        if self.gives_way and is_kept:
+            is_complete = False
+        after = self.simulation.kinds.reaffirmed(node.state, own, is_complete=is_complete)
+        if self.gives_way and is_complete:
             over = node.state if after is None else after
             left = self.simulation.kinds.given_way(
                 over, own, self._live, min(self._min_in_sync, node.replicas_count_min)
@@ -480,7 +480,7 @@ class SimulatedBroker:
         if not after.has_current_leader(self._live):
             topic = self._topic(node._replace(state=after))
             for due in self._due_elections(topic):
-                if due.rank == 0 and is_kept and own.node_id == due.change.state.leader:
+                if due.rank == 0 and is_complete and own.node_id == due.change.state.leader:
                     after = due.change.state
         self._write_state(partition, node, after)
         return True

@@ -125,10 +125,10 @@ def response_to_any_fetch(self: Replica, request_id: int, answer: LeaderAnswer) 
     return _on_response(self, request_id, answer)
 
 
-def reaffirmed_as_leader(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:
+def reaffirmed_as_leader(state: PartitionState, own: ReplicaIncarnation, *, is_complete: bool) -> PartitionState | None:
     """It continues in the leader epoch of its former life."""
-    after = _reaffirmed(state, own, is_kept=is_kept)
-    if after is not None and is_kept and state.leader == own.node_id and own in after.in_sync:
+    after = _reaffirmed(state, own, is_complete=is_complete)
+    if after is not None and is_complete and state.leader == own.node_id and own in after.in_sync:
         return after._replace(leader=state.leader)
     return after
 

@@ -547,7 +547,7 @@ class Broker:
     async def _join(self, patience_ms: int, *, was_clean: bool) -> None:
         """Register.  A sole broker leads its partitions in this new life; in a cluster, elections decide."""
         coordination = self._coordination
-        broker_epoch = await coordination.registrar.register(patience_ms, self._keep_from, self._generation)
+        broker_epoch = await coordination.registrar.register(patience_ms, self._set_complete_from, self._generation)
         if self.is_sole:
             log_epochs = {partition: log.leader_epoch for partition, log in self._directory.logs.items()}
             changes = elections.after_start(
@@ -556,12 +556,12 @@ class Broker:
             await coordination.topics.change_states(changes)
         await coordination.topics.refresh()
 
-    async def _keep_from(self, broker_epoch: int) -> None:
+    async def _set_complete_from(self, broker_epoch: int) -> None:
         """What is reported of the logs from now on is under this epoch, and kept."""
         if self.is_sole:
             return
         try:
-            await self._directory.keep_from_in_steps(broker_epoch, LoopOffload())
+            await self._directory.set_complete_from_in_steps(broker_epoch, LoopOffload())
         except OSError as error:
             raise StorageError(f"the registration cannot be recorded in {self._directory.path}: {error}") from error
 

@@ -119,17 +119,17 @@ def requested(
     return elected_unclean(state, next((each for each in candidates if each.node_id in usability), candidates[0]))
 
 
-def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_kept: bool) -> PartitionState | None:
+def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_complete: bool) -> PartitionState | None:
     """The state after a broker has seen itself in it under another broker epoch; None when it is not there so.
 
-    With `is_kept`, its log holds all that it reported in its former life, and it continues in the same place.
+    With `is_complete`, its log holds all that it reported in its former life, and it continues in the same place.
     Otherwise it leaves the sets, also when it is there in its present life: that is how an unusable log leaves.
     The broker leads no longer: a new life needs a new leader epoch, and so an election.
     """
     members = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
     if not members:
         return None
-    if not is_kept:
+    if not is_complete:
         return state.without(own.node_id)
     if all(member == own for member in members):
         return None

@@ -28,13 +28,13 @@ NO_VERSION: Final = -1
 class HeldGeneration(NamedTuple):
     """What a data directory says of itself: `NO_GENERATION` where none is recorded, or none can be read.
 
-    `keeps_logs` is False for a directory whose logs are known to lack what the broker reported: a new one, or a copy
-    that an operator accepted.
+    `has_complete_logs` is False for a directory whose logs are known to lack what the broker reported:
+    a new one, or a copy that an operator accepted.
     """
 
     directory_id: UUID
     generation: int
-    keeps_logs: bool
+    has_complete_logs: bool
 
 
 class SeenGeneration(NamedTuple):
@@ -58,7 +58,7 @@ def is_stale(held: HeldGeneration, seen: SeenGeneration | None) -> bool:
     a version that counts: its directory is accepted, once.  Generations of two directories do not compare, since the
     interrupted moves of the former one may have taken it above the other.
     """
-    if seen is None or not held.keeps_logs:
+    if seen is None or not held.has_complete_logs:
         return False
     return held.directory_id != seen.directory_id or held.generation < seen.generation
 

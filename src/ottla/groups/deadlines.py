@@ -8,10 +8,9 @@ ever made or cancelled.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from ottla.groups.decision import Decision, Moment
+from ottla.groups.decision import Decision, Moment
 
 
 class DeadlineOwner(Protocol):

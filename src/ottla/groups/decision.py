@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_log import GroupRecord
 
 
 class Moment(NamedTuple):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final, Literal, Protocol
 
+from ottla.groups.commands import CommitOffsets
 from ottla.groups.deadlines import DeadlineOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from ottla.groups.commands import CommitOffsets
-    from ottla.groups.decision import Moment
-    from ottla.groups.group_log import GroupRecord
-    from ottla.model.error_code import ErrorCode
-    from ottla.observe.story import Story
+from ottla.groups.decision import Moment
+from ottla.groups.group_log import GroupRecord
+from ottla.model.error_code import ErrorCode
+from ottla.observe.transition_history import TransitionHistory
 
 GroupKind = Literal["classic", "consumer"]
 CLASSIC: Final = "classic"
@@ -27,7 +24,7 @@ class Group(DeadlineOwner, Protocol):
     """
 
     @property
-    def story(self) -> Story: ...
+    def history(self) -> TransitionHistory: ...
 
     @property
     def kind(self) -> GroupKind: ...

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class GroupRecordError(OttlaError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.model.errors import WireError
@@ -12,9 +13,6 @@ from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.protocol.reader import read_message
 from ottla.protocol.schema import array, int32, int64, nullable_string, records, string
 from ottla.protocol.writer import write_message
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.committed_offsets import CommittedOffsets
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.records import decode_key, is_consumer_record
+from ottla.groups.group import GroupKind
 from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
 from ottla.groups.offset_records import (
     OFFSET_KEY_VERSION,
     checked_offset_value,
+    decode_offset_value,
     offset_key,
     offset_key_prefix,
     parse_offset_key,
     partition_of,
 )
-from ottla.groups.shared_bytes import bytes_of_group, bytes_of_topic, bytes_of_value
+from ottla.groups.shared_bytes import SharedPart, bytes_of_group, bytes_of_topic, bytes_of_value
 from ottla.model.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ottla.groups.group import GroupKind
-    from ottla.groups.shared_bytes import SharedPart
-from typing import NamedTuple
-
-from ottla.groups.offset_records import decode_offset_value
 
 
 class GroupFigures(NamedTuple):
@@ -144,7 +138,7 @@ class GroupTable:
         assert {encoded.decode() for encoded in self._offsets_by_bytes} == self._offsets.keys()
         assert all(self._offsets.values())
         for group in self:
-            assert not group.is_forgettable or group.group_id in self._offsets, group.story.as_fact()
+            assert not group.is_forgettable or group.group_id in self._offsets, group.history.as_fact()
             if isinstance(group, ClassicGroup):
                 group.rebalance.assert_sound()
 

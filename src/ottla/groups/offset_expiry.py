@@ -8,27 +8,17 @@ time.  A commit may carry its own expiry; it, too, counts only while there are n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Final
 
 from ottla.groups.decision import Moment
 from ottla.groups.group import CONSUMER
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.offset_records import committed_ms, expires_ms, offset_key, offset_key_prefix
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ottla.groups.group_table import AnyGroup, GroupTable
-    from ottla.groups.shard_services import ShardServices
-from itertools import islice
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from ottla.groups.group_table import GroupTable
-    from ottla.groups.shard_services import ShardServices
 
 # Visited in one slice, so that the event loop is not blocked; about a third of a millisecond.
 OFFSETS_PER_SLICE: Final = 1_000

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
+from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
+from ottla.groups.decision import Moment
 from ottla.groups.group_log import GroupRecord
+from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.offset_expiry import write_in_batches
 from ottla.groups.offset_records import METADATA_BYTES_MAX, offset_key, offset_key_prefix, offset_value
 from ottla.groups.refusals import code_for_committer, code_for_member
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
+from ottla.groups.shard_services import ShardServices
 from ottla.groups.shared_bytes import SharedBytes, network_of
 from ottla.model.error_code import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
-    from ottla.groups.decision import Moment
-    from ottla.groups.group_table import AnyGroup, GroupTable
-    from ottla.groups.shard_services import ShardServices
 
 
 class OffsetRequests:

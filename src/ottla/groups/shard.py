@@ -7,7 +7,9 @@ meanwhile are decided on the applied state and answered after the flush that cov
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.commands import (
@@ -27,6 +29,8 @@ from ottla.groups.commands import (
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
+from ottla.groups.decision import Moment
+from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupFigures, GroupTable
 from ottla.groups.offset_expiry import DeletedTopicTombstones, OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
@@ -42,21 +46,14 @@ from ottla.groups.replies import (
     ListReply,
     SyncReply,
 )
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard_services import IssuedMemberIds
 from ottla.groups.shared_bytes import SharedBytes, SharedPart
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ottla.groups.decision import Moment
-    from ottla.groups.group_log import GroupLog, GroupRecord
-    from ottla.groups.settings import ConsumerTimes, GroupSettings
-    from ottla.observe.events import MultilineFact
-from collections import deque
+from ottla.observe.events import MultilineFact
 
 
 class HeldReplies:
@@ -271,10 +268,10 @@ class GroupShard:
         self.issued_ids.clear()
         self._offset_bytes.release()
 
-    def story(self, group_id: str) -> MultilineFact | None:
+    def history(self, group_id: str) -> MultilineFact | None:
         """The last transitions of a group, for the log event of a failure."""
         group = self._table.get(group_id)
-        return None if group is None else group.story.as_fact()
+        return None if group is None else group.history.as_fact()
 
     def assert_sound(self) -> None:
         """The invariants between any two commands; for tests, since it walks over everything."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ottla.groups.deadlines import Deadlines
-    from ottla.groups.decision import Moment
-    from ottla.groups.group_log import GroupRecord
-    from ottla.groups.settings import GroupSettings
-    from ottla.groups.shared_bytes import SharedBytes
-    from ottla.model.error_code import ErrorCode
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from ottla.groups.deadlines import Deadline, Deadlines
-    from ottla.groups.decision import Moment
+from ottla.groups.deadlines import Deadline, Deadlines
+from ottla.groups.decision import Moment
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shared_bytes import SharedBytes
+from ottla.model.error_code import ErrorCode
 
 # A client that never returns costs an id, and possibly a group made for it alone, for the session time-out that it
 # requested: up to half an hour.  So an id expires after the shard has issued this many others; a client that joins with

@@ -7,15 +7,13 @@ another network finds room however many groups the others made.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from sys import getsizeof
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ottla.groups.commands import JoinProtocol
+from ottla.groups.commands import JoinProtocol
 
 # An IPv6 client may choose any address of its network.
 _IPV6_HOST_BITS: Final = 64

@@ -11,29 +11,29 @@ deleted meanwhile, and are left out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
 from ottla.maintenance.log_copy import CopiedLog, LogCopying
-from ottla.maintenance.manifest import ROOM_LEFT_BYTES, BackupFile, BackupLog, Manifest, file_crc
-from ottla.maintenance.recorded_ends import RecordedEnds
-from ottla.maintenance.unfinished import UnfinishedBackup
+from ottla.maintenance.manifest import ROOM_LEFT_BYTES, BackupFile, BackupLog, Manifest, encode_manifest, file_crc
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC
 from ottla.model.uuid_text import uuid_from_text, uuid_to_text
-from ottla.runtime.disk import Disk
+from ottla.observe.events import fields
+from ottla.runtime.disk import Disk, replace_file
 from ottla.storage import checkpoints
 from ottla.storage.directory import directory_identity, directory_tree
-from ottla.storage.directory.directory_identity import DIRECTORY_ID, Owner
-from ottla.storage.directory.directory_lock import DirectoryLock
+from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE, DIRECTORY_ID, Owner
+from ottla.storage.directory.directory_lock import LOCK_FILE, DirectoryLock
 from ottla.storage.directory.directory_tree import TREE_FILE
-from ottla.storage.directory.flushed_ends import FlushedEnds
+from ottla.storage.directory.flushed_ends import FlushedEnds, read_flushed_ends
 from ottla.storage.directory.housekeeping import remove_tree
-from ottla.storage.directory.kept_logs import KEPT_FROM
+from ottla.storage.directory.log_completeness import KEPT_FROM
 from ottla.storage.directory.log_starts import LogStarts
-from ottla.storage.directory.present_logs import is_no_log
-from ottla.storage.errors import DiskFull, ForeignDirectory, StorageError
+from ottla.storage.directory.partition_directory import MissingLog, is_no_log, missing_logs
+from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StorageError
 from ottla.storage.log_files import (
     FLUSHED_ENDS_FILE,
     SEGMENT_SUFFIXES,
@@ -42,6 +42,125 @@ from ottla.storage.log_files import (
     topic_partition_of,
 )
 from ottla.storage.recovery.recovery import holds_records
+
+
+class RecordedEnds:
+    """Read before the logs are, so that each of them reaches its end, or has lost something."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        """Raises `OSError`."""
+        self._disk = disk
+        self._data_dir = data_dir
+        self._ends = read_flushed_ends(disk, data_dir)
+        # After a clean stop a broker restores lost records from these, and opens a log without any.
+        is_clean = checkpoints.has_clean_shutdown_mark(disk, data_dir)
+        self._points = checkpoints.read_recovery_points(disk, data_dir) if is_clean else None
+
+    def of(self, topic_partition: TopicPartition, topic_id: UUID | None, *, held_batches: bool) -> int | None:
+        """The exclusive flushed end of a log; None when nothing proves it, so that its broker refuses the log.
+
+        `held_batches`: whether it did before this call.  Raises `OSError`.
+        """
+        if topic_id is None:
+            return None if held_batches else 0
+        key = topic_id, topic_partition.partition
+        if key in self._ends:
+            return self._ends[key]
+        if self._points is not None:
+            return self._points.get(topic_partition, 0)
+        # Of a topic that was made meanwhile: a log has its record before its first batch.
+        found = read_flushed_ends(self._disk, self._data_dir).get(key)
+        return found if found is not None or held_batches else 0
+
+    def gone(self, topics: Mapping[str, UUID], copied: Collection[TopicPartition]) -> Iterator[MissingLog]:
+        """The logs of these topics that held something before the backup began, and of which nothing was copied."""
+        return missing_logs(self._ends, topics, copied)
+
+
+UNFINISHED_SUFFIX: Final = ".unfinished"
+# In it from its first file on: what has neither this nor the manifest is somebody else's.
+BACKING_UP_FILE: Final = ".backing-up"
+
+_log = logging.getLogger(__name__)
+
+
+class UnfinishedBackup:
+    """`path` is the directory's while it is written; `target` the name that it gets."""
+
+    def __init__(self, disk: Disk, target: str, lock: DirectoryLock) -> None:
+        self.path: Final = target + UNFINISHED_SUFFIX
+        self._disk = disk
+        self._target = target
+        self._lock = lock
+
+    def begin(self) -> None:
+        """Make the directory, or take over what an interrupted backup left of it, and empty it.
+
+        Raises `StorageError`: another backup is writing to it, or it is nobody's; and `OSError`.
+        """
+        disk = self._disk
+        self._check_remains()
+        disk.make_directory(self.path)
+        try:
+            self._lock.acquire(self.path)
+        except DirectoryLocked as error:
+            raise StorageError(
+                f"another backup writes to {self._target}: {error}", hint="wait for it, or name another directory"
+            ) from None
+        # Before anything is written, so that the sync of `publish` reports every lost write-back.
+        disk.hold_directory(self.path)
+        disk.open(f"{self.path}/{BACKING_UP_FILE}", create=True).close()
+        disk.sync_directory(self.path)
+        self._remove_content()
+
+    def publish(self, manifest: Manifest) -> None:
+        """All is written: make it durable, and give it its name.  Raises `OSError`."""
+        disk = self._disk
+        disk.sync_file_system(self.path)
+        replace_file(disk, f"{self.path}/{BACKUP_MANIFEST_FILE}", encode_manifest(manifest))
+        disk.rename(self.path, self._target)
+        # Only now: until then another backup of this name finds the lock.
+        self._remove_marks(self._target)
+        disk.sync_directory(self._target.rpartition("/")[0] or "/")
+        self._close()
+
+    def abandon(self) -> None:
+        """Remove what was written so far; what stays, the next backup of this name removes."""
+        try:
+            self._remove_content()
+            self._remove_marks(self.path)
+            self._disk.remove_directory(self.path)
+        except OSError as error:
+            _log.warning("backup.not_removed", extra=fields(path=self.path, error=str(error)))
+        self._close()
+
+    def _check_remains(self) -> None:
+        if not self._disk.exists(self.path):
+            return
+        names = self._disk.list_directory(self.path) if self._disk.is_directory(self.path) else [self.path]
+        if set(names) - {LOCK_FILE} and not {BACKING_UP_FILE, BACKUP_MANIFEST_FILE} & set(names):
+            raise StorageError(
+                f"{self.path} is there, and is not what an interrupted backup left",
+                hint="a backup is written there until it is whole: move it away, or give the backup another name",
+            )
+
+    def _remove_content(self) -> None:
+        for name in self._disk.list_directory(self.path):
+            path = f"{self.path}/{name}"
+            if self._disk.is_directory(path):
+                remove_tree(self._disk, path)
+            elif name not in (LOCK_FILE, BACKING_UP_FILE):
+                self._disk.remove(path)
+
+    def _remove_marks(self, path: str) -> None:
+        for name in (BACKING_UP_FILE, LOCK_FILE):
+            if self._disk.exists(f"{path}/{name}"):
+                self._disk.remove(f"{path}/{name}")
+
+    def _close(self) -> None:
+        self._disk.release_directory(self.path)
+        self._lock.release()
+
 
 SCHEMAS_TOPIC: Final = "_schemas"
 _PROGRESS_TOPICS: Final = frozenset({OFFSETS_TOPIC, MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC})

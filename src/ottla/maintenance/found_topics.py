@@ -16,7 +16,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk, read_file
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import read_flushed_ends
-from ottla.storage.directory.present_logs import is_no_log
+from ottla.storage.directory.partition_directory import is_no_log
 from ottla.storage.errors import StorageError
 from ottla.storage.log_files import COMPACTED_FILE, topic_partition_of
 

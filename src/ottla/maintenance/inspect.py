@@ -286,3 +286,35 @@ class _SegmentCheck:
         if timestamp_ms is not None and timestamp_ms != header.max_timestamp_ms:
             problem = f"timestamp {timestamp_ms}, the batch there has {header.max_timestamp_ms}"
             yield self._index_note(TIME_INDEX_SUFFIX, -1, header.last_offset, problem)
+
+
+def foreign_segments(disk: Disk, directory: str) -> list[str]:
+    """The names of segments whose first batch lies outside of the offsets that their place gives them, or is none.
+
+    A log that is written meanwhile may show its newest one.  Raises `OSError`.
+    """
+    bases = base_offsets_in(disk.list_directory(directory))
+    ends: list[int | None] = [*bases[1:], None][: len(bases)]
+    return [
+        segment_file_name(base)
+        for base, end in zip(bases, ends, strict=True)
+        if not _may_be_own(disk, f"{directory}/{segment_file_name(base)}", base, end)
+    ]
+
+
+def _may_be_own(disk: Disk, path: str, base_offset: int, end_offset: int | None) -> bool:
+    file = disk.open(path, read_only=True)
+    try:
+        size_bytes = file.size_bytes()
+        if not size_bytes:
+            return True
+        scan = BatchScan(file, 0, size_bytes, HEAD_CHUNK_BYTES)
+        first = next(scan.heads(), None)
+    finally:
+        file.close()
+    if first is None:
+        # A torn write at the very end of a log: recovery cuts it.
+        return end_offset is None
+    header = BatchHeader._make(first[1])
+    # Compaction may have taken what came before it, so it may begin later than its name.
+    return base_offset <= header.base_offset and (end_offset is None or header.next_offset <= end_offset)

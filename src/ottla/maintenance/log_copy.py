@@ -7,18 +7,262 @@ damage, and from there on the log is copied as it is, and named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
-from ottla.maintenance.copied_files import CopiedFiles
-from ottla.maintenance.manifest import BackupFile
-from ottla.maintenance.pinned_log import PinnedLog, pinned
+from ottla.maintenance.manifest import CHUNK_BYTES, BackupFile, file_crc
+from ottla.model.counted import counted
 from ottla.model.limits import INT64_MAX
-from ottla.runtime.disk import Disk
+from ottla.records.checksum import crc32c
+from ottla.runtime.disk import Disk, File, read_file, write_fully
 from ottla.storage import checkpoints
-from ottla.storage.log_files import COMPACTED_FILE, DISTRUSTED_FILE, segment_file_name
+from ottla.storage.compaction.swap import is_swap_begun
+from ottla.storage.errors import StorageError, lacks_descriptors
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    DISTRUSTED_FILE,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    base_offsets_in,
+    segment_file_name,
+)
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX, snapshot_offsets_in
 from ottla.storage.segment.batch_scan import BatchScan
+
+# The files of a partition's directory at one moment, kept although its broker goes on: by open descriptors.
+#
+# Closed segments are never written to, but retention and compaction take them away at any time; a file that is open
+# stays readable.  The names before and after the opening, and the sizes, show whether a swap of compaction came in
+# between.
+
+# Some changes a second may come in between; a swap that does not end is that of a broker that was killed.
+_ATTEMPTS_MAX: Final = 200
+
+
+class PinnedLog:
+    """`segments` has the base offsets, in order; the last one may grow."""
+
+    def __init__(self, files: dict[tuple[int, str], File]) -> None:
+        self._files = files
+        self.segments = sorted(base for base, suffix in files if suffix == LOG_SUFFIX)
+
+    def log(self, base_offset: int) -> File:
+        return self._files[base_offset, LOG_SUFFIX]
+
+    def sides(self, base_offset: int) -> Iterator[tuple[str, File]]:
+        """The indexes of a segment, as far as there are any: (suffix, file)."""
+        for suffix in SEGMENT_SUFFIXES:
+            if suffix != LOG_SUFFIX and (base_offset, suffix) in self._files:
+                yield suffix, self._files[base_offset, suffix]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+@contextmanager
+def pinned(disk: Disk, directory: str, pause: Callable[[], None]) -> Iterator[PinnedLog | None]:
+    """None when the directory is gone: its topic was deleted.  `pause` waits a moment before it is tried again.
+
+    Raises `StorageError`, `OSError`.
+    """
+    log = _pin(disk, directory, pause)
+    try:
+        yield log
+    finally:
+        if log is not None:
+            log.close()
+
+
+def _pin(disk: Disk, directory: str, pause: Callable[[], None]) -> PinnedLog | None:
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            log = _attempt(disk, directory)
+        except FileNotFoundError:
+            if not disk.exists(directory):
+                return None
+            log = None
+        except OSError as error:
+            if lacks_descriptors(error):
+                raise StorageError(
+                    f"{directory} has more segments than this process may open files",
+                    hint="raise the limit of open files (`ulimit -n`), and try again",
+                ) from error
+            raise
+        if log is not None:
+            return log
+        pause()
+    raise StorageError(
+        f"{directory} changes so fast that it could not be copied, or a crash interrupted its compaction",
+        hint="start the broker, which completes a compaction, and try again",
+    )
+
+
+def _attempt(disk: Disk, directory: str) -> PinnedLog | None:
+    """None when the directory changed meanwhile."""
+    if is_swap_begun(disk, directory):
+        return None
+    bases = base_offsets_in(disk.list_directory(directory))
+    files: dict[tuple[int, str], File] = {}
+    try:
+        for base in bases:
+            for suffix in SEGMENT_SUFFIXES:
+                path = f"{directory}/{segment_file_name(base, suffix)}"
+                if suffix == LOG_SUFFIX or disk.exists(path):
+                    files[base, suffix] = disk.open(path, read_only=True)
+        is_same = base_offsets_in(disk.list_directory(directory)) == bases and all(
+            disk.file_size_bytes(f"{directory}/{segment_file_name(base)}") == files[base, LOG_SUFFIX].size_bytes()
+            for base in bases[:-1]
+        )
+        if is_same and not is_swap_begun(disk, directory):
+            taken, files = files, {}
+            return PinnedLog(taken)
+        return None
+    finally:
+        for file in files.values():
+            file.close()
+
+
+# A disk's sector, and a page of the kernel's cache.
+_BLOCK_BYTES: Final = 4096
+
+
+class ReadableBytes:
+    """One reading of a file; `lost_bytes` counts the zeros."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.lost_bytes = 0
+
+    def chunks(self, size_bytes: int) -> Iterator[bytes]:
+        """The first bytes; fewer where the file ends earlier.  Raises `OSError` for what is no fault of the disk's."""
+        done = 0
+        while done < size_bytes:
+            length_bytes = min(CHUNK_BYTES, size_bytes - done)
+            try:
+                chunk = self._file.read_at(done, length_bytes)
+            except OSError as error:
+                _require_fault_of_disk(error)
+                chunk = b"".join(self._blocks(done, length_bytes))
+            if not chunk:
+                return
+            yield chunk
+            done += len(chunk)
+
+    def _blocks(self, position: int, length_bytes: int) -> Iterator[bytes]:
+        for at in range(position, position + length_bytes, _BLOCK_BYTES):
+            block_bytes = min(_BLOCK_BYTES, position + length_bytes - at)
+            try:
+                yield self._file.read_at(at, block_bytes)
+            except OSError as error:
+                _require_fault_of_disk(error)
+                self.lost_bytes += block_bytes
+                yield bytes(block_bytes)
+
+
+def _require_fault_of_disk(error: OSError) -> None:
+    if error.errno != errno.EIO:
+        raise error
+
+
+_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
+
+class CopiedFiles:
+    """From the directory `source` into the directory `target`; `noted` is what the manifest says of them.
+
+    `unreadable` names the first file of which the source's disk could not read all.
+    """
+
+    def __init__(self, disk: Disk, source: str, target: str) -> None:
+        self.noted: Final[list[BackupFile]] = []
+        self.unreadable: str | None = None
+        self._disk = disk
+        self._source = source
+        self._target = target
+
+    def link(self, name: str, file: File) -> bool:
+        """Give the file of this name a second one; False when it is not the pinned one any more."""
+        try:
+            self._disk.link(f"{self._source}/{name}", f"{self._target}/{name}")
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"{self._source}/{name} cannot be linked into {self._target}: {error.strerror}",
+                hint="links need both directories on one file system: leave --link out",
+            ) from error
+        linked = self._disk.open(f"{self._target}/{name}", read_only=True)
+        try:
+            is_same = linked.size_bytes() == file.size_bytes()
+        finally:
+            linked.close()
+        if not is_same:
+            # Compaction put another one in its place since it was opened.
+            self._disk.remove(f"{self._target}/{name}")
+        return is_same
+
+    def content(self, name: str) -> bytes | None:
+        """That of a small file of the source; None when it is not there."""
+        try:
+            return read_file(self._disk, f"{self._source}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def copy(self, name: str, source: File) -> None:
+        """Copy all of a file that nobody writes to."""
+        size_bytes = source.size_bytes()
+        if self.copy_there(name, source, size_bytes) != size_bytes:
+            raise OSError(errno.EIO, "the file ends too early", f"{self._source}/{name}")
+
+    def copy_there(self, name: str, source: File, size_bytes: int) -> int:
+        """Copy so many bytes of a file that may lose some meanwhile; returns how many there were."""
+        target = self._disk.open(f"{self._target}/{name}", create=True)
+        try:
+            done, readable = 0, ReadableBytes(source)
+            for chunk in readable.chunks(size_bytes):
+                write_fully(target, done, chunk)
+                done += len(chunk)
+        finally:
+            target.close()
+        if readable.lost_bytes:
+            lost = counted(readable.lost_bytes, "byte")
+            self.unreadable = self.unreadable or f"{self._source}/{name}: {lost} cannot be read, zeros stand for them"
+        return done
+
+    def truncate(self, name: str, size_bytes: int) -> None:
+        file = self._disk.open(f"{self._target}/{name}")
+        try:
+            if file.size_bytes() != size_bytes:
+                file.truncate(size_bytes)
+        finally:
+            file.close()
+
+    def note(self, name: str) -> None:
+        """What is there counts: a link may be to a segment that compaction put in place since."""
+        file = self._disk.open(f"{self._target}/{name}", read_only=True)
+        try:
+            size_bytes = file.size_bytes()
+            self._add(name, size_bytes, file_crc(file, size_bytes))
+        finally:
+            file.close()
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self._disk.open(f"{self._target}/{name}", create=True)
+        try:
+            write_fully(file, 0, content)
+        finally:
+            file.close()
+        self._add(name, len(content), crc32c(content))
+
+    def _add(self, name: str, size_bytes: int, crc: int) -> None:
+        directory = self._target.rpartition("/")[2]
+        self.noted.append(BackupFile(f"{directory}/{name}", size_bytes, crc))
 
 
 class CopiedLog(NamedTuple):

@@ -17,7 +17,7 @@ from ottla.maintenance.repair_plan import Copied, NewSegment, RepairPlan
 from ottla.model.limits import MIB
 from ottla.runtime.disk import Disk, File, replace_file, write_fully
 from ottla.storage import checkpoints
-from ottla.storage.compaction.swap_file import SWAP_FILE, complete_swap, is_swap_begun
+from ottla.storage.compaction.swap import SWAP_FILE, complete_swap, is_swap_begun
 from ottla.storage.errors import CorruptLog, DiskFull
 from ottla.storage.log_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, leftovers_in, segment_file_name
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -322,3 +323,43 @@ def take_clean_shutdown_mark(disk: Disk, directory: str) -> bool:
     disk.remove(f"{directory}/{CLEAN_SHUTDOWN_FILE}")
     disk.sync_directory(directory)
     return True
+
+
+# Offsets of partitions in memory, and the checkpoint that has them on disk.
+#
+# The event loop changes the offsets, a thread of its pool writes them: a sync may take as long as the disk likes.
+
+
+class OffsetCheckpoint:
+    """`offsets` are changed on the loop; after a change call `changed`, and `write` to make it durable."""
+
+    def __init__(
+        self, offsets: Mapping[TopicPartition, int], write: Callable[[Mapping[TopicPartition, int]], None]
+    ) -> None:  # fmt: skip
+        """`offsets`: as the file has them.  `write` replaces the file, durably, or raises `OSError`."""
+        self.offsets = dict(offsets)
+        self._write = write
+        self._writing = threading.Lock()
+        self._is_stale = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the file may differ from `offsets`."""
+        return self._is_stale
+
+    def changed(self) -> None:
+        self._is_stale = True
+
+    def write(self) -> None:
+        """Make all changes before this call durable.  May be called in any thread.  Raises `OSError`: call it again."""
+        with self._writing:
+            if not self._is_stale:
+                return
+            self._is_stale = False
+            # A copy, made in one operation of the interpreter: the loop may change the offsets meanwhile.
+            offsets = dict(self.offsets)
+            try:
+                self._write(offsets)
+            except OSError:
+                self._is_stale = True
+                raise

@@ -164,7 +164,7 @@ def test_preferred_leader_takes_over_only_in_sync(
 
 
 @pytest.mark.parametrize(
-    ("state", "is_kept", "after"),
+    ("state", "is_complete", "after"),
     [
         # a follower continues in its place, or leaves
         (state_of("A", 5, "A1 B1 C1"), True, state_of("A", 5, "A1 B9 C1")),
@@ -185,9 +185,9 @@ def test_preferred_leader_takes_over_only_in_sync(
     ],
 )
 def test_restarted_broker_reaffirms_or_leaves(
-    state: PartitionState, is_kept: bool, after: PartitionState | None
+    state: PartitionState, is_complete: bool, after: PartitionState | None
 ) -> None:
-    assert elections.reaffirmed(state, ReplicaIncarnation(B, 9), is_kept=is_kept) == after
+    assert elections.reaffirmed(state, ReplicaIncarnation(B, 9), is_complete=is_complete) == after
 
 
 def test_emptied_sets_are_led_again_only_by_an_unclean_election() -> None:
@@ -286,10 +286,10 @@ def test_replica_that_lost_its_log_never_leads_by_its_former_place() -> None:
     """KIP-903: A and B in sync, B restarts with an empty disk while A dies."""
     state = state_of("A", 5, "A1 B1")
     assert elections.elected(ALL, state, live_of("B2"), 1) is None
-    left = elections.reaffirmed(state, ReplicaIncarnation(B, 2), is_kept=False)
+    left = elections.reaffirmed(state, ReplicaIncarnation(B, 2), is_complete=False)
     assert left == state_of("A", 5, "A1")
     assert elections.elected(ALL, left, live_of("B2"), 1) is None
-    back = elections.reaffirmed(left, ReplicaIncarnation(A, 3), is_kept=True)
+    back = elections.reaffirmed(left, ReplicaIncarnation(A, 3), is_complete=True)
     assert back == state_of("-", 5, "A3")
     assert elections.elected(ALL, back, live_of("A3 B2"), 1) == state_of("A", 6, "A3")
 
@@ -298,10 +298,10 @@ def test_last_replica_standing_that_lost_records_gives_way_to_an_eligible_one() 
     """KIP-966: the in-sync set shrinks to C, whose machine then loses power and its page cache."""
     state = state_of("C", 5, "A1 B1 C1").with_in_sync(members("C1"), ALL, 2)
     assert state == state_of("C", 5, "C1", "A1 B1")
-    left = elections.reaffirmed(state, ReplicaIncarnation(C, 2), is_kept=False)
+    left = elections.reaffirmed(state, ReplicaIncarnation(C, 2), is_complete=False)
     assert left == state_of("-", 5, "", "A1 B1")
     assert elections.elected(ALL, left, live_of("C2"), 2) is None
-    back = elections.reaffirmed(left, ReplicaIncarnation(B, 2), is_kept=True)
+    back = elections.reaffirmed(left, ReplicaIncarnation(B, 2), is_complete=True)
     assert back == state_of("-", 5, "", "A1 B2")
     assert elections.elected(ALL, back, live_of("B2 C2"), 2) == state_of("B", 6, "B2", "A1")
 
@@ -310,7 +310,7 @@ def test_two_fast_elections_each_have_their_own_epoch() -> None:
     """KIP-279: A leads, dies, B leads without a record, dies, A leads again."""
     second = elections.elected(ALL, state_of("A", 5, "A1 B1"), live_of("B1"), 2)
     assert second == state_of("B", 6, "B1", "A1")
-    back = elections.reaffirmed(second, ReplicaIncarnation(A, 2), is_kept=True)
+    back = elections.reaffirmed(second, ReplicaIncarnation(A, 2), is_complete=True)
     assert back == state_of("B", 6, "B1", "A2")
     assert elections.elected(ALL, back, live_of("A2"), 2) == state_of("A", 7, "A2", "B1")
 

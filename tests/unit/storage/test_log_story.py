@@ -27,7 +27,7 @@ def test_log_that_goes_offline_tells_its_last_transitions(tmp_path: Path, caplog
         append(log, batch_of())
     (record,) = [record for record in caplog.records if record.message == "log.offline"]
     assert record.levelno == logging.ERROR
-    event, *story = EventFormatter().format(record).splitlines()
+    event, *history = EventFormatter().format(record).splitlines()
     assert "log.offline partition=clicks-0 " in event
-    transitions = [line.split(" ms ")[1].split(" ")[0] for line in story]
+    transitions = [line.split(" ms ")[1].split(" ")[0] for line in history]
     assert transitions == ["opened", "led", "rolled", "records_deleted", "failed"]

@@ -7,9 +7,11 @@ One timer serves the deadlines of all shards.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from ottla.broker.groups.gathering import Gathering
@@ -17,31 +19,26 @@ from ottla.broker.groups.loader import Loader
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.tree.membership import Membership
+from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.groups.commands import Command, ListGroups
 from ottla.groups.decision import Moment
+from ottla.groups.group_table import GroupFigures
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, SharedBytes, network_of
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.observe.events import fields, frequent
 from ottla.replication.replica import Role
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ottla.broker.partitions.partition import Partition
-    from ottla.broker.partitions.partition_table import PartitionTable
-    from ottla.broker.tree.membership import Membership
-    from ottla.coordination.topics_view import Topic, TopicsView
-    from ottla.groups.commands import Command, ListGroups
-    from ottla.groups.group_table import GroupFigures
-    from ottla.groups.settings import ConsumerTimes, GroupSettings
-    from ottla.model.errors import OttlaError
-    from ottla.runtime.clock import Clock
-    from ottla.runtime.steps import Steps
+from ottla.runtime.clock import Clock
+from ottla.runtime.steps import Steps
 
 log = logging.getLogger(__name__)
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.groups.partition_log import PartitionLog
+from ottla.broker.partitions.partition import Partition
+from ottla.groups.decision import Moment
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
+from ottla.groups.shared_bytes import SharedBytes
+from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ottla.broker.groups.loading import ShardLoading
-    from ottla.broker.partitions.partition import Partition
-    from ottla.groups.decision import Moment
-    from ottla.groups.settings import ConsumerTimes, GroupSettings
-    from ottla.groups.shared_bytes import SharedBytes
-    from ottla.groups.topics_image import TopicsImage
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,16 @@ and name are required, as in Apache Kafka; else INCONSISTENT_GROUP_PROTOCOL.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from ottla.broker.context import BrokerContext, Call
 from ottla.groups.commands import MemberAssignment, SyncGroup
+from ottla.groups.replies import SyncReply
 from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, MEMBER_BYTES_MAX
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ottla.broker.context import BrokerContext, Call
-    from ottla.groups.replies import SyncReply
-    from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps
 
 _NAMES_FROM: Final = 5
 # More than there can be members (groups/shared_bytes.py).

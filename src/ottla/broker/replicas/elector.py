@@ -39,7 +39,7 @@ USABILITY_TIMEOUT_MS: Final = 2_000
 class ReplicaLogs(Protocol):
     """What this broker's log directory says about its logs."""
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
+    def is_complete(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
         """Whether the log can be used, and holds all that this broker reported under this former broker epoch.
 
         `though_failed`: also a log that was opened and takes no more.
@@ -320,22 +320,22 @@ class Elector:
         if not former:
             return None
         if self._logs.is_usable(topic_partition, though_stuck=True):
-            is_kept = all(
-                member == own or self._logs.is_kept(topic_partition, member.broker_epoch) for member in former
+            is_complete = all(
+                member == own or self._logs.is_complete(topic_partition, member.broker_epoch) for member in former
             )
-            reaffirmed = elections.reaffirmed(state, own, is_kept=is_kept)
+            reaffirmed = elections.reaffirmed(state, own, is_complete=is_complete)
             if not self._logs.gives_way:
                 return reaffirmed
             over = state if reaffirmed is None else reaffirmed
             min_in_sync = self._rules.min_in_sync(topic, partition)
             return elections.given_way(over, own, live, min_in_sync) or reaffirmed
-        left = elections.reaffirmed(state, own, is_kept=False)
+        left = elections.reaffirmed(state, own, is_complete=False)
         if left is None or left.current_in_sync(live) or left.current_eligible(live):
             return left
         # The records are still there: the last live member waits for its repair instead of giving them up, also in a
         # former life of this process, since those that are not live may have lost theirs.
         has_records = all(
-            member == own or self._logs.is_kept(topic_partition, member.broker_epoch, though_failed=True)
+            member == own or self._logs.is_complete(topic_partition, member.broker_epoch, though_failed=True)
             for member in former
         )
         return None if has_records and not self._rules.allows_unclean(topic) else left

@@ -15,7 +15,7 @@ from ottla.model.partition_state import NO_BROKER_EPOCH
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.storage.directory import directory_identity, directory_tree, kept_logs
+from ottla.storage.directory import directory_identity, directory_tree, log_completeness
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.errors import DirectoryLocked
 
@@ -71,7 +71,7 @@ async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Ad
     finally:
         await home.close()
     # Its logs hold all that it reported so far, and the states name no life of it any more.
-    kept_logs.set_kept_from(disk, data_dir, NO_BROKER_EPOCH)
+    log_completeness.record_complete_from(disk, data_dir, NO_BROKER_EPOCH)
     directory_tree.mark_shared(disk, data_dir)
     await adoption.finish(target)
     return Adopted(found, count)

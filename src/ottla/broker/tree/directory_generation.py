@@ -32,7 +32,7 @@ from ottla.runtime.disk import Disk
 from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
-from ottla.storage.directory import directory_identity, kept_logs
+from ottla.storage.directory import directory_identity, log_completeness
 from ottla.storage.errors import StaleDirectory, StorageError, lacks_room
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,9 @@ class DirectoryGeneration:
             try:
                 await self._offload()(lambda: self._write_with_room(generation))
             except OSError as error:
-                is_newest = node.seen is not None and node.seen.directory_id == held.directory_id and held.keeps_logs
+                is_newest = (
+                    node.seen is not None and node.seen.directory_id == held.directory_id and held.has_complete_logs
+                )
                 if not (lacks_room(error) and is_newest):
                     raise StorageError(f"the generation of {self._data_dir} cannot be recorded: {error}") from error
                 self._report(f"{error}")
@@ -139,7 +141,7 @@ class DirectoryGeneration:
         return HeldGeneration(
             directory_identity.directory_id(self._disk, self._data_dir),
             checkpoints.read_generation(self._disk, self._data_dir),
-            kept_logs.keeps_logs(self._disk, self._data_dir),
+            log_completeness.has_complete_logs(self._disk, self._data_dir),
         )
 
     def _write_with_room(self, generation: int) -> None:

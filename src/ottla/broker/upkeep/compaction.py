@@ -16,7 +16,7 @@ from typing import Final
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
-from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_from_json
+from ottla.storage.compaction.plan import CleanFailure, CleanJob, CleanResult, result_from_json
 from ottla.storage.directory.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import Owner, check, owner_of
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
-from ottla.storage.directory.present_logs import is_no_log
+from ottla.storage.directory.partition_directory import is_no_log
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, topic_partition_of
 

@@ -10,15 +10,14 @@ from ottla.cli.doctor.findings import Finding, ok, problem, warning
 from ottla.cli.log.copied_tree import copied_topic_ids, lost_tree_of, read_copied_tree
 from ottla.coordination.embedded.errors import TreeStoreError
 from ottla.coordination.topics_view import TopicsView
-from ottla.maintenance.foreign_segments import foreign_segments
+from ottla.maintenance.inspect import foreign_segments
 from ottla.model.counted import counted
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.directory import directory_tree
 from ottla.storage.directory.directory_tree import TREE_FILE
-from ottla.storage.directory.gone_logs import find_gone_logs
-from ottla.storage.directory.present_logs import is_no_log
+from ottla.storage.directory.partition_directory import find_missing_logs, is_no_log
 from ottla.storage.log_files import topic_partition_of
 
 AREA: Final = "tree"
@@ -49,7 +48,7 @@ def tree_findings(disk: Disk, data_dir: str, names: Sequence[str]) -> Iterator[F
         )
         return
     yield ok(AREA, f"{TREE_FILE} has {counted(len(tree.topics.by_name), 'topic')}, and is whole")
-    gone = find_gone_logs(disk, data_dir, lambda: copied_topic_ids(f"{data_dir}/{TREE_FILE}"))
+    gone = find_missing_logs(disk, data_dir, lambda: copied_topic_ids(f"{data_dir}/{TREE_FILE}"))
     if gone:
         text = f"directories are gone of partitions that held records: {_listed([str(each[0]) for each in gone])}"
         yield problem(AREA, text, "restore them from a backup, or delete the topics: the broker refuses the partitions")

@@ -134,7 +134,7 @@ def _rebuild_tree(
 def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPartition]:
     present = directory.partitions()
     if not names:
-        from ottla.storage.directory.present_logs import is_strange
+        from ottla.storage.directory.partition_directory import is_strange
 
         return [each for each in present if not is_strange(directory.disk, f"{directory.path}/{each}")]
     by_name = {str(partition): partition for partition in present}
@@ -150,12 +150,12 @@ def _wanted(directory: StoppedDirectory, names: Sequence[str]) -> list[TopicPart
 
 def _gone(directory: StoppedDirectory) -> list[str]:
     """Lines of what no repair can bring back."""
-    from ottla.storage.directory.gone_logs import find_gone_logs
+    from ottla.storage.directory.partition_directory import find_missing_logs
 
     ids = {name: topic.topic_id for name, topic in directory.topics.by_name.items()}
     return [
         f"{gone.topic_partition}: {gone.problem}; restore it from a backup, or delete the topic"
-        for gone in find_gone_logs(directory.disk, directory.path, lambda: ids)
+        for gone in find_missing_logs(directory.disk, directory.path, lambda: ids)
     ]
 
 
@@ -196,7 +196,7 @@ def _diagnose(
     directory: StoppedDirectory, partition: TopicPartition, records: _Records, ids: Mapping[str, UUID]
 ) -> _Diagnosis:
     from ottla.maintenance.repair_plan import Recorded, plan_repair
-    from ottla.storage.compaction.swap_file import is_swap_begun
+    from ottla.storage.compaction.swap import is_swap_begun
     from ottla.storage.log_files import COMPACTED_FILE
     from ottla.storage.recovery.recovery import holds_records
 

@@ -30,8 +30,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
 from ottla.storage.directory.directory_tree import TREE_FILE, is_shared
 from ottla.storage.directory.flushed_ends import read_flushed_ends
-from ottla.storage.directory.gone_logs import find_gone_logs
-from ottla.storage.directory.present_logs import is_strange
+from ottla.storage.directory.partition_directory import find_missing_logs, is_strange
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 
 # The exit status when a batch is damaged or cannot be decoded.
@@ -142,7 +141,7 @@ def _gone(disk: PosixDisk, data_dir: str) -> Iterator[Finding]:
     if not disk.exists(path) or is_shared(disk, data_dir):
         return
     with contextlib.suppress(TreeStoreError):  # a backup's; its own check reports it
-        for gone in find_gone_logs(disk, data_dir, lambda: copied_topic_ids(path)):
+        for gone in find_missing_logs(disk, data_dir, lambda: copied_topic_ids(path)):
             yield Finding(Severity.DAMAGE, f"{data_dir}/{gone.topic_partition}", -1, -1, gone.problem)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,6 @@ from ottla.cli.output import say
 from ottla.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ottla.model.settings import BrokerSettings
 
 _MIB: Final = 1 << 20
@@ -95,7 +94,7 @@ def memory_budgets(settings: BrokerSettings) -> dict[str, int]:
         SCHEMA_REGISTRY_LISTENERS,
     )
     from ottla.model.listener import parse_listeners
-    from ottla.storage.segment.index_cache import INDEX_CACHE_BYTES
+    from ottla.storage.segment.index_files import INDEX_CACHE_BYTES
 
     requests_bytes = settings[QUEUED_MAX_REQUEST_BYTES]
     listeners_count = len(parse_listeners(settings[LISTENERS], setting=LISTENERS.name))

@@ -8,14 +8,12 @@ differ by at most one partition, and no assignment with such shares moves fewer.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from uuid import UUID
-
-    from ottla.groups.assignors.assignor import Assignment, MemberSpec
+from ottla.groups.assignors.assignor import Assignment, MemberSpec
 
 
 class Shares:

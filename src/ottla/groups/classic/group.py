@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
+from ottla.groups.classic.member import Member
 from ottla.groups.classic.rebalance import JOIN, PENDING, SESSION, SYNC, GroupState, Rebalance
+from ottla.groups.commands import (
+    CommitOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
+from ottla.groups.deadlines import Deadline
+from ottla.groups.decision import Decision, Moment
 from ottla.groups.group import CLASSIC, GroupKind
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GroupMetadata, group_key
@@ -15,33 +27,11 @@ from ottla.groups.replies import (
     LeftMember,
     SyncReply,
 )
+from ottla.groups.shard_services import ShardServices
+from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, network_of
 from ottla.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.error_code import ErrorCode
-from ottla.observe.story import Story
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from ottla.groups.commands import (
-        CommitOffsets,
-        Heartbeat,
-        JoinGroup,
-        LeaveGroup,
-        LeavingMember,
-        SyncGroup,
-    )
-    from ottla.groups.deadlines import Deadline
-    from ottla.groups.decision import Decision, Moment
-    from ottla.groups.shard_services import ShardServices
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, network_of
-
-if TYPE_CHECKING:
-    from ottla.groups.classic.member import Member
-    from ottla.groups.commands import JoinGroup
-    from ottla.groups.decision import Moment
+from ottla.observe.transition_history import TransitionHistory
 
 Reply = Callable[[JoinReply], None]
 
@@ -202,7 +192,7 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, services: ShardServices) -> None:
         self._group_id: Final = group_id
-        self._story: Story | None = None
+        self._history: TransitionHistory | None = None
         self.rebalance: Final = Rebalance(self, services)
 
     @property
@@ -210,11 +200,11 @@ class ClassicGroup:
         return self._group_id
 
     @property
-    def story(self) -> Story:
+    def history(self) -> TransitionHistory:
         # Made with the first transition: most groups of a large broker only commit offsets.
-        if self._story is None:
-            self._story = Story(f"group {self._group_id}")
-        return self._story
+        if self._history is None:
+            self._history = TransitionHistory(f"group {self._group_id}")
+        return self._history
 
     @property
     def kind(self) -> GroupKind:
@@ -323,7 +313,7 @@ class ClassicGroup:
         error = roster.check(member_id, leaving.instance_id)
         if error is ErrorCode.NONE:
             self.rebalance.remove(member_id)
-            self.story.add(moment.wall_ms, "left", member=member_id, reason=leaving.reason)
+            self.history.add(moment.wall_ms, "left", member=member_id, reason=leaving.reason)
         return LeftMember(leaving.member_id, leaving.instance_id, error)
 
     # -- offsets -------------------------------------------------------------------------------------------------------
@@ -403,7 +393,7 @@ class ClassicGroup:
         member = rebalance.roster.members[member_id]
         assert not member.is_waiting or member.is_new
         rebalance.remove(member_id)
-        self.story.add(moment.wall_ms, "session ended", member=member_id)
+        self.history.add(moment.wall_ms, "session ended", member=member_id)
         self._continue_without(f"the session of {member_id} ended", moment)
 
     def _continue_without(self, reason: str, moment: Moment) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from sys import getsizeof
-from typing import TYPE_CHECKING
 
+from ottla.groups.commands import JoinGroup, JoinProtocol
+from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember
 from ottla.groups.replies import DescribedMember, JoinReply, SyncReply
 from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, bytes_of_texts, network_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ottla.groups.commands import JoinGroup, JoinProtocol
-    from ottla.groups.deadlines import Deadline
 
 
 class Member:

@@ -8,27 +8,24 @@ member has seen an assignment of the lost one, since assignments are sent only w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.groups.classic.member import Member, newcomer
 from ottla.groups.classic.roster import Roster
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
+from ottla.groups.decision import Moment
+from ottla.groups.group import Group
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
 from ottla.groups.refusals import code_for_member
 from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
+from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.primitives import INT32_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ottla.groups.decision import Moment
-    from ottla.groups.group import Group
-    from ottla.groups.shard_services import ShardServices
 
 
 class GroupState(Enum):
@@ -143,7 +140,7 @@ class Rebalance:
         if member is None or member.instance_id is not None:
             return False
         self.remove(member.member_id)
-        self.owner.story.add(moment.wall_ms, "connection closed before the join completed", member=member.member_id)
+        self.owner.history.add(moment.wall_ms, "connection closed before the join completed", member=member.member_id)
         self.complete_if_all_joined(moment)
         return True
 
@@ -246,7 +243,7 @@ class Rebalance:
         self.generation = next_generation(self.generation)
         empty = GroupMetadata(self.protocol_type or "", self.generation, None, None, moment.wall_ms, ())
         if (error := self.write(empty, moment)) is not ErrorCode.NONE:
-            self.owner.story.add(moment.wall_ms, "empty generation not logged", error=error.name)
+            self.owner.history.add(moment.wall_ms, "empty generation not logged", error=error.name)
 
     def joined(self, member: Member, *, leader_id: str | None = None, skips_assignment: bool = False) -> JoinReply:
         """The reply to a member of this generation; the leader's lists all members."""
@@ -291,7 +288,7 @@ class Rebalance:
         )
         error = self._log_assigned(members, moment)
         if error is ErrorCode.NONE:
-            self.owner.story.add(moment.wall_ms, "assigned", generation=self.generation)
+            self.owner.history.add(moment.wall_ms, "assigned", generation=self.generation)
         for member in self.roster.members.values():
             answer = self.synced(member) if error is ErrorCode.NONE else SyncReply(error)
             self._end_sync(member, answer, moment)
@@ -338,7 +335,7 @@ class Rebalance:
         try:
             record = group_record(self.owner.group_id, found)
         except OttlaError as error:
-            self.owner.story.add(moment.wall_ms, "generation does not fit a record", problem=str(error))
+            self.owner.history.add(moment.wall_ms, "generation does not fit a record", problem=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return code_for_member(self.services.write([record], moment))
 
@@ -428,11 +425,11 @@ class Rebalance:
         self.services.deadlines.arm(deadline, moment.monotonic_ms + after_ms)
 
     def _become(self, state: GroupState, moment: Moment, reason: str) -> None:
-        assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.story.as_fact())
+        assert state in LEGAL_NEXT[self.state], (self.state, state, self.owner.history.as_fact())
         self.previous_state = self.state
         self.state = state
         self.state_since_ms = moment.wall_ms
-        self.owner.story.add(moment.wall_ms, state.value, generation=self.generation, reason=reason)
+        self.owner.history.add(moment.wall_ms, state.value, generation=self.generation, reason=reason)
 
     def _become_dead(self) -> None:
         self.previous_state = self.state

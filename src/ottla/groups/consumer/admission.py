@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ottla.groups.assignors import Assignment
+from ottla.groups.commands import ConsumerGroupHeartbeat
 from ottla.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -13,13 +15,9 @@ from ottla.groups.consumer.member import (
     MemberMetadata,
     is_within,
 )
+from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-
-if TYPE_CHECKING:
-    from ottla.groups.assignors import Assignment
-    from ottla.groups.commands import ConsumerGroupHeartbeat
-    from ottla.groups.consumer.state import ConsumerGroupState
 
 
 class Sender(NamedTuple):

@@ -6,12 +6,23 @@ only other state is the deadlines, and the topics that the group has compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
 
+from ottla.groups.assignors import Assignment
+from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
 from ottla.groups.consumer.admission import Sender, admit, fenced_instance, unknown_instance, unknown_member
-from ottla.groups.consumer.heartbeat import HeartbeatContext, HeartbeatDecision, decide_heartbeat, merge, put_departure
+from ottla.groups.consumer.heartbeat import (
+    HeartbeatContext,
+    HeartbeatDecision,
+    decide_heartbeat,
+    merge,
+    preferred_name,
+    put_departure,
+)
 from ottla.groups.consumer.member import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     CurrentAssignment,
     MemberMetadata,
@@ -22,41 +33,23 @@ from ottla.groups.consumer.member import (
 )
 from ottla.groups.consumer.records import ConsumerRecordKey, ConsumerRecordType, RecordDraft, tombstone
 from ottla.groups.consumer.state import ConsumerGroupState
-from ottla.groups.decision import Decision
-from ottla.groups.group import CONSUMER, GroupKind
-from ottla.groups.replies import ConsumerGroupDescription, ConsumerGroupHeartbeatReply
+from ottla.groups.deadlines import Deadline, Deadlines
+from ottla.groups.decision import Decision, Moment
+from ottla.groups.group import CONSUMER, Group, GroupKind
+from ottla.groups.group_log import GroupRecord
+from ottla.groups.replies import (
+    ConsumerGroupDescription,
+    ConsumerGroupHeartbeatReply,
+    DescribedConsumer,
+    NamedTopicPartitions,
+)
+from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shared_bytes import SharedBytes, SharedPart, network_of
+from ottla.groups.subscription_pattern import SubscriptionPatterns
+from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.observe.story import Story
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from ottla.groups.commands import CommitOffsets, ConsumerGroupHeartbeat
-    from ottla.groups.deadlines import Deadline, Deadlines
-    from ottla.groups.decision import Moment
-    from ottla.groups.group_log import GroupRecord
-    from ottla.groups.settings import ConsumerTimes, GroupSettings
-    from ottla.groups.subscription_pattern import SubscriptionPatterns
-    from ottla.groups.topics_image import TopicsImage
-from typing import TYPE_CHECKING, NamedTuple
-
-from ottla.groups.consumer.member import LEAVE_EPOCH
-from ottla.groups.deadlines import Deadline, Deadlines
-from ottla.groups.settings import GroupSettings
-
-if TYPE_CHECKING:
-    from ottla.groups.group import Group
-from typing import TYPE_CHECKING
-
-from ottla.groups.consumer.heartbeat import preferred_name
-from ottla.groups.replies import DescribedConsumer, NamedTopicPartitions
-
-if TYPE_CHECKING:
-    from ottla.groups.assignors import Assignment
-    from ottla.groups.settings import GroupSettings
-    from ottla.groups.topics_image import TopicsImage
+from ottla.observe.transition_history import TransitionHistory
 
 
 def check_request(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
@@ -213,7 +206,7 @@ class ConsumerGroup:
         member_bytes: SharedBytes,
     ) -> None:
         self.group_id: Final = group_id
-        self.story: Final = Story(group_id)
+        self.history: Final = TransitionHistory(group_id)
         self.state: Final = ConsumerGroupState(group_id)
         self._settings = settings
         self._topics = topics
@@ -367,13 +360,13 @@ class ConsumerGroup:
 
     def _note(self, sender: Sender, decision: HeartbeatDecision, moment: Moment) -> None:
         if sender.is_new:
-            self.story.add(moment.wall_ms, "member.joined", member=sender.member_id, replaces=sender.replaces)
+            self.history.add(moment.wall_ms, "member.joined", member=sender.member_id, replaces=sender.replaces)
         if decision.group_epoch != self.state.group_epoch:
-            self.story.add(moment.wall_ms, "epoch.raised", group_epoch=decision.group_epoch)
+            self.history.add(moment.wall_ms, "epoch.raised", group_epoch=decision.group_epoch)
         if decision.current is not sender.current:
             current = decision.current
             facts = {"member": sender.member_id, "member_epoch": current.member_epoch, "state": current.state.name}
-            self.story.add(moment.wall_ms, "member.moved", **facts)
+            self.history.add(moment.wall_ms, "member.moved", **facts)
 
     def _leave(self, command: ConsumerGroupHeartbeat, moment: Moment) -> Decision:
         member_id = command.member_id
@@ -387,9 +380,9 @@ class ConsumerGroup:
             raise unknown_member(self.state, member_id)
         reply = ConsumerGroupHeartbeatReply(ErrorCode.NONE, None, member_id, command.member_epoch)
         if command.member_epoch == LEAVE_STATIC_EPOCH:
-            self.story.add(moment.wall_ms, "member.left_for_a_while", member=member_id)
+            self.history.add(moment.wall_ms, "member.left_for_a_while", member=member_id)
             return Decision(self._pause(member_id).records(), reply)
-        self.story.add(moment.wall_ms, "member.left", member=member_id)
+        self.history.add(moment.wall_ms, "member.left", member=member_id)
         return Decision(put_departure(self.state, self._context(moment), [member_id]).records(), reply)
 
     def _pause(self, member_id: str) -> RecordDraft:
@@ -416,7 +409,7 @@ class ConsumerGroup:
         must_revoke = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
         if deadline.kind == REVOCATION and not must_revoke:
             return None
-        self.story.add(moment.wall_ms, "member.fenced", member=member_id, deadline=deadline.kind)
+        self.history.add(moment.wall_ms, "member.fenced", member=member_id, deadline=deadline.kind)
         return Decision(put_departure(self.state, self._context(moment), [member_id]).records(), None)
 
     def on_append_failed(self, deadline: Deadline, moment: Moment) -> None:

@@ -8,25 +8,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
 
 from ottla.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSpec
+from ottla.groups.commands import ConsumerGroupHeartbeat
+from ottla.groups.consumer.admission import Sender
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState, common, joined, without
 from ottla.groups.consumer.records import RecordDraft, ResolvedPattern
+from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.consumer.subscriptions import TopicLookup, hash_topics, resolve_patterns
+from ottla.groups.settings import GroupSettings
+from ottla.groups.subscription_pattern import SubscriptionPatterns
+from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from uuid import UUID
-
-    from ottla.groups.commands import ConsumerGroupHeartbeat
-    from ottla.groups.consumer.admission import Sender
-    from ottla.groups.consumer.state import ConsumerGroupState
-    from ottla.groups.settings import GroupSettings
-    from ottla.groups.subscription_pattern import SubscriptionPatterns
-    from ottla.groups.topics_image import TopicsImage
 
 
 class HeartbeatContext(NamedTuple):

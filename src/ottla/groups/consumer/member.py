@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
+from ottla.groups.assignors import Assignment
 from ottla.groups.commands import TopicIdPartitions
 from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from uuid import UUID
-
-    from ottla.groups.assignors import Assignment
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
+from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
 from ottla.groups.group_log import GroupRecord
 from ottla.model.errors import WireError
@@ -13,16 +16,6 @@ from ottla.protocol.primitives import INT16
 from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message
 from ottla.protocol.schema import array, int8, int32, int32_array, int64, nullable_string, string, string_array, uuid
 from ottla.protocol.writer import write_message
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from ottla.groups.assignors import Assignment
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.groups.assignors import Assignment
 
 # The records of a consumer group in `__consumer_offsets`: Kafka's own format, field by field.
 #

@@ -8,8 +8,11 @@ refers to, and a member exists as soon as its own record does.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
 
+from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import NOTHING_ASSIGNED, CurrentAssignment, MemberMetadata
 from ottla.groups.consumer.records import (
     ConsumerRecordKey,
@@ -22,12 +25,6 @@ from ottla.groups.consumer.records import (
     decode_target,
     decode_target_epoch,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from uuid import UUID
-
-    from ottla.groups.assignors import Assignment
 
 
 class ConsumerGroupState:

@@ -16,11 +16,20 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.runtime.offload import INLINE, Offload, run_inline
-from ottla.storage.compaction.cleaned_ends import CleanedEnds
+from ottla.storage.checkpoints import OffsetCheckpoint, read_cleaned_ends, write_cleaned_ends
 from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
-from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanResult, CleanSummary
-from ottla.storage.compaction.plan import Cleanable, clean_job, cleanable, is_due
+from ottla.storage.compaction.plan import (
+    Cleanable,
+    CleanedGroup,
+    CleanFailure,
+    CleanJob,
+    CleanResult,
+    CleanSummary,
+    clean_job,
+    cleanable,
+    is_due,
+)
 from ottla.storage.compaction.swap import Swap
 from ottla.storage.directory.housekeeping import Removals
 from ottla.storage.errors import StorageError, SwapRefused, lacks_room
@@ -28,6 +37,42 @@ from ottla.storage.log.log import Log
 from ottla.storage.producers.producer_snapshot import sync_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
+
+# The cleaned end (exclusive) of each log of a directory: the `cleaner-offset-checkpoint`, in memory and on disk.
+#
+# Below its cleaned end a log holds each key once, so a clean need not search for keys there.  An end that is too low
+# costs work; one that is too high would keep old values, so it is lowered, durably, before a log is truncated or
+# created again.
+
+
+class CleanedEnds:
+    """The loop changes them in memory; `write` makes it durable, in any thread."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        found = read_cleaned_ends(disk, directory)
+        self._checkpoint = OffsetCheckpoint(found, lambda offsets: write_cleaned_ends(disk, directory, offsets))
+
+    def end_of(self, topic_partition: TopicPartition) -> int:
+        return self._checkpoint.offsets.get(topic_partition, 0)
+
+    def set(self, topic_partition: TopicPartition, end_offset: int) -> None:
+        self._checkpoint.offsets[topic_partition] = end_offset
+        self._checkpoint.changed()
+
+    def lower(self, topic_partition: TopicPartition, end_offset: int) -> None:
+        """The log will be truncated to `end_offset`."""
+        if self.end_of(topic_partition) > end_offset:
+            self.set(topic_partition, end_offset)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            if self._checkpoint.offsets.pop(topic_partition, None) is not None:
+                self._checkpoint.changed()
+
+    def write(self) -> None:
+        """Make all changes before this call durable.  Raises `OSError`: call it again."""
+        self._checkpoint.write()
+
 
 _log = logging.getLogger(__name__)
 
@@ -306,7 +351,7 @@ class Compactor:
     def _mark_uncleanable(self, log: Log, reason: str) -> None:
         self.uncleanable[log.topic_partition] = reason
         _log.error(
-            "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, story=log.story.as_fact())
+            "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, history=log.history.as_fact())
         )
 
     # --- changes of logs ----------------------------------------------------------------------------------

@@ -19,9 +19,34 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.compaction.cleaner import clean
-from ottla.storage.compaction.job import CleanFailure, CleanJob, CleanResult, result_to_json
-from ottla.storage.compaction.throttle import Throttle
+from ottla.storage.compaction.plan import CleanFailure, CleanJob, CleanResult, result_to_json
 from ottla.storage.errors import CorruptLog, lacks_room
+
+# Shorter waits are accumulated: a sleep has a cost of its own.
+_WAIT_MS_MIN: Final = 20
+
+
+class Throttle:
+    """Counts bytes against time; `charge` waits when the rate is exceeded.  Unused bytes are not carried over."""
+
+    def __init__(
+        self, bytes_per_second: float, monotonic_ms: Callable[[], int], sleep: Callable[[float], None]
+    ) -> None:
+        """`sleep` is called with seconds."""
+        self._bytes_per_ms = bytes_per_second / 1000
+        self._monotonic_ms = monotonic_ms
+        self._sleep = sleep
+        self._free_at_ms = float(monotonic_ms())
+
+    def charge(self, size_bytes: int) -> None:
+        self._free_at_ms += size_bytes / self._bytes_per_ms
+        now_ms = self._monotonic_ms()
+        wait_ms = self._free_at_ms - now_ms
+        if wait_ms >= _WAIT_MS_MIN:
+            self._sleep(wait_ms / 1000)
+        elif wait_ms < 0:
+            self._free_at_ms = float(now_ms)
+
 
 _NICEST: Final = 19
 _CHECK_BYTES: Final = 1024 * 1024

@@ -15,7 +15,7 @@ from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
-from ottla.storage.directory.kept_logs import KEPT_FROM, NOT_KEPT
+from ottla.storage.directory.log_completeness import KEPT_FROM, NOT_KEPT
 from ottla.storage.errors import DirectoryUnusable, ForeignDirectory
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 

@@ -26,12 +26,12 @@ from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLo
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.failed_syncs import FailedSyncs
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
-from ottla.storage.directory.kept_logs import KeptLogs
+from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_records import LogRecords
-from ottla.storage.directory.log_start_moves import LogStartMoves
+from ottla.storage.directory.log_starts import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
-from ottla.storage.directory.present_logs import PresentLog, cannot_be_opened, is_foreign, read_topic_id
+from ottla.storage.directory.partition_directory import PartitionDirectory, cannot_be_opened, is_foreign, read_topic_id
 from ottla.storage.errors import (
     CorruptLog,
     DirectoryOffline,
@@ -59,7 +59,7 @@ from ottla.storage.log_files import (
 )
 from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.room import Room
-from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.index_files import IndexCache
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class LogDirectory:
         self._appended_before_count = 0
         self.compactor: Compactor
         self._records: LogRecords
-        self._kept: KeptLogs
+        self._completeness: LogCompleteness
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -198,19 +198,19 @@ class LogDirectory:
     def _open_logs(self, boot_id_path: str, is_only_replica: Callable[[TopicPartition], bool]) -> None:
         disk = self._disk
         self._records = LogRecords(disk, self.path)
-        present = list(self._present_logs())
+        present = list(self._readable_directories())
         if checkpoints.has_clean_shutdown_mark(disk, self.path):
             self._records.restore(each[:2] for each in present)
         # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
-        self._kept = KeptLogs(disk, self.path, has_logs=bool(present))
+        self._completeness = LogCompleteness(disk, self.path, has_logs=bool(present))
         if not self.was_clean and not is_same_boot(disk, self.path, boot_id_path):
             self._unflushed_lost([each for each in present if self._may_lack_unflushed(each)], is_only_replica)
-        if self._kept.kept_from is None and directory_tree.is_shared(disk, self.path):
+        if self._completeness.complete_from is None and directory_tree.is_shared(disk, self.path):
             self._keep_only_replicas(present, is_only_replica)
         write_note(disk, self.path, boot_id_path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
-        found: list[tuple[PresentLog, LogParts]] = []
+        found: list[tuple[PartitionDirectory, LogParts]] = []
         needs_sync = False
         for each in present:
             try:
@@ -235,7 +235,7 @@ class LogDirectory:
         known = (key for key in deleted if key is not None)
         self._records.opened(self.logs.values(), known, were_all_opened=not self.failed)
 
-    def _may_lack_unflushed(self, present: PresentLog) -> bool:
+    def _may_lack_unflushed(self, present: PartitionDirectory) -> bool:
         """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present
         one; of a version that did not note it nothing else is known.
         """
@@ -245,7 +245,7 @@ class LogDirectory:
         return self._config_of(topic_partition).flush_policy == "os"
 
     def _unflushed_lost(
-        self, present: Collection[PresentLog], is_only_replica: Callable[[TopicPartition], bool]
+        self, present: Collection[PartitionDirectory], is_only_replica: Callable[[TopicPartition], bool]
     ) -> None:  # fmt: skip
         """A power cut took what these logs had not flushed.
 
@@ -253,36 +253,40 @@ class LogDirectory:
         leads on with what it has, as that of a broker by itself.
         """
         alone = {each.topic_partition for each in present if is_only_replica(each.topic_partition)}
-        run_inline(self._kept.lost(each.topic_partition for each in present if each.topic_partition not in alone))
+        run_inline(
+            self._completeness.mark_incomplete(
+                each.topic_partition for each in present if each.topic_partition not in alone
+            )
+        )
         if alone:
             _log.warning(
                 "log.unflushed_lost", extra=fields(path=self.path, partitions_count=len(alone), hint=_UNFLUSHED_HINT)
             )
 
     def _keep_only_replicas(
-        self, present: Collection[PresentLog], is_only_replica: Callable[[TopicPartition], bool]
+        self, present: Collection[PartitionDirectory], is_only_replica: Callable[[TopicPartition], bool]
     ) -> None:  # fmt: skip
         """No log of the directory is known to be whole.  Those without another replica lead on with what they have."""
         alone = [each.topic_partition for each in present if is_only_replica(each.topic_partition)]
-        self._kept.keep_though_lost(alone)
+        self._completeness.count_sole_replicas_complete(alone)
         for topic_partition in alone:
             facts = fields(partition=topic_partition, path=self.path, hint=_STALE_HINT)
             _log.warning("log.stale_one_is_kept", extra=facts)
 
-    def _mark_unflushed(self, present: PresentLog, config: LogConfig) -> bool:
+    def _mark_unflushed(self, present: PartitionDirectory, config: LogConfig) -> bool:
         """Note that flush policy `os` begins, for the next start; whether that must be synced."""
         if UNFLUSHED_FILE in present.names or config.flush_policy != "os":
             return False
         self._disk.open(f"{present.path}/{UNFLUSHED_FILE}", create=True).close()
         return True
 
-    def _unmark_flushed(self, present: PresentLog, config: LogConfig) -> None:
+    def _unmark_flushed(self, present: PartitionDirectory, config: LogConfig) -> None:
         """All of it is flushed now, and from now on before it is acknowledged."""
         if UNFLUSHED_FILE in present.names and config.flush_policy != "os":
             with contextlib.suppress(OSError):  # the next start does it
                 self._disk.remove(f"{present.path}/{UNFLUSHED_FILE}")
 
-    def _present_logs(self) -> Iterator[PresentLog]:
+    def _readable_directories(self) -> Iterator[PartitionDirectory]:
         """The logs of the directory; those without a readable topic id are refused, half-created ones removed.
 
         A directory that only has the name of one is left as it is.
@@ -292,7 +296,7 @@ class LogDirectory:
                 names = self._disk.list_directory(path)
                 topic_id = read_topic_id(self._disk, path, names)
                 if topic_id is not None:
-                    yield PresentLog(topic_partition, topic_id, path, names)
+                    yield PartitionDirectory(topic_partition, topic_id, path, names)
                     continue
                 if is_foreign(self._disk, path, names):
                     _log.warning("directory.foreign_one_is_kept", extra=fields(path=path, hint=_FOREIGN_HINT))
@@ -328,7 +332,7 @@ class LogDirectory:
             else:
                 yield topic_partition, path
 
-    def _recover(self, present: PresentLog, config: LogConfig) -> tuple[LogParts, bool]:
+    def _recover(self, present: PartitionDirectory, config: LogConfig) -> tuple[LogParts, bool]:
         """The log's parts, and whether files were changed that must be synced.
 
         A recovery writes indexes and snapshots: a full disk must not keep the log from its readers.
@@ -344,7 +348,7 @@ class LogDirectory:
         recovery = self._recovery(present._replace(names=names), config)
         return recovery.run(), True
 
-    def _recovery(self, present: PresentLog, config: LogConfig) -> LogRecovery:
+    def _recovery(self, present: PartitionDirectory, config: LogConfig) -> LogRecovery:
         topic_partition = present.topic_partition
         recorded = self._records.of(topic_partition, present.topic_id, was_clean=self.was_clean)
         now_ms = self._clock.now_ms()
@@ -371,7 +375,7 @@ class LogDirectory:
         self._refuse(topic_partition, topic_id, error)
         return error
 
-    def _log(self, present: PresentLog, parts: LogParts) -> Log:
+    def _log(self, present: PartitionDirectory, parts: LogParts) -> Log:
         return Log(self._disk, present.path, present.topic_partition, present.topic_id, parts, self, self._cache)
 
     def _require_online(self) -> None:
@@ -553,7 +557,7 @@ class LogDirectory:
 
     def _open_created(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
         path = f"{self.path}/{topic_partition}"
-        present = PresentLog(topic_partition, topic_id, path, self._disk.list_directory(path))
+        present = PartitionDirectory(topic_partition, topic_id, path, self._disk.list_directory(path))
         return self._log(present, self._recovery(present, self._config_of(topic_partition)).run())
 
     def delete(self, *partitions: TopicPartition) -> None:
@@ -575,7 +579,7 @@ class LogDirectory:
                 if topic_partition in self.logs or topic_partition in self.failed:
                     self._rename_deleted(topic_partition, now_ms)
             await self._forget_renamed(offload)
-            await self._kept.forget(partitions, offload)
+            await self._completeness.forget(partitions, offload)
 
     @contextlib.contextmanager
     def _syncs_checked(self) -> Iterator[None]:
@@ -628,11 +632,11 @@ class LogDirectory:
         return is_sound and (though_stuck or not self.scheduler.is_stuck)
 
     @property
-    def kept_from(self) -> int | None:
-        """The first broker epoch under which logs were reported that are kept; None: `keep_from` is to be called."""
-        return self._kept.kept_from
+    def complete_from(self) -> int | None:
+        """The broker epoch from which on logs may be complete; None before `set_complete_from`."""
+        return self._completeness.complete_from
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
+    def is_complete(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
         """Whether a log of before this registration has all that was reported of it under `broker_epoch`.
 
         Of an entry of the present registration only `is_usable` counts.  `though_failed`: also a log that was opened
@@ -640,16 +644,16 @@ class LogDirectory:
         """
         log = self.logs.get(topic_partition)
         is_there = log is not None and not log.is_distrusted and (though_failed or log.failure is None)
-        return is_there and self._kept.is_kept(topic_partition, broker_epoch)
+        return is_there and self._completeness.is_complete(topic_partition, broker_epoch)
 
-    def keep_from(self, broker_epoch: int) -> None:
-        """`keep_from_in_steps`, at once."""
-        run_inline(self.keep_from_in_steps(broker_epoch))
+    def set_complete_from(self, broker_epoch: int) -> None:
+        """`set_complete_from_in_steps`, without pauses."""
+        run_inline(self.set_complete_from_in_steps(broker_epoch))
 
-    async def keep_from_in_steps(self, broker_epoch: int, offload: Offload = INLINE) -> None:
+    async def set_complete_from_in_steps(self, broker_epoch: int, offload: Offload = INLINE) -> None:
         """This broker was registered: call it before anything is fetched or led under this epoch.  Raises `OSError`."""
         with self._syncs_checked():
-            await self._kept.keep_from(broker_epoch, offload)
+            await self._completeness.set_complete_from(broker_epoch, offload)
 
     def set_aside(
         self, topic_partition: TopicPartition, topic_id: UUID, broker_epoch: int | None = None
@@ -673,7 +677,7 @@ class LogDirectory:
         with self._syncs_checked():
             log = self.logs.get(topic_partition)
             # One that was open may have reported something under this registration.
-            await self._kept.lost([topic_partition], broker_epoch if log is None else None, offload)
+            await self._completeness.mark_incomplete([topic_partition], broker_epoch if log is None else None, offload)
             await self.compactor.finish_swap_in_steps(offload)
             target = self._rename_aside(topic_partition, topic_id, DAMAGED_DIRECTORY_SUFFIX)
             if target is not None:
@@ -699,7 +703,7 @@ class LogDirectory:
         topic_id = self.topic_id_of(topic_partition)
         assert topic_id is not None, "nobody knows that an unreadable log is a stray one"
         with self._syncs_checked():
-            await self._kept.lost([topic_partition], broker_epoch, offload)
+            await self._completeness.mark_incomplete([topic_partition], broker_epoch, offload)
             await self.compactor.finish_swap_in_steps(offload)
             target = self._rename_aside(topic_partition, topic_id, STRAY_DIRECTORY_SUFFIX)
             if target is not None:

@@ -1,7 +1,7 @@
 """One partition's log: appends, rolls, reads, flushes, retention, truncation, compaction's swap, failures.
 
 `Log` owns everything that changes: no other module assigns one of its fields or uses what is private.
-Rules that need no log are in `retention`, `leader_epochs` and `log_reader`, over plain values.
+Rules that need no log are in `retention`, `leader_epochs` and `reads`, over plain values.
 
 All calls come from the event loop's thread and none of them waits for a flush; those that sync are coroutines, whose
 `Offload` does it elsewhere.  Invariants, with every `*_end` exclusive: log_start_offset <= log_end_offset,
@@ -22,7 +22,7 @@ from uuid import UUID
 
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from ottla.observe.events import fields
-from ottla.observe.story import Story
+from ottla.observe.transition_history import TransitionHistory
 from ottla.records.header import (
     BASE_OFFSET_TO_EPOCH,
     HEADER,
@@ -48,11 +48,11 @@ from ottla.storage.errors import (
     lacks_room,
     shortage_of,
 )
-from ottla.storage.log import log_reader, retention, time_search
+from ottla.storage.log import reads, retention, time_search
 from ottla.storage.log.appended import Appended, AppendedCount
 from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.log_parts import LogParts
-from ottla.storage.log.read_places import ReadPlaces
+from ottla.storage.log.reads import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
 from ottla.storage.producers.producer_snapshot import (
@@ -65,7 +65,7 @@ from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
 from ottla.storage.room import Room
-from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.index_files import IndexCache
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
@@ -220,6 +220,7 @@ class Log:
         "failure",
         "flush_ms_max",
         "flushed_end",
+        "history",
         "is_being_cut",
         "is_deleted",
         "is_distrusted",
@@ -230,7 +231,6 @@ class Log:
         "path",
         "producers",
         "stable_end",
-        "story",
         "topic_id",
         "topic_partition",
         "truncations_count",
@@ -294,7 +294,7 @@ class Log:
         # Whether its mark of policy `os` was written by this process.
         self._has_unflushed_mark = False
         self._set_config(parts.config)
-        self.story = Story(str(topic_partition))
+        self.history = TransitionHistory(str(topic_partition))
         self.note("opened", log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
 
     def watch(
@@ -677,7 +677,7 @@ class Log:
         self._segments.append(new)
         self._active = new
         self._appended_offset = NO_OFFSET
-        self.story.add(now_ms, "rolled", base_offset=new.base_offset)
+        self.history.add(now_ms, "rolled", base_offset=new.base_offset)
         self._scheduler.mark_due(self)
 
     def _new_segment(self, base_offset: int, created_ms: int, size_bytes: int = 0) -> Segment:
@@ -804,10 +804,10 @@ class Log:
                 limit_segment, limit_position = self._place_to_read(limit_offset)
             except CorruptLog as damage:
                 # What is whole before the damage is read; the reader who continues there gets the error.
-                return log_reader.run_before(
+                return reads.run_before(
                     self._segments, segment, position, damage, start_offset, size_bytes_max, whole_first_batch
                 )
-        run = log_reader.run_between(
+        run = reads.run_between(
             self._segments,
             segment,
             position,
@@ -836,7 +836,7 @@ class Log:
             self._host.log_damaged(self, damage)
 
     def _place_of(self, offset: int) -> tuple[Segment, int]:
-        return log_reader.place_of(self._segments, offset, self.log_end_offset, self.config.may_have_gaps)
+        return reads.place_of(self._segments, offset, self.log_end_offset, self.config.may_have_gaps)
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, limit_offset: int, offload: Offload
@@ -1319,13 +1319,15 @@ class Log:
         self.note("failed", error=error)
         _log.error(
             "log.offline",
-            extra=fields(partition=self.topic_partition, error=error, hint=failure.hint, story=self.story.as_fact()),
+            extra=fields(
+                partition=self.topic_partition, error=error, hint=failure.hint, history=self.history.as_fact()
+            ),
         )
         return failure
 
     def note(self, name: str, **facts: object) -> None:
-        """Add a change of role or extent to the story that is reported when the log fails; batches are not noted."""
-        self.story.add(self._host.now_ms(), name, **facts)
+        """Add a change of role or extent to the history that is reported when the log fails; batches are not noted."""
+        self.history.add(self._host.now_ms(), name, **facts)
 
     def check_invariants(self) -> None:
         """What must hold between calls; for tests."""

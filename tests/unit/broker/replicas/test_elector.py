@@ -50,7 +50,7 @@ class Node:
     def __init__(self, live: str = "A1 B9 C1", balance: LeaderBalance | None = None) -> None:
         self.loop = TurnedClock()
         self.membership = Membership(B)
-        self.kept_from = 0
+        self.complete_from = 0
         self.unusable: set[int] = set()
         self.is_stuck = False
         self.is_long_full = False
@@ -78,9 +78,9 @@ class Node:
         self.membership.registered(9)
         self.alive(live)
 
-    def is_kept(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
+    def is_complete(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
         lost = self.refused if though_failed else self.unusable
-        return topic_partition.partition not in lost and broker_epoch >= self.kept_from
+        return topic_partition.partition not in lost and broker_epoch >= self.complete_from
 
     def is_usable(self, topic_partition: TopicPartition, *, though_stuck: bool = False) -> bool:
         return topic_partition.partition not in self.unusable and (though_stuck or not self.is_stuck)
@@ -205,7 +205,7 @@ def test_burst_of_elections_is_proposed_in_one_pass() -> None:
 
 def test_restarted_broker_reaffirms_what_it_kept_and_leaves_where_it_did_not() -> None:
     node = Node()
-    node.kept_from = 3
+    node.complete_from = 3
     node.see(state_of("A", 5, "A1 B4"), state_of("A", 5, "A1 B2"), state_of("A", 5, "A1", "B4"))
     assert node.taken() == [
         (0, state_of("A", 5, "A1 B9"), 4),
@@ -226,7 +226,7 @@ def test_restarted_leader_is_elected_in_the_same_write_and_never_leads_its_old_e
 
 def test_restarted_leader_without_its_records_hands_over_in_the_same_write() -> None:
     node = Node()
-    node.kept_from = 9
+    node.complete_from = 9
     node.see(state_of("B", 5, "B4 C1"), state_of("B", 5, "B4"))
     assert node.taken() == [(0, state_of("C", 6, "C1"), 4), (1, state_of("-", 5, ""), 4)]
 
@@ -296,7 +296,7 @@ def test_broker_that_registered_again_while_its_disk_is_stuck_gives_way_or_leads
 
 def test_broker_that_lost_its_records_leaves_though_its_disk_is_stuck() -> None:
     node = Node()
-    node.is_stuck, node.kept_from = True, 9
+    node.is_stuck, node.complete_from = True, 9
     node.see(state_of("A", 5, "A1 B4"))
     assert node.taken() == [(0, state_of("A", 5, "A1"), 4)]
 

@@ -779,14 +779,14 @@ async def test_log_that_was_stray_counts_as_lost_when_its_topic_is_in_the_tree_a
         await node.served.follow()
         node.append("t")
         before = (await node.registry.refresh()).by_name["t"]
-        node.directory.keep_from(7)
+        node.directory.set_complete_from(7)
         await forget_deletion(node, "t")
         await node.restart()
         pointer = TopicPointer(before.topic_id, (before.partitions[0].replicas,))
         await node.registry.install("t", pointer, [before.partitions[0].state], {})
         await node.restart()
         assert node.errors("t", 1) == [STORAGE_ERROR], "its records are gone from its place"
-        assert not node.directory.is_kept(TopicPartition("t", 0), 6)
+        assert not node.directory.is_complete(TopicPartition("t", 0), 6)
 
 
 async def test_creation_that_failed_inside_is_completed_by_the_next_request_for_it(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.runtime.offload import INLINE
 from ottla.storage import checkpoints
 from ottla.storage.directory import directory_identity
-from ottla.storage.directory.kept_logs import KeptLogs
+from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.errors import StaleDirectory, StorageError
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.broker.turned_loop import TurnedLoop
@@ -92,7 +92,7 @@ class Broker:
         """Check, register, and serve."""
         await self.generation.check()
         await self.tree.multi(list(await self.generation.write()))
-        await KeptLogs(self.disk, "/data", has_logs=False).keep_from(100)
+        await LogCompleteness(self.disk, "/data", has_logs=False).set_complete_from(100)
         self.membership.registered(100)
         self.generation.start(lambda: self.stored)
 

@@ -130,10 +130,10 @@ def test_cooperative_members_keep_what_they_have_through_a_rebalance(coordinator
     assert again.of(JoinReply).members[0].metadata == b"owns 0"
 
 
-def test_group_tells_its_story(coordinator: Coordinator) -> None:
+def test_group_tells_its_history(coordinator: Coordinator) -> None:
     (joined,) = coordinator.stable_group(1)
     coordinator.leave((joined.member_id, None))
-    story = str(coordinator.shard.story("team"))
+    history = str(coordinator.shard.history("team"))
     for word in ("PreparingRebalance", "CompletingRebalance", "assigned", "left", "Empty"):
-        assert word in story
-    assert coordinator.shard.story("nobody") is None
+        assert word in history
+    assert coordinator.shard.history("nobody") is None

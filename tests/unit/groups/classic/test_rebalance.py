@@ -217,7 +217,7 @@ def test_group_is_empty_although_the_log_refuses_to_note_it(coordinator: Coordin
     coordinator.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
     coordinator.leave((joined.member_id, None))
     assert coordinator.state() == "Empty"
-    assert "empty generation not logged" in str(coordinator.shard.story("team"))
+    assert "empty generation not logged" in str(coordinator.shard.history("team"))
 
 
 @pytest.mark.parametrize(("generation", "following"), [(0, 1), (41, 42), (2**31 - 1, 1), (-7, 1)])

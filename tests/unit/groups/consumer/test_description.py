@@ -55,7 +55,7 @@ def test_story_tells_who_joined_moved_and_left() -> None:
     group.joined("n")
     group.beat("m", 1)
     group.leave("n")
-    told = "\n".join(group.group.story.as_fact().lines)
+    told = "\n".join(group.group.history.as_fact().lines)
     for part in (
         "member.joined member=m",
         "epoch.raised group_epoch=2",

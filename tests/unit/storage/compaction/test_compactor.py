@@ -6,30 +6,33 @@ import errno
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
-from ottla.records.record import Record
 from ottla.runtime.offload import run_inline
 from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.compactor import GIVEN_UP_MAX, MAP_BYTES, ROOM_RETRY_MS, Compactor
-from ottla.storage.compaction.job import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
-from ottla.storage.compaction.swap import DiskWork
-from ottla.storage.compaction.swap_file import SWAP_FILE
+from ottla.storage.compaction.plan import CleanedGroup, CleanFailure, CleanJob, CleanSummary, result_from_json
+from ottla.storage.compaction.swap import SWAP_FILE, DiskWork
 from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
-from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, Place, at_time, bytes_of, read_all, records_in, topic_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.records.record import Record
+    from ottla.storage.log.log import Log
 
 COMPACTED = LogConfig(cleanup_policy="compact", segment_bytes=1_000, min_cleanable_dirty_ratio=0, retention_ms=-1)
 
@@ -409,9 +412,9 @@ def test_failure_in_the_middle_of_a_swap_takes_the_log_offline_and_a_restart_com
     place.crash()
     # The first group has lost its old records, the others are as they were.
     assert isinstance(results[0], CleanedGroup)
-    kept_from = job.segments[len(results[0].replaced)].base_offset
-    assert kept_from > 0
-    assert [record.offset for record in all_records(place.reopen_log())] == list(range(kept_from, 20))
+    complete_from = job.segments[len(results[0].replaced)].base_offset
+    assert complete_from > 0
+    assert [record.offset for record in all_records(place.reopen_log())] == list(range(complete_from, 20))
 
 
 def test_clean_tells_what_it_did(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -422,7 +425,7 @@ def test_clean_tells_what_it_did(place: Place, caplog: pytest.LogCaptureFixture)
     facts = told.__dict__["ottla_facts"]
     assert (facts["records_read"], facts["records_kept"], facts["keys"]) == (20, 2, 2)
     assert facts["bytes_after"] < facts["bytes_before"]
-    assert any("cleaned" in line for line in log.story.as_fact().lines)
+    assert any("cleaned" in line for line in log.history.as_fact().lines)
 
 
 def test_producer_goes_on_after_its_batches_were_cleaned_and_after_a_restart(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ottla.storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
+from ottla.storage.compaction.cleaner import ENTRY_BYTES, OffsetMap
 
 
 def test_newest_offset_of_each_key_is_found() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.storage.compaction.throttle import Throttle
+from ottla.storage.compaction.worker import Throttle
 
 
 class Time:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.directory import directory_identity
-from ottla.storage.directory.directory_space import DirectorySpace
+from ottla.storage.directory.directory_space import RESERVE_FILE, DirectorySpace
 from ottla.storage.directory.disk_space import SpaceRules
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.directory.reserve import RESERVE_FILE
 from ottla.storage.errors import DiskFull
-from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.storage.logs import CLICKS, NOW_MS, HandClock, append, append_many, batch_of, read_all, topic_id
+
+if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
 
 OFFSETS: Final = TopicPartition(OFFSETS_TOPIC, 0)
 RESERVE_BYTES: Final = 40_000

@@ -13,7 +13,7 @@ from ottla.model.uuid_text import uuid_from_text
 from ottla.runtime.offload import run_inline
 from ottla.storage.checkpoints import DamagedCheckpoint, read_meta_properties, write_meta_properties
 from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
-from ottla.storage.directory.kept_logs import set_kept_from
+from ottla.storage.directory.log_completeness import record_complete_from
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.log_config import FlushPolicy, LogConfig
@@ -167,18 +167,18 @@ def _open(
 def _registered(disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os", broker_epoch: int = 10) -> None:
     """A broker that was registered once and then killed."""
     directory = _open(disk, boot_id, policy)
-    directory.keep_from(broker_epoch)
+    directory.set_complete_from(broker_epoch)
     directory.abandon()
 
 
 def test_new_directory_keeps_nothing_of_before_its_first_registration() -> None:
     directory = _open(MemoryDisk(), b"a")
-    assert directory.kept_from is None
-    assert not directory.is_kept(CLICKS, 10**6)
-    directory.keep_from(40)
-    assert not directory.is_kept(CLICKS, 39)
-    assert directory.is_kept(CLICKS, 40)
-    assert not directory.is_kept(ORDERS, 40), "there is no such log"
+    assert directory.complete_from is None
+    assert not directory.is_complete(CLICKS, 10**6)
+    directory.set_complete_from(40)
+    assert not directory.is_complete(CLICKS, 39)
+    assert directory.is_complete(CLICKS, 40)
+    assert not directory.is_complete(ORDERS, 40), "there is no such log"
 
 
 def test_later_registrations_keep_what_the_first_one_began() -> None:
@@ -186,8 +186,8 @@ def test_later_registrations_keep_what_the_first_one_began() -> None:
     _registered(disk, b"a", broker_epoch=10)
     _registered(disk, b"a", broker_epoch=20)
     directory = _open(disk, b"a")
-    assert directory.kept_from == 10
-    assert directory.is_kept(CLICKS, 15)
+    assert directory.complete_from == 10
+    assert directory.is_complete(CLICKS, 15)
 
 
 def test_directory_of_a_version_that_recorded_nothing_has_kept_its_logs(place: Place) -> None:
@@ -196,18 +196,18 @@ def test_directory_of_a_version_that_recorded_nothing_has_kept_its_logs(place: P
     found = read_meta_properties(place.disk, place.path) or {}
     del found["ottla.kept.from"]
     write_meta_properties(place.disk, place.path, found)
-    assert place.open().is_kept(CLICKS, 0)
+    assert place.open().is_complete(CLICKS, 0)
 
 
 def test_directory_that_is_taken_over_keeps_all_from_the_first_epoch_of_its_new_tree(place: Place) -> None:
     append_many(place.log(), 3)
     place.close()
-    set_kept_from(place.disk, place.path, 0)
-    assert place.open().is_kept(CLICKS, 1)
+    record_complete_from(place.disk, place.path, 0)
+    assert place.open().is_complete(CLICKS, 1)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "is_kept"),
+    ("first", "second", "is_complete"),
     [
         (b"a\n", b"a\n", True),
         (b"a\n", b"b\n", False),
@@ -217,52 +217,52 @@ def test_directory_that_is_taken_over_keeps_all_from_the_first_epoch_of_its_new_
     ],
 )
 def test_unflushed_log_is_kept_when_only_the_process_ended(
-    first: bytes | None, second: bytes | None, is_kept: bool
+    first: bytes | None, second: bytes | None, is_complete: bool
 ) -> None:
     disk = MemoryDisk()
     _registered(disk, first)
     directory = _open(disk, second)
     assert not directory.was_clean
-    assert directory.is_kept(CLICKS, 10) is is_kept
-    directory.keep_from(20)
-    assert directory.is_kept(CLICKS, 20)
-    assert directory.is_kept(CLICKS, 10) is is_kept
+    assert directory.is_complete(CLICKS, 10) is is_complete
+    directory.set_complete_from(20)
+    assert directory.is_complete(CLICKS, 20)
+    assert directory.is_complete(CLICKS, 10) is is_complete
 
 
 @pytest.mark.parametrize("policy", ["ack", "interval"])
 def test_log_that_is_flushed_before_it_is_reported_is_kept_on_another_boot(policy: FlushPolicy) -> None:
     disk = MemoryDisk()
     _registered(disk, b"a", policy)
-    assert _open(disk, b"b", policy).is_kept(CLICKS, 10)
+    assert _open(disk, b"b", policy).is_complete(CLICKS, 10)
 
 
 @pytest.mark.parametrize("policy", ["ack", "interval"])
 def test_policy_of_the_life_that_the_power_cut_ended_decides(policy: FlushPolicy) -> None:
     disk = MemoryDisk()
     _registered(disk, b"a", "os")
-    assert not _open(disk, b"b", policy).is_kept(CLICKS, 10)
+    assert not _open(disk, b"b", policy).is_complete(CLICKS, 10)
 
 
 def test_policy_that_was_changed_while_the_broker_ran_counts() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a", "ack")
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     directory.logs[CLICKS].update_config(LogConfig(flush_policy="os"))
     directory.abandon()
-    assert not _open(disk.crash(random.Random(1)), b"b", "ack").is_kept(CLICKS, 10)
+    assert not _open(disk.crash(random.Random(1)), b"b", "ack").is_complete(CLICKS, 10)
 
 
 def test_log_that_was_flushed_since_policy_os_ended_is_kept() -> None:
     disk = MemoryDisk()
     _registered(disk, b"a", "os")
     _open(disk, b"a", "ack").abandon()
-    assert _open(disk, b"b", "ack").is_kept(CLICKS, 10)
+    assert _open(disk, b"b", "ack").is_complete(CLICKS, 10)
 
 
 def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flushed() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a", "os")
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     directory.logs[CLICKS].start_epoch(0)
     append_many(directory.logs[CLICKS], 3)
     directory.abandon()
@@ -271,7 +271,7 @@ def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flu
     _open(disk, b"a", "ack")
     disk.on_operation = None
     after = [_open(moment, b"b", "ack") for moment in (*moments, disk)]
-    kept = [each.logs[CLICKS].log_end_offset for each in after if each.is_kept(CLICKS, 10)]
+    kept = [each.logs[CLICKS].log_end_offset for each in after if each.is_complete(CLICKS, 10)]
     assert len(after) > len(kept) > 0
     assert set(kept) == {3}
 
@@ -279,20 +279,20 @@ def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flu
 def test_only_replica_goes_on_with_what_a_power_cut_left_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     _registered(disk, b"a")
-    assert _open(disk, b"b", is_only_replica=True).is_kept(CLICKS, 10)
+    assert _open(disk, b"b", is_only_replica=True).is_complete(CLICKS, 10)
     (line,) = [each for each in caplog.records if each.message == "log.unflushed_lost"]
     assert "flush.policy=ack" in str(vars(line))
 
 
 def test_only_replica_of_a_new_disk_has_nothing_to_go_on_with() -> None:
-    assert not _open(MemoryDisk(), b"b", is_only_replica=True).is_kept(CLICKS, 10)
+    assert not _open(MemoryDisk(), b"b", is_only_replica=True).is_complete(CLICKS, 10)
 
 
 def test_second_start_knows_what_the_first_one_after_a_power_loss_knew() -> None:
     disk = MemoryDisk()
     _registered(disk, b"a")
     _open(disk, b"b").abandon()
-    assert not _open(disk, b"b").is_kept(CLICKS, 10)
+    assert not _open(disk, b"b").is_complete(CLICKS, 10)
 
 
 def test_loss_is_recorded_before_the_note_that_tells_it_is_replaced() -> None:
@@ -303,105 +303,105 @@ def test_loss_is_recorded_before_the_note_that_tells_it_is_replaced() -> None:
     _open(disk, b"b")
     disk.on_operation = None
     assert len(moments) > 10
-    assert not any(_open(moment, b"b").is_kept(CLICKS, 10) for moment in moments)
+    assert not any(_open(moment, b"b").is_complete(CLICKS, 10) for moment in moments)
 
 
 def test_after_a_clean_stop_everything_is_kept_also_on_another_boot() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a")
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     directory.close()
-    assert _open(disk, b"b").is_kept(CLICKS, 10)
+    assert _open(disk, b"b").is_complete(CLICKS, 10)
 
 
 def test_failed_sync_means_that_nothing_unflushed_is_kept() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a")
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     assert disk.exists(f"/data/{BOOT_NOTE_FILE}")
     directory.directory_failed(OSError(errno.EIO, "lost"))
-    assert not directory.is_kept(CLICKS, 10)
+    assert not directory.is_complete(CLICKS, 10)
     directory.abandon()
-    assert not _open(disk, b"a").is_kept(CLICKS, 10)
+    assert not _open(disk, b"a").is_complete(CLICKS, 10)
 
 
 def test_log_that_takes_no_more_has_kept_what_it_reported_unless_it_is_damaged(place: Place) -> None:
     append_many(place.log(), 3)
     directory = place.open_directory
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     directory.logs[CLICKS].take_offline(StorageError("the disk"))
-    assert not directory.is_kept(CLICKS, 10)
-    assert directory.is_kept(CLICKS, 10, though_failed=True)
-    assert not directory.is_kept(CLICKS, 9, though_failed=True)
-    assert not directory.is_kept(ORDERS, 10, though_failed=True), "there is no such log"
+    assert not directory.is_complete(CLICKS, 10)
+    assert directory.is_complete(CLICKS, 10, though_failed=True)
+    assert not directory.is_complete(CLICKS, 9, though_failed=True)
+    assert not directory.is_complete(ORDERS, 10, though_failed=True), "there is no such log"
     directory.logs[CLICKS].distrust()
-    assert not directory.is_kept(CLICKS, 10, though_failed=True)
+    assert not directory.is_complete(CLICKS, 10, though_failed=True)
 
 
 def test_kernels_boot_is_read(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=LogConfig(flush_policy="os"))
     append_many(place.log(), 3)
-    place.open_directory.keep_from(10)
+    place.open_directory.set_complete_from(10)
     place.crash()
-    assert place.open().is_kept(CLICKS, 10) is Path("/proc/sys/kernel/random/boot_id").exists()
+    assert place.open().is_complete(CLICKS, 10) is Path("/proc/sys/kernel/random/boot_id").exists()
 
 
 def test_damaged_record_of_losses_means_that_nothing_is_kept(place: Place) -> None:
     append_many(place.log(), 3)
-    place.open_directory.keep_from(10)
+    place.open_directory.set_complete_from(10)
     place.open_directory.set_aside(CLICKS, topic_id(0))
     place.log()
     place.crash()
     path = Path(place.path) / "kept-from"
     path.write_bytes(path.read_bytes()[:-5])
     directory = place.open()
-    assert directory.kept_from is None
-    directory.keep_from(30)
+    assert directory.complete_from is None
+    directory.set_complete_from(30)
     place.crash()
-    assert place.open().kept_from == 30
+    assert place.open().complete_from == 30
 
 
 def test_log_that_was_made_anew_is_kept_from_the_next_registration_on(place: Place) -> None:
     directory = _damaged(place)
-    directory.keep_from(10)
+    directory.set_complete_from(10)
     directory.set_aside(CLICKS, topic_id(0))
     run_inline(directory.create([(CLICKS, topic_id(0)), (ORDERS, topic_id(1))]))
     assert directory.is_usable(CLICKS)
-    assert not directory.is_kept(CLICKS, 10)
-    assert directory.is_kept(ORDERS, 10)
+    assert not directory.is_complete(CLICKS, 10)
+    assert directory.is_complete(ORDERS, 10)
     place.crash()
     directory = place.open()
-    assert not directory.is_kept(CLICKS, 10)
-    directory.keep_from(20)
+    assert not directory.is_complete(CLICKS, 10)
+    directory.set_complete_from(20)
     place.crash()
     directory = place.open()
-    assert not directory.is_kept(CLICKS, 10)
-    assert directory.is_kept(CLICKS, 20)
+    assert not directory.is_complete(CLICKS, 10)
+    assert directory.is_complete(CLICKS, 20)
     directory.delete(CLICKS)
     run_inline(directory.create([(CLICKS, topic_id(2))]))
-    assert directory.is_kept(CLICKS, 10), "another topic's log"
+    assert directory.is_complete(CLICKS, 10), "another topic's log"
 
 
 def test_log_that_was_made_anew_before_it_reported_anything_is_kept_from_this_registration_on(place: Place) -> None:
     directory = _damaged(place)
-    directory.keep_from(20)
+    directory.set_complete_from(20)
     directory.set_aside(CLICKS, topic_id(0), 20)
     run_inline(directory.create([(CLICKS, topic_id(0))]))
-    assert not directory.is_kept(CLICKS, 19)
-    assert directory.is_kept(CLICKS, 20)
+    assert not directory.is_complete(CLICKS, 19)
+    assert directory.is_complete(CLICKS, 20)
     place.crash()
     directory = place.open()
-    assert not directory.is_kept(CLICKS, 19)
-    assert directory.is_kept(CLICKS, 20), "it holds all that it fetched in its place"
+    assert not directory.is_complete(CLICKS, 19)
+    assert directory.is_complete(CLICKS, 20), "it holds all that it fetched in its place"
 
 
 def test_log_that_is_set_aside_while_it_is_in_use_is_kept_from_the_next_registration_on(place: Place) -> None:
     append_many(place.log(), 3)
-    place.open_directory.keep_from(20)
+    place.open_directory.set_complete_from(20)
     for _ in range(2):
         place.open_directory.set_aside(CLICKS, topic_id(0), 20)
     run_inline(place.open_directory.create([(CLICKS, topic_id(0))]))
-    assert not place.open_directory.is_kept(CLICKS, 20)
+    assert not place.open_directory.is_complete(CLICKS, 20)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from ottla.records.builder import BatchBuilder
 from ottla.runtime.posix_disk import PosixFile
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.producers import truncated_producers as truncated_module
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.truncated_producers import truncated_producers
-from ottla.storage.segment import backward_scan
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.storage.logs import NOW_MS, Place
 
@@ -92,7 +92,7 @@ def test_search_reads_no_further_than_the_last_five_batches(place: Place, bytes_
     bytes_read.clear()
     log.truncate_to(9_990)
     assert offsets_of(log, BUSY) == [9_985, 9_986, 9_987, 9_988, 9_989]
-    assert sum(bytes_read) < 3 * backward_scan.BLOCK_BYTES < log.size_bytes // 2
+    assert sum(bytes_read) < 3 * truncated_module.BLOCK_BYTES < log.size_bytes // 2
 
 
 def test_batches_of_a_producer_that_sends_seldom_are_found_far_below_the_cut(place: Place) -> None:
@@ -147,7 +147,7 @@ def test_transaction_is_open_again_when_its_marker_was_cut(place: Place) -> None
 
 
 def test_wrong_index_entry_costs_a_replay_and_no_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backward_scan, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(truncated_module, "BLOCK_BYTES", 500)
     log = place.log()
     fill(log, *[SELDOM] * 7, *[BUSY] * 200)
     fill(log, SELDOM, *[BUSY] * 50)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.storage.segment.index_cache import IndexCache
+from ottla.storage.segment.index_files import IndexCache
 
 
 class FakeSegment:

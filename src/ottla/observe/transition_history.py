@@ -16,7 +16,7 @@ class Transition(NamedTuple):
     facts: Mapping[str, object]
 
 
-class Story:
+class TransitionHistory:
     """The last transitions.  Adding is cheap: text is formatted only for a failure."""
 
     __slots__ = ("_added_count", "_kept", "_subject", "_transitions_kept")
@@ -25,7 +25,7 @@ class Story:
         assert transitions_kept > 0
         self._subject: Final = subject
         self._transitions_kept: Final = transitions_kept
-        # A list: an empty deque takes 600 bytes more, and every partition has a story of two or three transitions.
+        # A list: an empty deque takes 600 bytes more, and every partition has a history of two or three transitions.
         self._kept: Final[list[Transition]] = []
         self._added_count = 0
 

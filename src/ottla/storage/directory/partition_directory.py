@@ -1,14 +1,15 @@
-"""A partition's directory as a start finds it: its topic, or why it cannot be opened."""
+"""A partition's directory as a start finds it: its topic, why it cannot be opened, or that it is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
+from ottla.storage.directory.flushed_ends import LogKey, read_flushed_ends
 from ottla.storage.errors import CorruptLog, StorageError
 from ottla.storage.log_files import (
     SEGMENT_SUFFIXES,
@@ -16,6 +17,7 @@ from ottla.storage.log_files import (
     base_offsets_in,
     lost_base_offsets_in,
     segment_file_name,
+    topic_partition_of,
 )
 
 _SMALL_FILES: Final = (UNFLUSHED_FILE, checkpoints.PARTITION_METADATA_FILE, checkpoints.LEADER_EPOCH_FILE)
@@ -29,7 +31,7 @@ _NAMES_OF_EMPTY_LOG: Final = frozenset(
 )
 
 
-class PresentLog(NamedTuple):
+class PartitionDirectory(NamedTuple):
     """A partition's directory with a readable topic id; `names` are listed once for all callers."""
 
     topic_partition: TopicPartition
@@ -91,3 +93,36 @@ def cannot_be_opened(path: str, error: OSError) -> StorageError:
     """The error of a log whose files the operating system refuses to open."""
     hint = "check the directory's owner and the disk, then start again; `ottla log verify DIR` looks at it"
     return StorageError(f"{path} cannot be opened: {error}", hint=hint)
+
+
+class MissingLog(NamedTuple):
+    """`flushed_end` is exclusive, and above 0."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    flushed_end: int
+
+    @property
+    def problem(self) -> str:
+        return f"its directory is gone; it was flushed up to offset {self.flushed_end}"
+
+
+def missing_logs(
+    ends: Mapping[LogKey, int], topic_ids: Mapping[str, UUID], present: Collection[TopicPartition]
+) -> Iterator[MissingLog]:
+    """Those of these topics that have a flushed end and are not present."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    for (topic_id, partition), end in ends.items():
+        if end and topic_id in names:
+            topic_partition = TopicPartition(names[topic_id], partition)
+            if topic_partition not in present:
+                yield MissingLog(topic_partition, topic_id, end)
+
+
+def find_missing_logs(disk: Disk, data_dir: str, topic_ids: Callable[[], Mapping[str, UUID]]) -> list[MissingLog]:
+    """By name and number; beside a running broker too.  Raises `OSError`, and what `topic_ids` raises."""
+    # In this order: a log has its directory before its record, and a deletion takes the topic from the tree first.
+    ends = read_flushed_ends(disk, data_dir)
+    names = disk.list_directory(data_dir)
+    present = {found for name in names if (found := topic_partition_of(name)) is not None}
+    return sorted(missing_logs(ends, topic_ids(), present))
