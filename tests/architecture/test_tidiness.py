@@ -150,7 +150,7 @@ SLEEPS: Final = {
     "tests/history/workload.py": "pauses between faults",
     "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
     "tests/integration/test_full_disk.py": "the pace of a producer",
-    "tests/integration/test_topic_made_anew.py": "the pace of a producer, and the moment of a kill",
+    "tests/integration/test_recreated_topics.py": "the pace of a producer, and the moment of a kill",
     "tests/kill/workload.py": "the moment of a kill",
     "tests/mirror/stalls.py": "how long a process stalls is the fault, and pauses between faults",
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",

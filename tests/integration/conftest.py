@@ -35,7 +35,7 @@ def ottla_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """One of the file's own."""
+    """A broker of this test file."""
     with RunningBroker() as running:
         yield running
 
@@ -48,7 +48,7 @@ def namespace(broker: RunningBroker) -> Iterator[Namespace]:
 
 @pytest.fixture(scope="session", params=[pytest.param("apache_kafka", marks=pytest.mark.interop), "ottla_broker"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address of each broker in turn; a test topic has a name of its own."""
+    """The address of each broker in turn; each test topic has a unique name."""
     broker = request.getfixturevalue(request.param)
     assert isinstance(broker, ApacheKafka | RunningBroker)
     return broker.bootstrap
@@ -62,9 +62,9 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_topic(cluster: Cluster) -> NewTopicName:
-    """Makes a topic; gives its name.  Retention leaves it alone: the records of tests are from long ago.
+    """Creates topics and returns their names.  Retention is off: test records have old timestamps.
 
-    Apache Kafka's controller answers before its broker knows of the topic, so the broker is asked until it does.
+    Apache Kafka's controller answers before its broker knows of the topic, so the broker is polled until it does.
     """
 
     def is_known(name: str, partitions_count: int) -> bool:

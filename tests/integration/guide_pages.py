@@ -1,4 +1,4 @@
-"""The pages of the guide, and what each of them finds where it runs: a broker, and what else it names."""
+"""The pages of the guide and the environment that each one runs in: a broker, and the other servers that it names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def starts_spark(page: Path) -> bool:
 
 
 def run_page(page: Path, directory: Path) -> None:
-    """From its top to its end; raises what is not as it says."""
+    """Runs a page from top to bottom; raises when the result differs from the page."""
     snippets = read_snippets(page)
     assert snippets, "a page of the guide shows how it is done"
     with site_of(snippets) as site:

@@ -4,7 +4,7 @@
 * `localhost:9092` is the test's broker, `localhost:2181/ottla` its ZooKeeper, `http://localhost:8081` its registry,
   `live:9092` another broker and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker
   unless they name one.
-* A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` begins
+* A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` starts
   a line.
 """
 
@@ -27,7 +27,7 @@ OFFLINE: Final = "offline:9092"
 REGISTRY: Final = "http://localhost:8081"
 PYTHON: Final = "python"
 SHELL: Final = "sh"
-# A page that does not end by itself fails here, before pytest's own limit: a page of streams takes minutes on a machine
+# A page that hangs fails here, before pytest's own limit: a page of streams takes minutes on a machine
 # that is busy with other tests.
 ENDS_WITHIN_S: Final = 540
 
@@ -38,7 +38,7 @@ _BEGINS: Final = "..."
 
 
 class Snippet(NamedTuple):
-    """Code of a page, and where it stands there; `output` has lines that it must print."""
+    """Code of a page, and its line there; `output` has lines that it must print."""
 
     page: Path
     line: int
@@ -51,7 +51,7 @@ class Snippet(NamedTuple):
 
 
 class Site(NamedTuple):
-    """What a page's addresses stand for."""
+    """The real address of each address in a page."""
 
     bootstrap: str
     zookeeper: str = "127.0.0.1:1/none"
@@ -84,7 +84,7 @@ def the_snippet(snippets: Iterable[Snippet], language: str, containing: str) -> 
 def run_snippets(
     snippets: Sequence[Snippet], site: Site, directory: Path, *, warnings_are_errors: bool = True
 ) -> list[str]:
-    """Run them in a process of their own, in `directory`; what each has printed.
+    """Run them in a process of their own, in `directory`; return the output of each.
 
     An error names the page's line.
     """
@@ -105,7 +105,7 @@ def run_snippets(
     told = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, told
     if warnings_are_errors:
-        # What is raised where nobody can catch it: in a destructor, in a thread.
+        # Exceptions that no caller can catch: from a destructor or a thread.
         assert "Exception ignored in" not in done.stderr, told
         assert "Exception in thread" not in done.stderr, told
     outputs = done.stdout.split("\x1e")[1:]

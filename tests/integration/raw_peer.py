@@ -1,4 +1,4 @@
-"""A peer made of one socket: it sends what the test says, well formed or not, and reads when the test says."""
+"""A peer made of one socket: the test decides which bytes it sends, well formed or not, and when it reads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RawPeer:
         self.send(request_frame(api, version, correlation_id, "raw", encode_request(api, version, request)))
 
     def frame(self) -> bytes | None:
-        """The next whole answer behind its length, None when the broker has closed the connection."""
+        """The next whole response without its length prefix, None when the broker has closed the connection."""
         head = self._exactly(4)
         return None if head is None else self._exactly(struct.unpack(">i", head)[0])
 
@@ -72,7 +72,7 @@ class RawPeer:
         return correlation_id, decode_response(api, version, frame[position:])
 
     def is_closed_by_broker(self) -> bool:
-        """Whether nothing but the end comes; waits for that."""
+        """Wait for the end of the connection; whether no byte came before it."""
         return self.frame() is None
 
     def _exactly(self, size_bytes: int) -> bytes | None:
@@ -108,14 +108,14 @@ def fetch_request(topic: str, offset: int, *, max_wait_ms: int, min_bytes: int =
 
 
 def resident_bytes(broker: RunningBroker) -> int:
-    """What the broker's process holds in memory, but for files that it maps."""
+    """The memory of the broker's process without mapped files."""
     with open(f"/proc/{broker.pid}/status", encoding="ascii") as status:
         rows = dict(line.split(":", 1) for line in status)
     return int(rows["RssAnon"].split()[0]) * 1024
 
 
 def connections_count(broker: RunningBroker) -> int:
-    """The broker's connections that it has not closed, also those whose peer has."""
+    """Connections that the broker has not closed, including those that the peer has closed."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         rows = [line.split() for line in table][1:]
     states = [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == broker.port]

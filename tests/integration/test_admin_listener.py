@@ -1,4 +1,4 @@
-"""`--admin-listen` on a real broker: figures move with real clients, health is told, bad requests are refused."""
+"""`--admin-listen` on a real broker: metrics change with real clients, health is reported, bad requests are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def scrape(broker: RunningBroker) -> Scrape:
     return samples
 
 
-def test_broker_that_is_ready_says_so(broker: RunningBroker) -> None:
+def test_ready_broker_reports_ready(broker: RunningBroker) -> None:
     assert get(broker, "/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
     assert get(broker, "/readyz") == (200, "text/plain; charset=utf-8", "ok\n")
 
@@ -74,7 +74,7 @@ def test_produced_records_and_bytes_are_counted(broker: RunningBroker, scrape: S
     assert bytes_in == after['kafka_log_log_size{topic="counted",partition="0"}']
     assert after['kafka_log_log_logendoffset{topic="counted",partition="0"}'] == 40
     assert moved[PRODUCE_COUNT] == 40
-    # One in 32 is timed, and stands for 32.
+    # One in 32 is timed and counts as 32.
     assert moved['kafka_network_requestmetrics_totaltimems_count{request="Produce"}'] in (32, 64)
     assert moved["kafka_log_logflushstats_logflushrateandtimems_count"] > 0
     assert after["kafka_server_replicamanager_leadercount"] >= 1
@@ -139,7 +139,7 @@ HEALTH, SCRAPE = b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r
 
 @pytest.mark.parametrize("sent", [b"", HEALTH[:-1], SCRAPE])
 def test_health_is_answered_while_others_hold_every_place(broker: RunningBroker, sent: bytes) -> None:
-    """Silent ones, and those that read nothing, leave their places to newer ones."""
+    """Silent connections, and those that read nothing, are closed to make room for newer ones."""
     host, port = broker.admin_url.removeprefix("http://").split(":")
     opened: list[socket.socket] = []
     try:

@@ -68,7 +68,7 @@ def test_error_of_a_message_is_raised_where_it_is_awaited(bootstrap: str, new_to
     run(send())
 
 
-def test_back_pressure_is_awaited_and_the_loop_goes_on(fragile: RunningBroker) -> None:
+def test_back_pressure_is_awaited_and_the_loop_continues(fragile: RunningBroker) -> None:
     async def send() -> None:
         async with ottla.aio.Producer(fragile.bootstrap, buffer_bytes=20_000, linger_ms=0) as producer:
             await producer.send("t", b"v")
@@ -100,9 +100,7 @@ def test_send_gives_up_in_time_without_room(fragile: RunningBroker) -> None:
     run(send())
 
 
-def test_cancelled_send_takes_nothing_back_and_flush_tells_of_its_failure(
-    bootstrap: str, new_topic: NewTopicName
-) -> None:
+def test_cancelled_send_withdraws_nothing_and_flush_raises_its_failure(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(max_message_bytes="5000")
 
     async def send() -> None:

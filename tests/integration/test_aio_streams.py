@@ -45,7 +45,7 @@ def test_aio_streams_of_one_loop_share_a_topic(
     assert [len({partition for partition, _ in each}) for each in seen] == [2, 2]
 
 
-def test_aio_stream_commits_what_was_asked_past_and_goes_on_in_the_next_loop(
+def test_aio_stream_commits_processed_messages_and_continues_in_the_next_loop(
     cluster: Cluster, bootstrap: str, new_topic: NewTopicName, group: str
 ) -> None:
     topic = new_topic()
@@ -67,7 +67,7 @@ def test_aio_stream_commits_what_was_asked_past_and_goes_on_in_the_next_loop(
     assert GroupAdmin(cluster).committed(group)[TopicPartition(topic, 0)].offset == 12
 
 
-def test_aio_stream_names_a_poison_message_and_steps_over_it(
+def test_aio_stream_names_a_poison_message_and_skips_it(
     cluster: Cluster, bootstrap: str, new_topic: NewTopicName, group: str
 ) -> None:
     topic = new_topic()
@@ -110,7 +110,7 @@ async def _all(stream: aio.MessageStream[Any, Any]) -> list[object]:
     return [message async for message in stream]
 
 
-def test_anext_within_a_loop_takes_the_message_after_the_one_of_the_loop(
+def test_anext_within_a_loop_returns_the_message_after_the_one_of_the_loop(
     cluster: Cluster, bootstrap: str, new_topic: NewTopicName, group: str
 ) -> None:
     topic = new_topic()

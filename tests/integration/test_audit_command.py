@@ -94,7 +94,7 @@ def test_wait_returns_when_the_last_record_is_counted(bootstrap: str) -> None:
     assert outcome.exit_code == 0, outcome.output
 
 
-def test_wait_says_what_is_missing_when_the_time_is_over(bootstrap: str) -> None:
+def test_wait_reports_missing_records_when_the_time_is_over(bootstrap: str) -> None:
     tell(bootstrap, *counts("producer", "short", {0: 10}), ended("short"), *counts("lake", "short", {0: 9}))
     with Cluster(bootstrap) as cluster, pytest.raises(NotComplete, match="lake has 9 of 10 records of short in 2012"):
         wait_until_complete(cluster, "short", NOON_MS + HOUR_MS, timeout_ms=1)
@@ -117,7 +117,7 @@ def test_wait_for_a_topic_that_does_not_exist_names_the_nearest(bootstrap: str) 
         assert outcome.exception.hint == f"did you mean {nearest}?"
 
 
-def test_hour_behind_one_that_lost_records_can_be_waited_for(bootstrap: str) -> None:
+def test_hour_after_one_that_lost_records_can_be_waited_for(bootstrap: str) -> None:
     tell(bootstrap, *counts("producer", "lossy", {0: 10, HOUR_MS: 10}), ended("lossy"))
     tell(bootstrap, *counts("lake", "lossy", {0: 9, HOUR_MS: 10}))
     until = ("wait", "lossy", "--until", "2012-03-01T14:00", "-b", bootstrap)
@@ -133,11 +133,11 @@ def test_ranges_of_the_ledger_are_named_where_a_topic_lacks_records() -> None:
         with Cluster(broker.bootstrap) as cluster:
             write_losses(cluster, LEDGER_TOPIC, "loads", [LostRange("unread", NO_TOPIC_ID, 0, 4, 5, "deleted")])
         until = ("--until", "2012-03-01T13:00", "--timeout", "1ms", "-b", broker.bootstrap)
-        told = "1 range of unread could not be read, as `ottla audit ledger unread` shows"
-        assert str(ottla_audit("wait", "unread", *until).exception).endswith(f"; {told}")
+        unreadable = "1 range of unread could not be read, as `ottla audit ledger unread` shows"
+        assert str(ottla_audit("wait", "unread", *until).exception).endswith(f"; {unreadable}")
         assert "could not be read" not in str(ottla_audit("wait", "untouched", *until).exception)
         status = ottla_audit("status", "unread", "untouched", "-b", broker.bootstrap)
-        assert status.stderr.splitlines() == [told]
+        assert status.stderr.splitlines() == [unreadable]
 
 
 def test_topic_whose_counts_do_not_fit_is_left_out_and_the_others_are_compared(bootstrap: str) -> None:

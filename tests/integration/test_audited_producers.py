@@ -1,4 +1,4 @@
-"""What producers count, told to a real broker's `ottla-audit`."""
+"""The counts that producers report to a real broker's `ottla-audit`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_counts_of_a_topic_with_append_times_are_by_the_brokers_time(bootstrap: 
     assert counted(bootstrap, "appended") == {receipt.timestamp_ms // TEN_MINUTES_MS * TEN_MINUTES_MS: 1}
 
 
-def test_counts_are_told_while_the_producer_goes_on(bootstrap: str) -> None:
+def test_counts_are_reported_while_the_producer_runs(bootstrap: str) -> None:
     with ottla.Producer(bootstrap) as producer, ProducerAudit(producer, interval_ms=50):
         producer.send("going-on", b"v", timestamp_ms=0)
         eventually(lambda: counted(bootstrap, "going-on"), lambda seen: seen == {0: 1})
@@ -109,7 +109,7 @@ def test_coroutines_are_counted_too(bootstrap: str) -> None:
     assert ends(bootstrap, "aio") == [True]
 
 
-def test_confluents_producer_is_counted_and_keeps_its_face(bootstrap: str) -> None:
+def test_confluents_producer_is_counted_and_keeps_its_interface(bootstrap: str) -> None:
     reported: list[Any] = []
     config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     with ConfluentProducer(confluent_kafka.Producer(config), admin=AdminClient(config)) as producer:
@@ -153,7 +153,7 @@ def test_confluents_producer_makes_the_topic_of_counts_and_never_fails_a_message
         assert counted(broker.bootstrap, "made") == {0: 2}
 
 
-def test_counter_whose_producer_was_not_settled_has_no_last_word(
+def test_counter_reports_no_end_when_its_producer_was_not_settled(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ottla.Producer(bootstrap) as producer:
@@ -188,7 +188,7 @@ time.sleep(3_600)
 """
 
 
-def test_killed_process_has_counted_too_little_and_never_too_much(bootstrap: str) -> None:
+def test_killed_process_may_count_too_little_and_never_too_much(bootstrap: str) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED, bootstrap], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "all is stored\n"
@@ -197,7 +197,7 @@ def test_killed_process_has_counted_too_little_and_never_too_much(bootstrap: str
     assert ends(bootstrap, "killed") == [False]
 
 
-def test_topic_of_counts_keeps_the_newest_word(bootstrap: str) -> None:
+def test_topic_of_counts_keeps_the_newest_report(bootstrap: str) -> None:
     with ottla.Producer(bootstrap) as producer, ProducerAudit(producer) as audit:
         producer.send("configured", b"v")
         audit.publish()

@@ -1,4 +1,4 @@
-"""`ottla backup` of brokers that go on, killed and repeated; what `ottla restore` makes of it, record by record."""
+"""`ottla backup` of running brokers, killed and repeated; its `ottla restore` is compared record by record."""
 
 from __future__ import annotations
 

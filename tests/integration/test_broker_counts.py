@@ -1,4 +1,4 @@
-"""What a broker counts of its logs, against full reads of them: through kills, of it and of the process that counts."""
+"""A broker's counts of its logs equal full reads of them, also when it or the counting process is killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETTINGS = {
     "audit.interval.ms": "200",
     "num.partitions": "3",
     "log.flush.policy": "os",
-    # The records' times are of long ago.
+    # The records have old timestamps.
     "log.retention.ms": "-1",
 }
 
@@ -146,23 +146,23 @@ def test_topic_is_complete_at_the_broker_when_it_has_counted_beyond_the_window(b
     assert completeness_of(read(broker), "hours", rules, now_ms).short[0].missing_records == 2
 
 
-def test_topic_made_anew_is_counted_beside_the_old_one(broker: RunningBroker) -> None:
+def test_recreated_topic_is_counted_separately_from_the_old_one(broker: RunningBroker) -> None:
     for values in ([b"a", b"b", b"c"], [b"d"]):
         with ottla.Producer(broker.bootstrap) as producer:
-            producer.send("anew", values, timestamp_ms=0)
+            producer.send("again", values, timestamp_ms=0)
         with Cluster(broker.bootstrap) as cluster:
-            (found,) = Admin(cluster).describe_topics(["anew"])
+            (found,) = Admin(cluster).describe_topics(["again"])
             topic_id = found.topic_id
 
             def of_this_topic(expected: int = len(values), topic_id: object = topic_id) -> bool:
-                counts = [each for each in read(broker).counts if each.key.topic == "anew"]
+                counts = [each for each in read(broker).counts if each.key.topic == "again"]
                 return sum(each.records for each in counts if each.key.topic_id == topic_id) == expected
 
             eventually(of_this_topic, every_s=0.2)
-            Admin(cluster).delete_topics(["anew"])
-    assert counted(broker, "anew") == {0: 4}
-    # Nobody waits for the old topics' counters.
-    eventually(lambda: [each.has_ended for each in read(broker).reports if each.key.topic == "anew"], all, every_s=0.2)
+            Admin(cluster).delete_topics(["again"])
+    assert counted(broker, "again") == {0: 4}
+    # `counted` does not wait for the counters of the old topics.
+    eventually(lambda: [each.has_ended for each in read(broker).reports if each.key.topic == "again"], all, every_s=0.2)
 
 
 def test_records_that_were_deleted_before_they_could_be_counted_are_left_out(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_records_that_were_deleted_before_they_could_be_counted_are_left_out(tmp
         with Cluster(before.bootstrap) as cluster:
             Admin(cluster).delete_records({TopicPartition("cut", 0): 4})
     with new_broker(tmp_path) as broker:
-        # Those in the middle of a batch, too.
+        # Also records in the middle of a batch.
         eventually_counted(broker, "cut", Counter({0: 6}))
 
 
-def test_range_that_is_gone_before_it_is_counted_is_told_in_the_ledger(tmp_path: Path) -> None:
+def test_range_that_was_deleted_before_it_was_counted_is_in_the_ledger(tmp_path: Path) -> None:
     def send(broker: RunningBroker) -> None:
         with ottla.Producer(broker.bootstrap) as producer:
             producer.send("gone", [b"%d" % number for number in range(10)], timestamp_ms=0, partition=0)
@@ -196,7 +196,7 @@ def test_range_that_is_gone_before_it_is_counted_is_told_in_the_ledger(tmp_path:
     assert lost.reader == GROUP
 
 
-def test_log_that_cannot_be_read_is_told_once_an_interval_and_holds_up_no_other(tmp_path: Path) -> None:
+def test_unreadable_log_is_reported_once_an_interval_and_blocks_no_other(tmp_path: Path) -> None:
     with new_broker(tmp_path) as broker, Cluster(broker.bootstrap) as cluster:
         for topic in ("damaged", "sound"):
             Admin(cluster).create_topic(topic, 1)
@@ -294,7 +294,7 @@ def test_process_that_counts_ends_with_the_broker(tmp_path: Path) -> None:
             broker.start()
 
 
-def test_broker_counts_nothing_unless_it_is_told_to(tmp_path: Path) -> None:
+def test_broker_counts_nothing_by_default(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as broker:
         assert children_of(broker) == []
         assert counted(broker, "any", PRODUCER) == {}

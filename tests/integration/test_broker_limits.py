@@ -1,4 +1,4 @@
-"""A live broker under peers that ask too much, read too little, or leave: bounded memory, service, clean stops."""
+"""A live broker with peers that request too much, read too little, or leave: bounded memory, service, clean stops."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fetched(peer: RawPeer) -> tuple[ErrorCode, int]:
 
 
 def assert_serves(broker: RunningBroker, within_s: float = 10.0) -> None:
-    """A newcomer gets an answer in time."""
+    """A new connection gets a response in time."""
     started_s = time.monotonic()
     with RawPeer(broker) as peer:
         peer.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("t", "1"))
@@ -95,7 +95,7 @@ def test_ten_thousand_produces_are_answered_in_order_to_a_client_that_reads_late
             assert produced(peer) == (number, ErrorCode.NONE, number)
 
 
-def test_produces_whose_answers_nobody_reads_stop_being_taken(broker: RunningBroker) -> None:
+def test_broker_stops_reading_produces_when_the_client_reads_no_responses(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     with RawPeer(broker, receive_buffer_bytes=4096) as peer:
         before = resident_bytes(broker)
@@ -155,7 +155,7 @@ def test_five_hundred_connections_are_served_and_forgotten(broker: RunningBroker
     eventually_at_most(files + 3, broker)
 
 
-def test_slow_readers_cost_no_memory_and_keep_nobody_waiting(broker: RunningBroker) -> None:
+def test_slow_readers_take_no_memory_and_delay_no_other_client(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     with RawPeer(broker) as producer:
         for number in range(40):
@@ -196,7 +196,7 @@ def test_waiting_fetches_that_name_a_partition_very_often_take_bounded_memory(br
         assert fetched(peer) == (ErrorCode.NONE, 0)
 
 
-def test_deleting_a_topic_answers_who_waits_for_it(broker: RunningBroker) -> None:
+def test_deleting_a_topic_answers_its_waiting_requests(broker: RunningBroker) -> None:
     topic = new_topic(broker, **NEVER_FLUSHED)
     with RawPeer(broker) as producer, RawPeer(broker) as consumer, Cluster(broker.bootstrap) as cluster:
         producer.send(produce_frame(topic, 1))
@@ -257,7 +257,7 @@ def test_stop_in_a_flood_of_produces_without_answers_is_clean() -> None:
         assert not any(" ERROR " in line or "Traceback" in line for line in broker.log_lines)
 
 
-def test_peer_that_leaves_behind_a_parked_fetch_with_more_requests_is_noticed(broker: RunningBroker) -> None:
+def test_closed_peer_is_noticed_when_requests_follow_its_parked_fetch(broker: RunningBroker) -> None:
     topic = new_topic(broker)
     before = settled_files(broker)
     with RawPeer(broker) as peer:
@@ -282,7 +282,7 @@ def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
         trickle.start()
         try:
             assert produced(honest) == (1, ErrorCode.NONE, 0)
-            # They wait for each other's memory: who holds some and does not go on is closed.
+            # They wait for each other's memory: a connection that holds memory and makes no progress is closed.
             eventually(lambda: connections_count(broker), lambda count: count < len(peers))
         finally:
             ended.set()
@@ -291,7 +291,7 @@ def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
 
 
 def trickle_to(peers: list[RawPeer], ended: threading.Event) -> None:
-    """A byte of each request now and then, so that nobody is silent."""
+    """Send a byte of each request now and then, so that no connection is idle."""
     while not ended.wait(0.2):
         for peer in peers:
             with contextlib.suppress(OSError):

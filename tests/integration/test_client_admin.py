@@ -23,7 +23,7 @@ def name() -> str:
     return f"admin-{uuid.uuid4().hex[:10]}"
 
 
-def test_create_topics_tells_the_fate_of_each(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_create_topics_returns_the_result_of_each(cluster: Cluster, new_topic: NewTopicName) -> None:
     fresh, existing = name(), new_topic()
     outcomes = Admin(cluster).create_topics([NewTopic(fresh, 3), NewTopic(existing, 1), NewTopic("not a name")])
     created = outcomes[fresh]
@@ -40,7 +40,7 @@ def test_create_topics_tells_the_fate_of_each(cluster: Cluster, new_topic: NewTo
     assert cluster.partitions(fresh) == [0, 1, 2]
 
 
-def test_create_topics_only_checks_when_told_to(cluster: Cluster) -> None:
+def test_create_topics_creates_nothing_when_it_only_validates(cluster: Cluster) -> None:
     topic = name()
     (outcome,) = Admin(cluster).create_topics([NewTopic(topic, 2)], validate_only=True).values()
     assert isinstance(outcome, CreatedTopic)
@@ -63,7 +63,7 @@ def test_a_topic_is_listed_described_and_gone_when_deleted(cluster: Cluster, new
         cluster.topic(topic)
 
 
-def test_delete_topics_tells_of_one_that_does_not_exist(cluster: Cluster) -> None:
+def test_delete_topics_reports_one_that_does_not_exist(cluster: Cluster) -> None:
     (refusal,) = Admin(cluster).delete_topics(["no-such-topic"]).values()
     assert refusal is not None
     assert refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -91,14 +91,14 @@ def test_alter_configs_changes_what_is_named_and_nothing_else(cluster: Cluster, 
     assert found["retention.ms"].value == "604800000"
 
 
-def test_alter_configs_refuses_a_value_that_cannot_be(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_alter_configs_refuses_an_invalid_value(cluster: Cluster, new_topic: NewTopicName) -> None:
     resource = ConfigResource(ResourceType.TOPIC, new_topic())
     with pytest.raises(BrokerRefused) as caught:
         Admin(cluster).alter_configs(resource, [ConfigChange("retention.ms", ConfigOperation.SET, "often")])
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_describe_configs_asks_the_broker_that_is_named(cluster: Cluster) -> None:
+def test_describe_configs_is_sent_to_the_named_broker(cluster: Cluster) -> None:
     admin = Admin(cluster)
     (node_id,) = admin.describe_cluster().brokers
     assert "log.segment.bytes" in admin.describe_configs(ConfigResource(ResourceType.BROKER, str(node_id)))

@@ -20,7 +20,7 @@ from ottla.testing.broker import RunningBroker
 BATCHES_COUNT = 600
 
 
-def test_producer_and_fetcher_go_on_when_the_broker_is_killed_and_comes_back() -> None:
+def test_producer_and_fetcher_continue_when_the_broker_is_killed_and_restarted() -> None:
     with RunningBroker() as broker, Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("t", 2, configs={"retention.ms": "-1"})
         partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -67,7 +67,7 @@ def test_topic_verbs_create_list_describe_alter_and_delete(bootstrap: str) -> No
     eventually(lambda: topic not in ottla(bootstrap, "topic", "list").stdout.decode().split())
 
 
-def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_topic_verbs_report_an_error_in_two_lines(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     for arguments, error in (
         (["topic", "create", topic], "exists"),
@@ -93,14 +93,14 @@ def test_topic_verbs_tell_what_is_wrong_in_two_lines(bootstrap: str, new_topic: 
 
 def test_topic_verbs_warn_when_no_produce_could_be_acknowledged(bootstrap: str, new_topic: NewTopicName) -> None:
     created, altered = f"cli-{uuid.uuid4().hex[:8]}", new_topic()
-    told = "has 1 replica and min.insync.replicas=2: Ottla then refuses produces with acks=all"
+    warning = "has 1 replica and min.insync.replicas=2: Ottla then refuses produces with acks=all"
     for verb, topic in (("create", created), ("alter", altered)):
         done = ottla(bootstrap, "topic", verb, topic, "--config", "min.insync.replicas=2")
-        assert done.stderr.decode() == f"warning: topic {topic} {told} (Apache Kafka 4.1 accepts them)\n"
+        assert done.stderr.decode() == f"warning: topic {topic} {warning} (Apache Kafka 4.1 accepts them)\n"
     assert ottla(bootstrap, "topic", "alter", altered, "--config", "min.insync.replicas=1").stderr == b""
 
 
-def test_hints_of_topic_verbs_fit_what_was_asked(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_hints_of_topic_verbs_fit_the_request(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(3)
     for count in ("2", "3"):
         lines = ottla(bootstrap, "topic", "alter", topic, "--partitions", count, status=1).stderr.decode().splitlines()
@@ -109,13 +109,13 @@ def test_hints_of_topic_verbs_fit_what_was_asked(bootstrap: str, new_topic: NewT
 
 def test_internal_topic_that_cannot_be_deleted_has_a_hint_that_fits(ottla_broker: RunningBroker) -> None:
     with Cluster(ottla_broker.bootstrap) as cluster:
-        GroupAdmin(cluster).committed("anybody")  # its first group makes the topic
+        GroupAdmin(cluster).committed("any-group")  # its first group makes the topic
         eventually(lambda: not cluster.refresh([OFFSETS_TOPIC])[0].error_code)
     done = ottla(ottla_broker.bootstrap, "topic", "delete", OFFSETS_TOPIC, status=1)
     assert b"hint: `ottla group delete GROUP` deletes a group with its offsets" in done.stderr
 
 
-def test_verbs_tell_at_once_that_nobody_listens() -> None:
+def test_verbs_report_at_once_that_no_broker_listens() -> None:
     started_s = time.monotonic()
     done = ottla("127.0.0.1:1", "topic", "list", status=1)
     assert b"error: cannot connect to 127.0.0.1:1" in done.stderr
@@ -123,14 +123,16 @@ def test_verbs_tell_at_once_that_nobody_listens() -> None:
     assert time.monotonic() - started_s < TOLD_WITHIN_S
 
 
-def test_lines_go_in_and_come_out(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_consume_prints_the_lines_that_were_produced(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     ottla(bootstrap, "produce", topic, stdin="one\ntwo\r\n\nlast without an end")
     assert consume(bootstrap, topic) == "one\ntwo\n\nlast without an end\n"
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_keys_headers_and_times_go_in_and_come_out(bootstrap: str, new_topic: NewTopicName, codec: str) -> None:
+def test_consume_prints_the_keys_headers_and_times_that_were_produced(
+    bootstrap: str, new_topic: NewTopicName, codec: str
+) -> None:
     topic = new_topic()
     ottla(
         bootstrap, "produce", topic, "--key-separator", ":", "--header", "trace=7", "--timestamp", "1234567",
@@ -157,7 +159,7 @@ def test_properties_of_kafkas_tools_are_understood(bootstrap: str, new_topic: Ne
     assert shown.splitlines() == ["h1:x,h2:y/k/v", "NO_HEADERS/nil/nil"]
 
 
-def test_json_goes_in_as_it_comes_out(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_produce_reads_the_json_that_consume_writes(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
     topic, copy = new_topic(2), new_topic(2)
     records = [
         Record(0, 5000, b"k", "äöü\n".encode(), (("h", b"1"), ("raw", b"\xff"), ("none", None))),
@@ -177,7 +179,7 @@ def test_json_goes_in_as_it_comes_out(bootstrap: str, cluster: Cluster, new_topi
     assert (third["key"], third["value"], third["partition"], third["offset"]) == ("", None, 1, 2)
 
 
-def test_consume_begins_and_ends_where_it_is_told_to(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_consume_starts_and_ends_at_the_given_offsets(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     ottla(bootstrap, "produce", topic, stdin="".join(f"{number}\n" for number in range(100)))
     assert consume(bootstrap, topic, "--max-messages", "3").split() == ["0", "1", "2"]
@@ -187,7 +189,7 @@ def test_consume_begins_and_ends_where_it_is_told_to(bootstrap: str, new_topic: 
     assert ottla(bootstrap, "consume", topic, "--from-beginning", "--max-messages", "0").stdout == b""
 
 
-def test_produce_spreads_keys_and_verbose_tells_where_they_are(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_produce_spreads_keys_and_verbose_prints_their_offsets(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(3)
     lines = "".join(f"key-{number}:{number}\n" for number in range(50))
     told = ottla(bootstrap, "produce", topic, "--key-separator", ":", "--verbose", stdin=lines).stderr.decode()
@@ -204,7 +206,7 @@ def test_produce_names_the_line_that_is_wrong_and_sends_those_before_it(
     assert consume(bootstrap, topic) == "1\n2\n"
 
 
-def test_produce_tells_that_a_record_is_too_large(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_produce_reports_a_record_that_is_too_large(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(max_message_bytes="1000")
     done = ottla(bootstrap, "produce", topic, stdin="x" * 2000, status=1)
     assert b"MESSAGE_TOO_LARGE" in done.stderr or b"large" in done.stderr
@@ -229,7 +231,7 @@ def test_consume_follows_the_tail_and_ends_quietly_at_ctrl_c(bootstrap: str, new
     assert (reader.returncode, rest, errors) == (0, b"", b"")
 
 
-def test_consume_is_quiet_when_its_reader_goes_away(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_consume_ends_quietly_when_its_pipe_is_closed(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     ottla(bootstrap, "produce", topic, stdin="line of some length\n" * 50_000)
     reader = subprocess.Popen(
@@ -245,7 +247,7 @@ def test_consume_is_quiet_when_its_reader_goes_away(bootstrap: str, new_topic: N
     assert errors == b""
 
 
-def test_produce_sends_what_a_person_types_before_the_input_ends(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_produce_sends_typed_lines_before_the_input_ends(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     writer = subprocess.Popen(command(bootstrap, ["produce", topic]), stdin=subprocess.PIPE)
     assert writer.stdin is not None

@@ -62,7 +62,7 @@ def test_fetch_raw_gives_the_whole_batch_that_holds_the_offset(cluster: Cluster,
     assert (fetched.fetch_offset, fetched.next_offset) == (13, 20)
 
 
-def test_fetch_raw_drops_the_batch_that_the_limit_cut(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_fetch_raw_drops_the_batch_that_the_limit_truncated(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic()
     produce(cluster, TopicPartition(topic, 0), *(numbered(n * 10, 10, 100) for n in range(4)))
     size_bytes = len(fetch_raw(cluster, topic, 0, 0).records)
@@ -78,7 +78,7 @@ def test_fetch_raw_gives_a_first_batch_larger_than_the_limit(cluster: Cluster, n
     assert len(records_in(fetched)[0].value or b"") == 300_000
 
 
-def test_fetch_raw_is_empty_at_the_end_and_refuses_what_is_beyond(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_fetch_raw_is_empty_at_the_end_and_refuses_offsets_beyond(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic()
     produce(cluster, TopicPartition(topic, 0), numbered(0, 5))
     at_end = fetch_raw(cluster, topic, 0, 5, max_wait_ms=10)
@@ -126,7 +126,7 @@ def test_fetcher_follows_what_is_produced_meanwhile(cluster: Cluster, new_topic:
     assert offsets == list(range(15))
 
 
-def test_fetcher_jumps_when_told_to_and_drops_what_was_under_way(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_fetcher_drops_fetches_under_way_when_it_seeks(cluster: Cluster, new_topic: NewTopicName) -> None:
     partition = TopicPartition(new_topic(), 0)
     produce(cluster, partition, *(numbered(n, 1) for n in range(10)))
     limits = FetchLimits(partition_max_bytes=1, max_bytes=1)
@@ -137,7 +137,7 @@ def test_fetcher_jumps_when_told_to_and_drops_what_was_under_way(cluster: Cluste
     assert (first.next_offset, second.fetch_offset) == (1, 7)
 
 
-def test_fetcher_leaves_a_partition_out_that_cannot_be_read_and_goes_on_with_the_others(
+def test_fetcher_skips_an_unreadable_partition_and_continues_with_the_others(
     cluster: Cluster, new_topic: NewTopicName
 ) -> None:
     topic = new_topic(2)
@@ -157,7 +157,7 @@ def test_fetcher_leaves_a_partition_out_that_cannot_be_read_and_goes_on_with_the
         assert fetcher.is_finished
 
 
-def test_list_offsets_answers_every_question(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_list_offsets_answers_every_kind_of_query(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic(2)
     filled, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     produce(cluster, filled, numbered(0, 10), build_batch([Record(0, 9000, None, b"late")]), numbered(20, 5))

@@ -41,7 +41,7 @@ class Done(NamedTuple):
 
 
 def ottla(bootstrap: str, *arguments: str, status: int = 0) -> Done:
-    """A verb, in this process: starting one for each takes longer than what they do."""
+    """Run a verb in this process: starting a process for each takes longer than the verb."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         found = run([*arguments, "--bootstrap-server", bootstrap])
@@ -68,7 +68,7 @@ def topic(cluster: Cluster, new_topic: NewTopicName) -> str:
 
 @pytest.fixture
 def group(cluster: Cluster, topic: str) -> str:
-    """A group that nobody is in: partition 0 read to 4, 1 to its end, 2 nowhere."""
+    """A group without members: partition 0 committed at 4, 1 at its end, 2 not at all."""
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     offsets = {
         TopicPartition(topic, 0): CommittedOffset(4, metadata="note"),
@@ -194,7 +194,7 @@ def test_live_group_shows_its_members_and_refuses_to_be_moved(
     assert ottla(bootstrap, "group", "delete", group_id).stdout.decode() == f"deleted group {group_id}\n"
 
 
-def test_lag_is_told_in_records_and_in_the_age_of_the_next_record(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_lag_is_shown_in_records_and_in_the_age_of_the_next_record(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic(PARTITIONS)
     now_ms = cluster.clock.now_ms()
     fill(cluster, topic, now_ms - AGE_MS)
@@ -213,7 +213,7 @@ def test_lag_is_told_in_records_and_in_the_age_of_the_next_record(cluster: Clust
 
 
 @pytest.mark.parametrize("padding_bytes", [2_000, 100_000, 900_000])
-def test_lag_in_seconds_is_told_for_every_partition_when_batches_are_large(
+def test_lag_in_seconds_is_shown_for_every_partition_when_batches_are_large(
     cluster: Cluster, new_topic: NewTopicName, padding_bytes: int
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -254,7 +254,7 @@ def test_lag_of_a_reader_that_retention_has_overtaken_is_the_age_of_the_oldest_r
         (("--by-duration", "P9000D"), [0, 0, 0]),
     ],
 )
-def test_offsets_are_moved_where_the_flag_says(
+def test_offsets_are_reset_to_the_place_of_the_flag(
     bootstrap: str, cluster: Cluster, group: str, topic: str, where: tuple[str, ...], expected: list[int]
 ) -> None:
     admin = GroupAdmin(cluster)
@@ -326,7 +326,7 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "expected"),
     [
         (("describe",), 2, "Name groups, or give --all-groups."),
         (("describe", "a", "--members", "--state"), 2, "exclude each other"),
@@ -350,7 +350,7 @@ def test_group_verbs_show_lines_and_objects(bootstrap: str, cluster: Cluster, gr
     ],
 )
 def test_group_verbs_called_wrongly_say_what(
-    bootstrap: str, arguments: tuple[str, ...], status: int, told: str
+    bootstrap: str, arguments: tuple[str, ...], status: int, expected: str
 ) -> None:
     done = ottla(bootstrap, "group", *arguments, status=status)
-    assert told in done.stderr.decode()
+    assert expected in done.stderr.decode()

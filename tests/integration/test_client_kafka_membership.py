@@ -61,7 +61,7 @@ def confluent(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator
 
 
 def assigned(consumer: Consumer) -> set[int]:
-    """It works when it is polled."""
+    """confluent-kafka makes progress only while it is polled."""
     consumer.poll(0.05)
     return {each.partition for each in consumer.assignment()}
 
@@ -72,7 +72,7 @@ def test_members_of_both_libraries_share_a_group(
 ) -> None:
     topic = new_topic(4)
     with confluent(bootstrap, group, topic, protocol) as theirs:
-        # Whoever is there first decides of which kind the group is.
+        # The first member determines the group's type.
         eventually(lambda: assigned(theirs), lambda seen: len(seen) == 4)
         with reader(bootstrap, group, topic, ledger) as ours:
             eventually(
@@ -86,7 +86,7 @@ def test_members_of_both_libraries_share_a_group(
         eventually(lambda: assigned(theirs), lambda seen: seen == {0, 1, 2, 3})
 
 
-def test_leader_of_ours_assigns_to_members_of_another_library(
+def test_ottla_leader_assigns_to_members_of_another_library(
     bootstrap: str, group: str, new_topic: NewTopicName, ledger: Ledger
 ) -> None:
     topic = new_topic(4)
@@ -124,10 +124,10 @@ def test_group_is_described_as_its_members_see_it(
     }
 
 
-def test_group_of_another_kind_of_client_is_refused_with_what_to_do(
+def test_group_of_another_protocol_is_refused_with_a_hint(
     bootstrap: str, group: str, new_topic: NewTopicName, ledger: Ledger
 ) -> None:
-    """A group of the other protocol, where the user has insisted on one: what brokers do not convert is told."""
+    """A group with the other protocol than the user requires: the error names a group that brokers do not convert."""
     topic = new_topic(1)
     with reader(bootstrap, group, topic, ledger, CONSUMER) as ours:
         eventually(lambda: ours.partitions)
@@ -141,7 +141,7 @@ def test_group_of_another_kind_of_client_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_member_goes_on_with_what_it_has_when_its_broker_was_killed(group: str, ledger: Ledger, protocol: str) -> None:
+def test_member_keeps_its_partitions_when_its_broker_was_killed(group: str, ledger: Ledger, protocol: str) -> None:
     with RunningBroker(settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("t", 2)

@@ -36,7 +36,7 @@ def values_of(cluster: Cluster, partition: TopicPartition) -> list[bytes | None]
     return values
 
 
-def test_producer_tells_base_offsets_in_the_order_of_sending(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_producer_returns_base_offsets_in_the_order_of_sending(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic(3)
     with RawProducer(cluster) as producer:
         for tag in range(60):
@@ -50,7 +50,7 @@ def test_producer_tells_base_offsets_in_the_order_of_sending(cluster: Cluster, n
         assert {result.delivery for result in mine} == {Delivery.ACKNOWLEDGED}
 
 
-def test_producer_marks_its_batches_so_that_the_broker_knows_them_again(
+def test_producer_marks_its_batches_so_that_the_broker_recognises_duplicates(
     cluster: Cluster, new_topic: NewTopicName
 ) -> None:
     topic = new_topic()
@@ -67,7 +67,7 @@ def test_producer_marks_its_batches_so_that_the_broker_knows_them_again(
     ]
 
 
-def test_producer_goes_on_after_a_batch_that_is_too_large(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_producer_continues_after_a_batch_that_is_too_large(cluster: Cluster, new_topic: NewTopicName) -> None:
     partition = TopicPartition(new_topic(max_message_bytes="5000"), 0)
     with RawProducer(cluster) as producer:
         for tag, size_bytes in enumerate((10, 6000, 20, 30, 6000, 40)):
@@ -88,7 +88,7 @@ def test_producer_goes_on_after_a_batch_that_is_too_large(cluster: Cluster, new_
     assert [len(value or b"") for value in values_of(cluster, partition)] == [10, 20, 30, 40]
 
 
-def test_producer_goes_on_when_the_first_batch_of_all_is_refused(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_producer_continues_when_its_first_batch_is_refused(cluster: Cluster, new_topic: NewTopicName) -> None:
     partition = TopicPartition(new_topic(max_message_bytes="5000"), 0)
     with RawProducer(cluster) as producer:
         for tag, size_bytes in enumerate((6000, 10, 20, 6000, 30)):
@@ -99,7 +99,7 @@ def test_producer_goes_on_when_the_first_batch_of_all_is_refused(cluster: Cluste
 
 
 @pytest.mark.parametrize("acks", [1, 0])
-def test_producer_without_idempotence_stores_with_the_acks_that_are_asked_for(
+def test_producer_without_idempotence_stores_with_the_configured_acks(
     cluster: Cluster, new_topic: NewTopicName, acks: int
 ) -> None:
     partition = TopicPartition(new_topic(), 0)
@@ -110,13 +110,13 @@ def test_producer_without_idempotence_stores_with_the_acks_that_are_asked_for(
         assert producer.identity.producer_id == -1
     assert {result.delivery for result in results} == {Delivery.SENT if acks == 0 else Delivery.ACKNOWLEDGED}
     assert {result.base_offset >= 0 for result in results} == {acks == 1}
-    # With acks 0 nothing else tells when they are there: a fetch waits for them.
+    # With acks 0 no response shows when they are stored: a fetch waits for them.
     with Fetcher(cluster, {partition: 0}, {partition: 20}) as fetcher:
         stored = [record for each in fetcher for batch in each.batches() for record in decode_batch(batch)]
     assert len(stored) == 20
 
 
-def test_producer_tells_the_append_time_of_a_topic_that_stamps(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_producer_returns_the_append_time_when_the_topic_uses_it(cluster: Cluster, new_topic: NewTopicName) -> None:
     partition = TopicPartition(new_topic(message_timestamp_type="LogAppendTime"), 0)
     with RawProducer(cluster) as producer:
         producer.send(partition, batch_of(2))

@@ -16,7 +16,7 @@ def status(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_broker_that_runs_alone_is_a_cluster_of_one(ottla_broker: RunningBroker) -> None:
+def test_standalone_broker_is_a_cluster_of_one(ottla_broker: RunningBroker) -> None:
     with Cluster(ottla_broker.bootstrap) as cluster:
         Admin(cluster).create_topic("statuses", 3)
         cluster_id = Admin(cluster).describe_cluster().cluster_id
@@ -31,14 +31,14 @@ def test_broker_that_runs_alone_is_a_cluster_of_one(ottla_broker: RunningBroker)
     assert broker["leads_count"] == broker["replicas_count"] == told["partitions_count"] >= 3
 
 
-def test_zookeeper_that_does_not_answer_is_told(ottla_broker: RunningBroker) -> None:
+def test_zookeeper_that_does_not_answer_is_reported(ottla_broker: RunningBroker) -> None:
     found = status("-b", ottla_broker.bootstrap, "--zookeeper", "127.0.0.1:1,127.0.0.1:2/chroot")
     assert found.returncode == 1
     assert "zookeeper 127.0.0.1:1: it does not answer" in found.stdout
     assert "zookeeper 127.0.0.1:2: it does not answer" in found.stdout
 
 
-def test_cluster_that_is_not_there_is_an_error_with_advice() -> None:
+def test_unreachable_cluster_is_an_error_with_a_hint() -> None:
     found = status("-b", "127.0.0.1:1")
     assert found.returncode == 1
     assert found.stderr.startswith("error: ")

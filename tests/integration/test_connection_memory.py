@@ -1,4 +1,4 @@
-"""What connections take: as much as arrives while they send, and little again when they are idle."""
+"""The memory of connections: as much as arrives while they send, and little again when they are idle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_connections_that_were_busy_release_their_buffers_when_they_are_idle() -
             return [connections.enter_context(RawPeer(broker)) for _ in range(CONNECTIONS_COUNT)]
 
         def connect_more() -> None:
-            """Their memory lies behind the buffers in use, so that the C library cannot shorten its heap."""
+            """Their memory is above the buffers in use, so that the C library cannot shrink its heap."""
             for peer in connect():
                 peer.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
                 peer.answer(ApiKey.API_VERSIONS, 0)

@@ -1,4 +1,4 @@
-"""A broker that a test kills, pauses, slows down, fills up and makes older: each shows in what clients see."""
+"""A broker that a test kills, pauses, slows down, fills up and makes older: clients see the effect of each."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.eventually import eventually
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 SESSION_MS = 60_000
-# A pause that no broker makes by itself, even on a busy machine, and that a test can wait for.
+# Longer than any pause of an undisturbed broker, even on a busy machine, and short enough for a test.
 LATE_MS = 700
-# A loop's timer counts from the beginning of its turn.
+# A loop's timer counts from the start of its turn.
 TURN_MS = 100
-# Who is refused for so long has been told why.
+# A client that is refused for this long has received the reason.
 SOON_MS = 5_000
 
 
@@ -69,7 +69,7 @@ def test_records_come_back_as_they_were_produced(namespace: Namespace) -> None:
     assert [message.value for message in consume_all(orders) if message.key == b"order-7"] == [b"shipped", None]
 
 
-def test_record_that_comes_later_is_waited_for(namespace: Namespace) -> None:
+def test_late_record_is_waited_for(namespace: Namespace) -> None:
     orders = namespace.name("orders")
     program = f"""
 from ottla.client.admin.admin import Admin
@@ -84,7 +84,7 @@ for text in ("one", "two"):
         assert writer.wait() == 0
 
 
-def test_records_that_do_not_come_are_told_at_the_end_of_the_time(namespace: Namespace) -> None:
+def test_missing_records_are_reported_when_the_time_is_over(namespace: Namespace) -> None:
     orders = namespace.topic("orders")
     produce(orders, ["one"])
     with pytest.raises(AssertionError, match="missing:\n  Record\\(value=b'two'\\)"):
@@ -95,7 +95,7 @@ def test_records_that_do_not_come_are_told_at_the_end_of_the_time(namespace: Nam
         consume_all(namespace.name("nothing"), timeout_ms=50)
 
 
-def test_names_of_a_namespace_are_its_own_and_gone_at_its_end(broker: ControlledBroker) -> None:
+def test_names_of_a_namespace_are_unique_and_deleted_at_its_end(broker: ControlledBroker) -> None:
     with broker.namespace("a [test/with] signs") as namespace, Cluster(broker.bootstrap) as cluster:
         one, two = namespace.topic("orders"), namespace.topic("exact-orders", exact=True)
         assert one.startswith("a-test-with-signs-")
@@ -136,7 +136,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(broker: ControlledBroker, n
     assert_produced(orders, ["one"])
 
 
-def test_paused_broker_answers_nobody_until_it_goes_on(broker: ControlledBroker, namespace: Namespace) -> None:
+def test_paused_broker_answers_no_client_until_it_is_resumed(broker: ControlledBroker, namespace: Namespace) -> None:
     orders = namespace.topic("orders")
     with broker.paused():
         with pytest.raises(CallTimedOut):
@@ -147,7 +147,7 @@ def test_paused_broker_answers_nobody_until_it_goes_on(broker: ControlledBroker,
     assert "two" in [message.value.decode() for message in consume_all(orders) if message.value is not None]
 
 
-def test_broker_runs_again_after_a_block_whatever_happened_in_it(
+def test_broker_runs_again_after_a_block_that_raised_started_or_killed_it(
     broker: ControlledBroker, namespace: Namespace
 ) -> None:
     orders = namespace.topic("orders")
@@ -163,7 +163,9 @@ def test_broker_runs_again_after_a_block_whatever_happened_in_it(
     assert_produced(orders, ["one", "two"])
 
 
-def test_full_disk_takes_no_records_and_no_topics_but_is_read(broker: ControlledBroker, namespace: Namespace) -> None:
+def test_broker_with_a_full_disk_refuses_records_and_topics_and_serves_reads(
+    broker: ControlledBroker, namespace: Namespace
+) -> None:
     orders = namespace.topic("orders")
     produce(orders, ["one"])
     with broker.full_disk():
@@ -197,7 +199,7 @@ def test_request_that_waits_long_for_its_flush_gets_a_line_in_the_log(
 ) -> None:
     orders = namespace.topic("orders")
     with broker.slowed(flushes_ms=LATE_MS):
-        for _ in range(5):  # there is a line a second at most, perhaps another request's
+        for _ in range(5):  # at most one line a second is logged, perhaps for another request
             produce(orders, ["late"])
             lines = [line for line in broker.log_lines if "request.slow" in line and "api=PRODUCE" in line]
             if lines:
@@ -264,7 +266,7 @@ def test_clock_is_the_machines_again_after_restore(broker: ControlledBroker, nam
     assert begin_ms - 1 <= message.timestamp_ms <= time.time() * 1000 + 1
 
 
-def test_member_that_sends_no_heartbeat_is_out_when_its_session_has_passed(
+def test_member_without_heartbeats_is_removed_when_its_session_has_expired(
     broker: ControlledBroker, namespace: Namespace
 ) -> None:
     group = namespace.group("billing")
@@ -280,7 +282,7 @@ def test_member_that_sends_no_heartbeat_is_out_when_its_session_has_passed(
 
 
 def join(cluster: Cluster, group: str) -> None:
-    """One member, which is silent from then on."""
+    """One member joins and then sends nothing."""
 
     def attempt() -> JoinGroupResponse | None:
         deadline = cluster.retrying.deadline()
@@ -322,7 +324,9 @@ def test_setting_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
     assert raised.value.hint == "did you mean num.partitions?"
 
 
-def test_broker_that_ends_by_itself_is_told_and_runs_again(broker: ControlledBroker, namespace: Namespace) -> None:
+def test_broker_that_ends_unexpectedly_is_reported_and_runs_again(
+    broker: ControlledBroker, namespace: Namespace
+) -> None:
     orders = namespace.topic("orders")
     produce(orders, ["one"])
     os.kill(broker.pid, signal.SIGKILL)
@@ -332,7 +336,7 @@ def test_broker_that_ends_by_itself_is_told_and_runs_again(broker: ControlledBro
     assert_produced(orders, ["one"])
 
 
-def test_data_directory_that_is_given_stays(tmp_path: Path) -> None:
+def test_given_data_directory_is_kept(tmp_path: Path) -> None:
     with ControlledBroker(data_dir=tmp_path) as broker:
         produce("orders", ["one"], bootstrap=broker.bootstrap)
     # As any broker finds it.

@@ -1,4 +1,4 @@
-"""Topics that are created by their names alone, until the broker has no room for more: it stays one that is served."""
+"""Topics are created automatically until the broker has no room for more: it continues to serve clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNBOUNDED = {"max.auto.create.topics.per.minute": "-1"}
 
 
 def errors_of(broker: RunningBroker, names: range) -> Counter[ErrorCode]:
-    """What one metadata request for topics of these numbers is answered."""
+    """The error codes of one metadata request for the topics with these numbers."""
     with RawPeer(broker) as peer:
         wanted = [MetadataRequestTopic(name=f"wild-{number}") for number in names]
         peer.ask(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=wanted, allow_auto_topic_creation=True))
@@ -52,7 +52,7 @@ def test_names_create_topics_only_while_connections_and_the_next_start_have_room
         assert errors_of(broker, range(made_count)) == {ErrorCode.NONE: made_count}
 
 
-def test_one_connection_creates_no_more_than_its_share_by_names() -> None:
+def test_one_connection_creates_no_more_than_its_share_of_topics() -> None:
     with RunningBroker(settings={"max.auto.create.topics.per.minute": "5"}) as broker:
         assert errors_of(broker, range(20)) == {ErrorCode.NONE: 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 15}
         assert errors_of(broker, range(20))[ErrorCode.NONE] == 10, "another connection has its own"

@@ -1,4 +1,4 @@
-"""A broker that runs out of descriptors while it makes a topic: the topic is served as soon as there are some."""
+"""A broker runs out of descriptors while it creates a topic: the topic is served once descriptors are free."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_topic_is_served_without_a_restart_and_can_be_deleted_meanwhile(broker: 
             assert {each.error_code for each in partitions_of(cluster, "wanted")} == {ErrorCode.LEADER_NOT_AVAILABLE}
             assert produce_and_fetch_errors(broker, "wanted") == [STORAGE_ERROR, STORAGE_ERROR]
             assert produce_and_fetch_errors(broker, "before") == [0, 0], "others are served on"
-            # Between two attempts, nothing is half made.
+            # Between two attempts, no partition is half created.
             eventually(lambda: not [name for name in os.listdir(broker.data_dir) if "wanted" in name])
             assert admin.delete_topics(["unwanted"]) == {"unwanted": None}
         assert produce_all(broker, "wanted") == [None] * PARTITIONS
@@ -123,13 +123,13 @@ def test_topic_is_served_without_a_restart_and_can_be_deleted_meanwhile(broker: 
         assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_groups_work_once_their_topic_can_be_made(broker: RunningBroker) -> None:
+def test_groups_work_once_their_topic_can_be_created(broker: RunningBroker) -> None:
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("t")
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "log_level": 0})
         try:
             with few_descriptors(broker):
-                # The first question for a coordinator makes the groups' topic.
+                # The first FindCoordinator request creates the groups' topic.
                 assert coordinator_error(broker) is ErrorCode.COORDINATOR_NOT_AVAILABLE
                 assert coordinator_error(broker) is ErrorCode.COORDINATOR_NOT_AVAILABLE
                 assert not is_served(cluster, OFFSETS_TOPIC)

@@ -1,4 +1,4 @@
-"""A broker that runs out of descriptors while it makes a topic: the topic is served once there are some."""
+"""A broker runs out of descriptors while it creates a topic: the topic is served once descriptors are free."""
 
 from __future__ import annotations
 

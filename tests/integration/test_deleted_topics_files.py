@@ -36,7 +36,7 @@ def open_log_paths(broker: RunningBroker) -> list[str]:
     return [path for path in paths if ".log" in path]
 
 
-def test_topics_are_created_and_deleted_in_turn_with_fewer_files_than_they_have_in_all() -> None:
+def test_topics_are_created_and_deleted_in_turn_within_a_limit_of_open_files() -> None:
     with RunningBroker(command=LIMITED) as broker, Cluster(broker.bootstrap) as cluster:
         admin = Admin(cluster)
         for number in range(TOPICS_COUNT):

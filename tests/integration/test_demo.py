@@ -1,4 +1,4 @@
-"""The demo as its user runs it: to its end, with a record lost on purpose, and interrupted at many moments."""
+"""The demo as its user runs it: to the end, with a record lost on purpose, and interrupted at many points."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 EVENTS: Final = 2_000
-# Of these events, with the demo's own seed.
+# With these events and the demo's default seed.
 MALFORMED: Final = 3
 ENDED_WITHIN_S: Final = 60.0
 # Between two presses of Ctrl-C.
@@ -43,7 +43,7 @@ CTRL_C: Final = b"\x03"
 
 
 class RunOfDemo:
-    """`ottla demo` in a session of its own, with a directory for temporary files that nobody else uses.
+    """`ottla demo` in its own session, with a directory for temporary files that no other process uses.
 
     Everything that it starts, at any depth, inherits a mark in its environment.
     """
@@ -103,7 +103,7 @@ class RunOfDemo:
             self.process.wait()
 
     def processes(self) -> dict[int, str]:
-        """What is left of it in the process table, by id; the dead that nobody has buried are not counted."""
+        """The demo's processes that still run, by id; zombies are not counted."""
         found = {}
         for directory in Path("/proc").iterdir():
             try:
@@ -199,9 +199,7 @@ def test_a_record_that_the_lake_lost_is_named_by_topic_and_hour(demo: RunOfDemo)
         ("Spark finds", 2.0),  # while a stream runs
     ],
 )
-def test_interrupted_demo_leaves_nothing_running_and_nothing_behind(
-    demo: RunOfDemo, moment: str, wait_s: float
-) -> None:
+def test_interrupted_demo_leaves_no_processes_and_no_files(demo: RunOfDemo, moment: str, wait_s: float) -> None:
     demo.start()
     demo.wait_until_importing()
     demo.read_until(moment)
@@ -242,10 +240,10 @@ def test_ctrl_c_at_a_terminal_ends_the_demo_and_leaves_the_cursor_visible(demo: 
 
 
 @pytest.mark.parametrize(
-    ("victim", "told"),
+    ("victim", "expected"),
     [("ottla serve", "error: the broker: ended"), ("watching", "error: online consumer: was ended by signal 9")],
 )
-def test_demo_fails_at_once_and_names_the_process_that_died(demo: RunOfDemo, victim: str, told: str) -> None:
+def test_demo_fails_at_once_and_names_the_process_that_died(demo: RunOfDemo, victim: str, expected: str) -> None:
     demo.start("--events", "200000")
     demo.read_until("produced ")
     pids = eventually(lambda: [pid for pid, command in demo.processes().items() if victim in command])
@@ -253,7 +251,7 @@ def test_demo_fails_at_once_and_names_the_process_that_died(demo: RunOfDemo, vic
     began_s = time.monotonic()
     text = demo.read_all()
     assert demo.process.wait() == 1
-    assert told in text
+    assert expected in text
     assert time.monotonic() - began_s < ENDED_WITHIN_S
     _assert_nothing_is_left(demo)
 

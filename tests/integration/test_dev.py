@@ -25,7 +25,7 @@ OLD_PYTHONS = [
     for folder in (*map(Path, os.get_exec_path()), *(Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
     if "shims" not in str(path := folder / f"python{version}") and path.exists()
 ]
-# As an old Python runs it.
+# As an old Python would run it.
 AS_OLD = (
     "import runpy, sys; sys.version_info = (3, 9, 18); sys.version = '3.9.18 (old)'; "
     f"sys.argv = [{str(DEV)!r}, 'serve', '--help']; runpy.run_path({str(DEV)!r}, run_name='__main__')"
@@ -35,7 +35,7 @@ AS_OLD = (
 def test_first_file_parses_under_the_oldest_grammar() -> None:
     source = DEV.read_text(encoding="ascii")
     tree = ast.parse(source, feature_version=(3, 4))
-    # What the parser of today takes whatever the version, and Python 2.7 does not.
+    # Today's parser accepts this with any `feature_version`, Python 2.7 does not.
     assert not any(
         isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.NamedExpr | ast.Nonlocal) for node in ast.walk(tree)
     )
@@ -63,19 +63,19 @@ def test_old_python_hands_over_to_a_newer_one_of_the_path(tmp_path: Path) -> Non
     assert done.stderr.startswith("dev: Python 3.11 or newer is needed; this is 3.9.18, and PATH has none\n")
 
 
-def test_python_without_ensurepip_is_told_where_that_is(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_without_ensurepip_gets_a_hint_where_to_get_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="apt install python3-venv"):
         dev_verbs.prepare("")
 
 
-def test_file_in_the_place_of_the_venv_is_told(tree: Path) -> None:
+def test_file_in_the_place_of_the_venv_is_reported(tree: Path) -> None:
     dev_verbs.VENV.touch()
     with pytest.raises(SystemExit, match=r"dev: \.venv cannot be made: .*Not a directory"):
         dev_verbs.prepare("")
 
 
-def test_first_run_that_was_interrupted_is_begun_anew(
+def test_interrupted_first_run_is_started_again(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> int:
@@ -106,10 +106,10 @@ def test_first_run_that_was_interrupted_is_begun_anew(
     source.parent.mkdir()
     source.write_text("int walk(void);")
     dev_verbs.prepare("")
-    assert capfd.readouterr().err == "dev: installing . (once)\n", "what is compiled is compiled anew"
+    assert capfd.readouterr().err == "dev: installing . (once)\n", "compiled files are compiled again"
 
 
-def test_second_run_waits_for_the_first_instead_of_making_its_venv_anew(
+def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, told, installs, waits = [], [], threading.Event(), threading.Event()
@@ -122,7 +122,7 @@ def test_second_run_waits_for_the_first_instead_of_making_its_venv_anew(
 
     def install(target: str) -> int:
         if installs.is_set():
-            waits.set()  # the second: without a lock nobody says that he waits
+            waits.set()  # the second install: without a lock neither process prints that it waits
         installs.set()
         assert waits.wait(60)
         return 0
@@ -160,7 +160,7 @@ class _Terminal(io.StringIO):
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project's root of its own."""
+    """An own copy of the project's root."""
     for name in ("pyproject.toml", "hatch_build.py"):
         (tmp_path / name).touch()
     for name, path in (("ROOT", ""), ("VENV", ".venv"), ("PYTHON", ".venv/bin/python"), ("BEGUN", ".venv/.dev-begun")):
@@ -195,7 +195,7 @@ def test_terminal_shows_what_pip_is_at(tree: Path, monkeypatch: pytest.MonkeyPat
     assert max(len(line.removesuffix("\x1b[K")) for line in drawn) < 60
 
 
-def test_what_pip_says_is_shown_when_it_fails(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_pip_is_shown_when_it_fails(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

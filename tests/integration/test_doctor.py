@@ -15,7 +15,7 @@ def findings_of(out: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_doctor_asks_a_broker_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_queries_a_running_broker(capsys: pytest.CaptureFixture[str]) -> None:
     with RunningBroker() as broker:
         arguments = ["doctor", "--data-dir", str(broker.data_dir), "--json"]
         assert run([*arguments, "--listen", broker.bootstrap]) == 0
@@ -23,7 +23,7 @@ def test_doctor_asks_a_broker_that_runs(capsys: pytest.CaptureFixture[str]) -> N
         assert any(f"is in use by process {broker.pid}" in text for text in texts)
         assert any(text.startswith(f"{broker.bootstrap} answers: cluster ") for text in texts)
         assert f"clients get the address {broker.bootstrap}, and it answers" in texts
-        # Somebody else's port: it is said that the broker does not answer there.
+        # Another process's port: doctor reports that the broker does not answer there.
         assert run([*arguments, "--listen", "127.0.0.1:1"]) == FAILED
         assert "is it another listener?" in capsys.readouterr().out
         # Without the lock's directory, the port is simply taken.

@@ -1,4 +1,4 @@
-"""Each setting of a topic takes hold of a log that is being served: no restart, no new topic."""
+"""Each setting of a topic takes effect on a log that is being served: no restart, no new topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 class Topic:
-    """One partition, a producer that tells everything, and a look at the files."""
+    """One partition, a producer that reports each result, and access to the files."""
 
     def __init__(self, broker: RunningBroker, cluster: Cluster) -> None:
         self.name = f"dynamic-{uuid.uuid4().hex[:8]}"
@@ -131,7 +131,7 @@ def test_message_timestamp_bounds(topic: Topic) -> None:
     assert [row.batch_index for row in refused.record_errors] == [0]
     assert topic.code(timestamp_ms=ahead) == ErrorCode.INVALID_TIMESTAMP
     assert topic.code() == 0
-    # The broker's own time is right whatever the producer's is.
+    # The broker's append time is accepted for any time that the producer sent.
     topic.alter(message_timestamp_type="LogAppendTime")
     assert [topic.code(timestamp_ms=each) for each in (past, ahead)] == [0, 0]
 
@@ -157,7 +157,7 @@ def test_compression_type_and_level(topic: Topic) -> None:
     assert topic.last_batch().codec == Codec.LZ4
 
 
-def test_cleanup_policy_compact_wants_keys(topic: Topic) -> None:
+def test_cleanup_policy_compact_requires_keys(topic: Topic) -> None:
     assert topic.code(key=None) == 0
     topic.alter(cleanup_policy="compact")
     refused = topic.produce(b"1", b"2", key=None)
@@ -197,7 +197,7 @@ def test_segment_ms(topic: Topic) -> None:
 
 
 def test_segment_jitter_ms(broker: RunningBroker, cluster: Cluster) -> None:
-    """A part of it, another one for each segment, is taken off the age: of several logs some roll early."""
+    """A random part of it is subtracted from the age of each segment: of several logs some roll early."""
     start_ms = now_ms() - 100_000
     segments_counts = []
     for _ in range(5):

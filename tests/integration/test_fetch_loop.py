@@ -1,4 +1,4 @@
-"""The fetch thread and its connector, where a broker alone does not bring it."""
+"""The fetch thread and its connector, in states that a broker alone does not cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.conftest import NewTopicName
 from tests.unit.client.streams.scripted import Desk
 
 
-def test_place_that_no_broker_could_be_asked_for_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def no_broker(*arguments: object) -> object:
@@ -31,7 +31,7 @@ def test_place_that_no_broker_could_be_asked_for_is_asked_for_again(monkeypatch:
     loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings)
     while len(asked) < 2:
         loop.turn()
-    # One that was closed before it began only closes what it has.
+    # A thread that is closed before it starts only closes its resources.
     loop.close(0)
     loop.run()
 
@@ -50,7 +50,7 @@ def test_close_by_the_handler_of_a_signal_that_interrupts_a_stream_ends_it(
     )
     core.open(Subscription({new_topic(): 1}))
     engine = core.opened()
-    with engine.lock:  # as a stream that looks for its next message
+    with engine.lock:  # as a stream that waits for its next message
         core.close(30_000, threading.get_ident())
     eventually(lambda: engine.has_left)
     core.close(30_000, threading.get_ident())

@@ -30,7 +30,7 @@ NO_SUCH_ID = 123_456_789
 
 
 class Part(NamedTuple):
-    """What an answer says of one partition."""
+    """One partition of a response."""
 
     partition: int
     error_code: int = 0
@@ -135,14 +135,14 @@ def test_first_answer_has_every_partition_and_later_ones_only_what_changed(reade
     produce(cluster, reader.topic, 2)
     reader.ask()
     assert reader.parts() == {Part(2, high_watermark=1, has_records=True)}
-    # What was sent and not asked for behind it is sent again.
+    # Records that were sent and not fetched past are sent again.
     reader.ask()
     assert reader.parts() == {Part(2, high_watermark=1, has_records=True)}
     reader.ask((2, 1))
     assert reader.parts() == set()
 
 
-def test_moved_log_start_is_told_once(reader: Reader, cluster: Cluster) -> None:
+def test_moved_log_start_is_reported_once(reader: Reader, cluster: Cluster) -> None:
     produce(cluster, reader.topic, 1)
     reader.begin((0, 1), (1, 1))
     Admin(cluster).delete_records({TopicPartition(reader.topic, 1): HIGH_WATERMARK})
@@ -162,12 +162,12 @@ def test_partitions_come_and_go_within_a_session(reader: Reader, cluster: Cluste
     produce(cluster, reader.topic, 1)
     reader.ask()
     assert reader.parts() == {Part(1, high_watermark=1, has_records=True)}
-    # In one request what is added and forgotten is forgotten.
+    # A partition that one request both adds and forgets is forgotten.
     reader.ask((0, 0), forgotten=(0,))
     assert reader.parts() == {Part(1, high_watermark=1, has_records=True)}
 
 
-def test_errors_are_told_in_every_answer_until_they_end(reader: Reader) -> None:
+def test_errors_are_in_every_response_until_they_end(reader: Reader) -> None:
     unknown, out_of_range = Part(9, UNKNOWN, -1, -1), Part(0, OUT_OF_RANGE, -1, -1)
     assert reader.begin((0, 5), (1, 0), (9, 0)) == {out_of_range, Part(1), unknown}
     for _ in range(2):
@@ -180,7 +180,7 @@ def test_errors_are_told_in_every_answer_until_they_end(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("shift", [-1, 1, 7])
-def test_any_epoch_but_the_next_is_refused_and_the_session_goes_on(reader: Reader, shift: int) -> None:
+def test_any_epoch_but_the_next_is_refused_and_the_session_continues(reader: Reader, shift: int) -> None:
     reader.begin((1, 0))
     reader.ask()
     assert reader.parts() == set()
@@ -191,7 +191,7 @@ def test_any_epoch_but_the_next_is_refused_and_the_session_goes_on(reader: Reade
 
 
 @pytest.mark.parametrize(("session_id", "epoch"), [(NO_SUCH_ID, 1), (0, 1), (NO_SUCH_ID, -2)])
-def test_session_that_is_not_there_is_refused(reader: Reader, session_id: int, epoch: int) -> None:
+def test_unknown_session_is_refused(reader: Reader, session_id: int, epoch: int) -> None:
     reader.ask((0, 0), session_id=session_id, epoch=epoch)
     assert reader.refusal() == (NOT_FOUND, 0, 0)
 
@@ -206,7 +206,7 @@ def test_session_ends_with_epoch_minus_one_and_that_answer_is_full(reader: Reade
     assert reader.refusal() == (NOT_FOUND, 0, 0)
 
 
-def test_session_ends_when_its_reader_asks_for_another(reader: Reader) -> None:
+def test_session_ends_when_its_reader_opens_another(reader: Reader) -> None:
     reader.begin((0, 1))
     first, reader.epoch = reader.session_id, 0
     assert reader.begin((1, 0)) == {Part(1)}
@@ -252,7 +252,7 @@ def test_session_outlives_its_connection(reader: Reader, bootstrap: str, cluster
     reader.peer.socket.close()
 
 
-def test_waiting_session_gets_what_comes_and_nothing_else(reader: Reader, cluster: Cluster) -> None:
+def test_waiting_session_receives_new_records_and_nothing_else(reader: Reader, cluster: Cluster) -> None:
     reader.begin((0, 1), (1, 0), (2, 0))
     reader.ask(wait_ms=9_000)
     produce(cluster, reader.topic, 1)
@@ -281,7 +281,7 @@ def test_request_that_was_overtaken_while_it_waited_is_refused(reader: Reader, b
         assert reader.refusal() == (WRONG_EPOCH, reader.session_id, 0)
 
 
-def test_deleted_topic_is_told_to_the_session_that_reads_it(reader: Reader, cluster: Cluster) -> None:
+def test_deleted_topic_is_reported_to_the_session_that_reads_it(reader: Reader, cluster: Cluster) -> None:
     reader.begin((0, 1), (1, 0))
     Admin(cluster).delete_topics([reader.topic])
     told: set[int] = set()

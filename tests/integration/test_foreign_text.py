@@ -1,4 +1,4 @@
-"""What others have named reaches the terminal as text of one line: by every verb that shows such names."""
+"""Names from other clients are printed as text of one line by every verb that shows them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bootstrap(ottla_broker: RunningBroker) -> Iterator[str]:
 
 
 def shown_lines(bootstrap: str, *arguments: str) -> list[str]:
-    """All that it writes, checked to be text."""
+    """The verb's whole output, checked to be text."""
     written = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(each, "utf-8", newline="") for each in written)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -1,4 +1,4 @@
-"""A broker whose small disk is filled by produces and by another program: what goes on, and that all of it comes back.
+"""A broker's small disk is filled by produces and by another program: reads continue, and all functions recover.
 
 The file system is a real one of 40 MB, with what ext4 does to a writer: blocks that are freed late, short writes.
 """
@@ -27,7 +27,7 @@ from tests.small_disk import MIB, empty, fill, free_bytes, small_disk
 VALUE_BYTES: Final = 100_000
 BYTES_PER_S_MAX: Final = 20_000_000
 SETTINGS: Final = {
-    # The default: as on any disk, the tests' own brokers have less.
+    # The default; the brokers of other tests have less.
     "log.dir.reserve.bytes": str(32 * MIB),
     "log.segment.bytes": str(4 * MIB),
     "log.segment.delete.delay.ms": "100",
@@ -44,7 +44,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Sent:
-    """What an idempotent librdkafka producer sent, and which of it was acknowledged."""
+    """The records that an idempotent librdkafka producer sent, and which were acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: list[int] = []
@@ -76,7 +76,7 @@ class Sent:
         self._producer.poll(0)
 
     def send_until(self, is_reached: Callable[[], bool]) -> None:
-        """One at a time, so that the disk is filled by what is acknowledged.
+        """One at a time, so that acknowledged records fill the disk.
 
         No faster than 20 MB/s: what comes between two looks at the disk, 50 ms apart, is less than the 2.5 MB below
         which produces are refused.
@@ -141,7 +141,7 @@ def events(broker: RunningBroker) -> list[str]:
     return [each[1] for each in found if each is not None]
 
 
-def test_full_disk_refuses_produces_alone_and_goes_on_by_itself(disk: Path) -> None:
+def test_broker_with_a_full_disk_refuses_only_produces_and_recovers_automatically(disk: Path) -> None:
     with RunningBroker(disk / "data", settings=SETTINGS, serves_metrics=True) as broker:
         bootstrap = broker.bootstrap
         with Cluster(bootstrap) as cluster:
@@ -155,7 +155,7 @@ def test_full_disk_refuses_produces_alone_and_goes_on_by_itself(disk: Path) -> N
             sent = Sent(bootstrap, "filling")
             sent.send_until(lambda: "append.refused" in events(broker))
             count = len(sent.acknowledged)
-            # Nothing of the reserve went to records.
+            # Records took nothing from the reserve.
             assert (disk / "data" / "reserve.bin").stat().st_blocks * 512 >= RESERVE_BYTES_MIN
 
             another = KafkaProducer(bootstrap_servers=bootstrap, delivery_timeout_ms=1_500, request_timeout_ms=1_000)
@@ -163,7 +163,7 @@ def test_full_disk_refuses_produces_alone_and_goes_on_by_itself(disk: Path) -> N
                 another.send("doomed", b"x").get(timeout=60)
             another.close()
 
-            # Another program takes the rest; readers, groups and admins go on.
+            # Another program takes the rest; readers, groups and admins continue.
             fill(disk)
             assert numbers_in(bootstrap, "filling", "readers", count) == list(range(count))
             alter(cluster, "doomed", "retention.bytes", str(64 * MIB))
@@ -198,7 +198,7 @@ def test_full_disk_refuses_produces_alone_and_goes_on_by_itself(disk: Path) -> N
         assert broker.stop() == 0
 
 
-def test_broker_whose_disk_was_filled_by_another_program_starts_and_serves_what_it_has(disk: Path) -> None:
+def test_broker_whose_disk_was_filled_by_another_program_starts_and_serves_its_logs(disk: Path) -> None:
     with RunningBroker(disk / "data", settings=SETTINGS) as broker:
         bootstrap = broker.bootstrap
         with Cluster(bootstrap) as cluster:

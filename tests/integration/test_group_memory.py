@@ -1,4 +1,4 @@
-"""One client takes all the memory of groups that it may: another client still joins, consumes and commits."""
+"""One client uses all the group memory that it may use: another client still joins, consumes and commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.eventually import eventually
 from tests.integration.raw_peer import RawPeer, connections_count
 
 MIB = 1 << 20
-# Any address of the loopback network: for the broker another client than the tests' consumers.
+# Any address of the loopback network: for the broker a different client from the tests' consumers.
 OTHER_HOST = "127.0.0.9"
 SESSION_MS = 30 * 60_000
 # Ever smaller, so that they fill the memory of all members to the last kilobytes: 136 MiB in all.
@@ -53,7 +53,7 @@ def broker() -> Iterator[RunningBroker]:
             Admin(cluster).create_topic("wide", COMMIT_PARTITIONS)
             Admin(cluster).create_topic("orders", 1)
         with RawPeer(broker) as peer:
-            # It makes the groups' topic.
+            # Creates the groups' topic.
             peer.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["any"]))
             peer.answer(ApiKey.FIND_COORDINATOR, 4)
         producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -1,4 +1,4 @@
-"""A consumer group's own settings take hold of it while it is served, and survive the broker's restart (KIP-848)."""
+"""A consumer group's settings take effect while it is served, and survive the broker's restart (KIP-848)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def beat(peer: RawPeer, epoch: int) -> ConsumerGroupHeartbeatResponse:
 
 
 def joined(peer: RawPeer) -> ConsumerGroupHeartbeatResponse:
-    """The first heartbeat that is taken: a broker that has just started may still load its groups."""
+    """The first heartbeat that is accepted: a broker that has just started may still load its groups."""
     ask(peer, ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["a/b"]))
     answers: list[ConsumerGroupHeartbeatResponse] = []
 
@@ -64,7 +64,7 @@ def state(peer: RawPeer) -> str:
     return answer.groups[0].group_state
 
 
-def test_own_settings_hold_for_a_live_group_and_survive_a_restart() -> None:
+def test_group_settings_apply_to_a_live_group_and_survive_a_restart() -> None:
     with RunningBroker(settings=SETTINGS) as broker:
         with RawPeer(broker) as peer:
             first = joined(peer)

@@ -1,4 +1,4 @@
-"""The pages of the guide, each run from its top to its end against a broker of its own; but those that start Spark."""
+"""The pages of the guide, each run from top to bottom against its own broker, except those that start Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the guide that start Spark, each run from its top to its end against a broker of its own."""
+"""The pages of the guide that start Spark, each run from top to bottom against its own broker."""
 
 from __future__ import annotations
 

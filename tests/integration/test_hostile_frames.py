@@ -1,6 +1,6 @@
-"""Frames that are wounded or random, for every API and version, at a live broker: it answers or closes, and lives.
+"""Corrupted and random frames, of every API and version, at a live broker: it answers or closes, and keeps running.
 
-The wounds are drawn from a seeded generator, so that a failure repeats.
+The corruption comes from a seeded generator, so that a failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-# What may ask to wait for weeks.
+# Requests whose wait time may be weeks.
 WAITING = {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 LIES = [struct.pack(">i", 2**31 - 1), struct.pack(">i", -2), b"\xff\xff\xff\xff\x0f", b"\x7f\xff", b"\x00", b"\xff"]
 
@@ -51,12 +51,12 @@ LAST = request_frame(
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    # Few partitions for each topic that a wounded CreateTopics or Metadata happens to make.
+    # Few partitions for each topic that a corrupted CreateTopics or Metadata request happens to create.
     with RunningBroker(settings=SETTINGS) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("abc", 2)
         with RawPeer(broker) as peer:
-            # From here on there is a coordinator, and what is sent about groups reaches them.
+            # From here on there is a coordinator, so that group requests reach the groups.
             peer.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["abc"]))
             peer.answer(ApiKey.FIND_COORDINATOR, 4)
         yield broker
@@ -74,7 +74,7 @@ def true_frame(api: ApiKey, version: int) -> bytes:
 
 
 def wounded(frame: bytes, chance: random.Random) -> bytes:
-    """Cuts, lies, bytes put in and bits turned behind the length prefix, which mostly stays true."""
+    """Truncations, wrong values, inserted bytes and flipped bits after the length prefix, which is mostly correct."""
     body = bytearray(frame[4:])
     for _ in range(chance.randint(1, 3)):
         at = chance.randint(0, len(body))
@@ -96,9 +96,9 @@ def wounded(frame: bytes, chance: random.Random) -> bytes:
 
 
 def assert_ends(broker: RunningBroker, frames: bytes, *, waits_for_more: bool = True) -> None:
-    """The broker closes, or answers a true request that follows: nothing hangs.
+    """The broker closes, or answers a valid request that follows: nothing hangs.
 
-    Behind bytes that are not whole frames, or behind what may ask to wait for weeks, our end is what follows.
+    After bytes that are no whole frame, or a request that may wait for weeks, the test closes its end instead.
     """
     with RawPeer(broker) as peer:
         with contextlib.suppress(OSError):  # closed already
@@ -117,7 +117,7 @@ def assert_lives(broker: RunningBroker) -> None:
         assert isinstance(peer.answer(ApiKey.API_VERSIONS, 3)[1], ApiVersionsResponse)
 
 
-def test_broker_outlives_wounded_frames_of_every_api_and_version(broker: RunningBroker) -> None:
+def test_broker_survives_corrupted_frames_of_every_api_and_version(broker: RunningBroker) -> None:
     assert_lives(broker)
     chance = random.Random(20_110_612)
     files, memory = open_files(broker), resident_bytes(broker)
@@ -129,12 +129,12 @@ def test_broker_outlives_wounded_frames_of_every_api_and_version(broker: Running
             assert_ends(broker, hurt, waits_for_more=api in WAITING or not is_whole)
     assert_lives(broker)
     assert resident_bytes(broker) - memory < 64 * MIB
-    # Topics that were made by the way hold three files each at most.
+    # Topics that were created by accident hold at most three files each.
     assert open_files(broker) - files < 100
     assert_no_bug(broker)
 
 
-def test_broker_outlives_every_truncation_of_a_request(broker: RunningBroker) -> None:
+def test_broker_survives_every_truncation_of_a_request(broker: RunningBroker) -> None:
     for api, (_, version) in API_VERSIONS.items():
         frame = true_frame(api, version)
         for cut in range(0, len(frame) - 4, 3):
@@ -143,7 +143,7 @@ def test_broker_outlives_every_truncation_of_a_request(broker: RunningBroker) ->
     assert_no_bug(broker)
 
 
-def test_broker_outlives_bytes_of_chance_and_of_other_protocols(broker: RunningBroker) -> None:
+def test_broker_survives_random_bytes_and_other_protocols(broker: RunningBroker) -> None:
     chance = random.Random(7)
     for number in range(200):
         noise = chance.randbytes(chance.randint(1, 2_000))
@@ -162,7 +162,7 @@ def test_broker_closes_on_an_api_that_it_does_not_offer(broker: RunningBroker, k
     assert_lives(broker)
 
 
-def test_broker_answers_versions_that_it_does_not_know_of_the_api_that_tells_them(broker: RunningBroker) -> None:
+def test_broker_answers_unknown_versions_of_api_versions(broker: RunningBroker) -> None:
     with RawPeer(broker) as peer:
         peer.send(struct.pack(">ihhihb", 11, int(ApiKey.API_VERSIONS), 99, 1, -1, 0))
         frame = peer.frame()
@@ -171,11 +171,11 @@ def test_broker_answers_versions_that_it_does_not_know_of_the_api_that_tells_the
 
 
 def assert_no_bug(broker: RunningBroker) -> None:
-    """Refusals are told; a traceback or an error would be ours."""
+    """Refusals are logged; a traceback or an error is a bug of the broker."""
     assert not [line for line in broker.log_lines if " ERROR " in line or "Traceback" in line]
 
 
-def test_flood_of_garbage_is_a_few_lines_of_the_log(broker: RunningBroker) -> None:
+def test_flood_of_garbage_logs_few_lines(broker: RunningBroker) -> None:
     before, began_s = broker.log_lines_count, time.monotonic()
     for _ in range(300):
         with RawPeer(broker) as peer:

@@ -1,4 +1,4 @@
-"""The largest frames that a client may send, of every API and version: the loop turns on, and answers are bounded.
+"""The largest frames of every API and version: the event loop is not blocked, and responses are bounded.
 
 A turn is measured in processor time of the loop's thread, so that a loaded machine does not count.  A broker before
 these bounds took up to 42 s for one of these frames.
@@ -39,14 +39,14 @@ HEAVY = "heavy"
 
 
 class Timed:
-    """A broker whose turns are timed."""
+    """A broker that measures the turns of its event loop."""
 
     def __init__(self, broker: RunningBroker, turns: TurnTimes) -> None:
         self.broker = broker
         self.turns = turns
 
     def longest_turn_ms(self, sent: LargeFrame) -> float:
-        """Of those in which the frame is read, served and answered, or refused."""
+        """The longest of the turns that read, serve and answer the frame, or refuse it."""
         self.turns.forget()
         with RawPeer(self.broker) as peer:
             peer.send(sent.frame)
@@ -55,7 +55,7 @@ class Timed:
         return self.turns.longest_ms
 
     def assert_turns_on(self, sent: LargeFrame) -> None:
-        """Again where a turn was long: a collection of garbage, or another process in the caches, is not this frame."""
+        """Measured again after a long turn, which garbage collection or another process may have caused."""
         found = [self.longest_turn_ms(sent)]
         while found[-1] > TURN_MS_MAX:
             assert len(found) < 3, f"{sent}: turns of {found} ms"
@@ -77,14 +77,14 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
             Admin(cluster).create_topic(TOPIC, PARTITIONS)
             Admin(cluster).create_topic(HEAVY, 10)
         with RawPeer(broker) as peer:
-            # From here on there is a coordinator, and what is sent about groups reaches them.
+            # From here on there is a coordinator, so that group requests reach the groups.
             peer.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=["abc"]))
             peer.answer(ApiKey.FIND_COORDINATOR, 4)
         yield Timed(broker, turns)
 
 
 @pytest.mark.parametrize("api", API_VERSIONS, ids=lambda api: api.name.lower())
-def test_no_frame_keeps_the_loop_from_others(timed: Timed, api: ApiKey) -> None:
+def test_no_frame_blocks_the_event_loop(timed: Timed, api: ApiKey) -> None:
     memory = resident_bytes(timed.broker)
     lowest, highest = API_VERSIONS[api]
     for version in range(lowest, highest + 1):
@@ -138,8 +138,8 @@ def fetched(peer: RawPeer, version: int, request: FetchRequest) -> FetchResponse
     return response
 
 
-def test_session_of_many_partitions_goes_on(timed: Timed) -> None:
-    """As a consumer of some ten thousand partitions has one: all are named at first, then those that it has read."""
+def test_session_of_many_partitions_continues(timed: Timed) -> None:
+    """As with a consumer of ten thousand partitions: the first request names all, later ones those that it has read."""
     longest_ms = [longest_turn_of_session(timed, "session-0")]
     while longest_ms[-1] > TURN_MS_MAX:
         assert len(longest_ms) < 3, longest_ms
@@ -160,7 +160,7 @@ def longest_turn_of_session(timed: Timed, topic: str) -> float:
     request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=50 * MIB)
     timed.turns.forget()
     with RawPeer(timed.broker) as peer:
-        # Most of them are none of this topic.
+        # Most of them are not of this topic.
         opened = fetched(peer, 11, replace(request, session_epoch=0, topics=[FetchTopic(topic, partitions=wanted[0])]))
         assert opened.session_id
         found = [(each.error_code, len(each.records or b"")) for each in opened.responses[0].partitions]
@@ -176,7 +176,7 @@ def longest_turn_of_session(timed: Timed, topic: str) -> float:
         )
         response = fetched(peer, 11, changed)
         assert (response.error_code, response.responses) == (0, [])
-        # The same again belongs to no epoch.
+        # The repeated request has a stale epoch.
         assert fetched(peer, 11, changed).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
         # Nothing is new.
         assert [next_of(peer, request, opened.session_id, epoch).responses for epoch in (2, 3)] == [[], []]
@@ -191,7 +191,7 @@ def longest_turn_of_session(timed: Timed, topic: str) -> float:
 
 
 def next_of(peer: RawPeer, request: FetchRequest, session_id: int, epoch: int) -> FetchResponse:
-    """Of a session in which nothing has changed for the reader."""
+    """The response of a session in which nothing has changed."""
     return fetched(peer, 11, replace(request, max_wait_ms=50, session_id=session_id, session_epoch=epoch))
 
 

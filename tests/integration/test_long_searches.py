@@ -1,4 +1,4 @@
-"""Searches by time through full segments: no turn of the loop is long, whatever must be loaded, walked or opened.
+"""Searches by time through full segments: no turn of the loop is long while indexes are loaded or rebuilt.
 
 A turn is measured as in test_large_frames.py.  The segments are filled beside a stopped broker.
 """
@@ -43,7 +43,7 @@ from tests.integration.raw_peer import RawPeer
 from tests.timed_broker import TurnTimes
 
 TURN_MS_MAX = 20.0
-# Of an index that is loaded; a full one of a segment of 1 GiB has 262,144.
+# Entries of an index that is loaded; a full index of a 1 GiB segment has 262,144.
 ENTRIES = 150_000
 PACKED_RECORDS = 100_000
 START_MS = 1_767_225_600_000
@@ -87,7 +87,7 @@ def fill(data_dir: Path) -> None:
 
 
 class Timed:
-    """A broker whose turns are timed."""
+    """A broker that measures the turns of its event loop."""
 
     def __init__(self, broker: RunningBroker, turns: TurnTimes) -> None:
         self.broker = broker
@@ -95,7 +95,7 @@ class Timed:
         self.found_ms: list[float] = []
 
     def ask(self, api: ApiKey, version: int, request: object) -> object:
-        """The answer; the longest turn meanwhile is noted."""
+        """The response; the longest turn until then is recorded."""
         self.turns.forget()
         with RawPeer(self.broker) as peer:
             peer.ask(api, version, request)
@@ -116,7 +116,7 @@ class Timed:
         return found.offset, found.timestamp
 
     def assert_turns_were_short(self) -> None:
-        """A collection of garbage, or another process in the caches, is none of the search: the shortest counts."""
+        """Garbage collection or another process may prolong a turn, so the shortest of several counts."""
         found_ms, self.found_ms = self.found_ms, []
         assert min(found_ms) < TURN_MS_MAX, found_ms
 
@@ -156,14 +156,14 @@ def test_fetch_that_loads_indexes_is_short(timed: Timed) -> None:
     timed.assert_turns_were_short()
 
 
-def test_search_that_makes_lost_indexes_again_is_short(timed: Timed) -> None:
+def test_search_that_rebuilds_lost_indexes_is_short(timed: Timed) -> None:
     offset = FULL_SEGMENTS * ENTRIES - 10
     assert timed.look_up(FULL, START_MS + offset) == (offset, START_MS + offset)
     assert timed.found_ms[0] < 2 * TURN_MS_MAX, "the only one"
     timed.assert_turns_were_short()
 
 
-def test_search_that_walks_through_all_of_a_segment_is_short(timed: Timed) -> None:
+def test_search_that_scans_a_whole_segment_is_short(timed: Timed) -> None:
     with RawPeer(timed.broker) as peer:
         topics = [DeleteRecordsTopic(UNORDERED, [DeleteRecordsPartition(0, 1)])]
         peer.ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics, timeout_ms=60_000))

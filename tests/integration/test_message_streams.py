@@ -50,7 +50,7 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.fixture
 def open_connector(bootstrap: str) -> Iterator[Callable[..., ConsumerConnector[Any, Any]]]:
-    """Opens connectors that begin at the earliest message; they are closed at the end of the test."""
+    """Opens connectors that start at the earliest message; they are closed at the end of the test."""
     opened: list[ConsumerConnector[Any, Any]] = []
 
     def open_one(group: str, **settings: Any) -> ConsumerConnector[Any, Any]:
@@ -72,7 +72,7 @@ def group() -> str:
 
 
 def take(stream: MessageStream[Any, Any], count: int) -> list[Message[Any, Any]]:
-    """So many messages; the last one stays in hand."""
+    """Read this many messages; the last one stays uncommitted."""
     taken: list[Message[Any, Any]] = []
     for message in stream:
         taken.append(message)
@@ -81,7 +81,7 @@ def take(stream: MessageStream[Any, Any], count: int) -> list[Message[Any, Any]]
     return taken
 
 
-def test_stream_hands_out_all_messages_of_a_topic_in_the_order_of_each_partition(
+def test_stream_returns_all_messages_of_a_topic_in_the_order_of_each_partition(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     topic = new_topic(3)
@@ -94,7 +94,7 @@ def test_stream_hands_out_all_messages_of_a_topic_in_the_order_of_each_partition
     assert seen == {partition: list(enumerate(numbers(200))) for partition in range(3)}
 
 
-def test_group_goes_on_after_the_last_message_that_was_asked_past(
+def test_group_continues_after_the_last_processed_message(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     topic = new_topic()
@@ -137,7 +137,7 @@ def test_offsets_are_committed_by_time(
     eventually(lambda: committed() == 19)
 
 
-def test_latest_is_committed_at_once_so_that_it_is_a_place(
+def test_latest_is_committed_at_once_as_an_offset(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     topic = new_topic()
@@ -184,7 +184,7 @@ def test_close_in_another_thread_ends_a_stream_that_waits(
     ("place", "expected"),
     [(7, 7), ("earliest", 0), ("latest", 100), (datetime.fromtimestamp(41, UTC), 40), (datetime.now(UTC), 100)],
 )
-def test_seek_while_running_reads_on_from_the_place(
+def test_seek_while_running_continues_from_the_new_offset(
     cluster: Cluster,
     new_topic: NewTopicName,
     open_connector: OpenConnector,
@@ -198,7 +198,7 @@ def test_seek_while_running_reads_on_from_the_place(
     assert take(stream, 50)[-1].offset == 49
     stream.seek(0, place)
     if expected == 100:
-        # It is a place when it is known to be one: until then what is written counts as before it.
+        # The offset is fixed only when the broker has answered: records that are written earlier count as before it.
         eventually(lambda: stream.position(0) == 100)
         fill(cluster, topic, 0, numbers(1))
     assert take(stream, 1)[0].offset == expected
@@ -215,7 +215,7 @@ def test_seek_of_a_partition_that_is_not_assigned_is_refused(
         stream.seek(5, 0)
 
 
-def test_poison_message_names_its_place_and_is_stepped_over(
+def test_poison_message_names_its_offset_and_is_skipped(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     topic = new_topic()
@@ -231,9 +231,7 @@ def test_poison_message_names_its_place_and_is_stepped_over(
     assert [(message.offset, message.value) for message in take(stream, 2)] == [(3, 4), (4, 5)]
 
 
-def test_damaged_batch_that_points_out_of_the_log_is_neither_followed_nor_stepped_over(
-    tmp_path: Path, group: str
-) -> None:
+def test_damaged_batch_with_a_length_beyond_the_log_is_neither_read_nor_skipped(tmp_path: Path, group: str) -> None:
     with RunningBroker(tmp_path) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("orders", 1)
@@ -280,7 +278,7 @@ def test_batches_before_a_damaged_head_are_read_and_the_error_names_the_damage(
             assert [message.offset for message in take(stream, 2)] == [0, 1]
 
 
-def test_group_without_an_offset_raises_when_it_is_told_to(
+def test_group_without_an_offset_raises_when_reset_is_an_error(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     topic = new_topic()
@@ -340,7 +338,7 @@ def test_groups_are_point_to_point_inside_and_publish_subscribe_between_each_oth
     assert sorted(seen) == [(name, p, offset) for name in ("a", "b") for p in range(2) for offset in range(50)]
 
 
-def test_topic_that_is_made_later_is_read_then(
+def test_topic_that_is_created_later_is_read_then(
     cluster: Cluster, new_topic: NewTopicName, open_connector: OpenConnector, group: str
 ) -> None:
     first = new_topic()
@@ -349,7 +347,7 @@ def test_topic_that_is_made_later_is_read_then(
     assert take(stream, 1)[0].topic == first
 
 
-def test_connector_says_what_it_was_told_wrongly(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_connector_names_a_wrong_argument(bootstrap: str, new_topic: NewTopicName) -> None:
     for settings, problem in (
         ({"auto_offset_reset": "newest"}, "auto_offset_reset is 'newest'"),
         ({"stream_buffer_bytes": 0}, "stream_buffer_bytes is 0"),
@@ -366,7 +364,7 @@ def test_connector_says_what_it_was_told_wrongly(bootstrap: str, new_topic: NewT
             connector.create_message_streams({topic: 1})
 
 
-def test_brokers_that_nobody_can_reach_are_told_by_the_stream() -> None:
+def test_unreachable_brokers_are_reported_by_the_stream() -> None:
     settings: dict[str, Any] = {"group": "g", "connection_timeout_ms": 300}
     with ConsumerConnector("127.0.0.1:1", **settings) as connector:
         (stream,) = connector.create_message_streams({"t": 1})["t"]
@@ -407,7 +405,7 @@ def test_connector_that_read_nothing_leaves_nothing_open(bootstrap: str) -> None
     assert [str(each.message) for each in caught if issubclass(each.category, ResourceWarning)] == []
 
 
-def test_connector_that_is_dropped_leaves_its_group_when_its_last_stream_is(
+def test_dropped_connector_leaves_its_group_when_its_last_stream_is_dropped(
     bootstrap: str, cluster: Cluster, new_topic: NewTopicName, group: str
 ) -> None:
     topic = new_topic()

@@ -54,7 +54,7 @@ def test_first_produce_to_hundreds_of_partitions_needs_no_further_files() -> Non
         assert not [line for line in broker.log_lines if "offline" in line]
 
 
-def test_produce_is_refused_while_no_file_can_be_opened_and_goes_on_by_itself() -> None:
+def test_produce_is_refused_while_no_file_can_be_opened_and_recovers_automatically() -> None:
     with RunningBroker(command=LIMITED) as broker:
         create_topic(broker)
         with RawPeer(broker) as peer, ExitStack() as idle:

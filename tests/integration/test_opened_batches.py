@@ -1,4 +1,4 @@
-"""Batches that a topic has opened are opened beside the event loop: others are served meanwhile.
+"""Batches that a topic's settings require to decompress: this runs off the loop, other clients are served.
 
 A turn is measured as in test_large_frames.py.
 """
@@ -28,7 +28,7 @@ TURN_MS_MAX: Final = 20.0
 ATTEMPTS: Final = 3
 NOW_MS: Final = 1_767_225_600_000
 MIB: Final = 1 << 20
-# The topics, by what they demand.
+# Topics by the setting that requires decompression.
 TOPICS: Final = {
     "gzip": {"compression.type": "gzip"},
     "lz4": {"compression.type": "lz4"},
@@ -94,7 +94,7 @@ def outcome(peer: RawPeer) -> int:
 
 
 @pytest.mark.parametrize(("topic", "batch", "error_code"), CASES.values(), ids=CASES)
-def test_batch_is_opened_without_a_long_turn_of_the_loop(
+def test_batch_is_decompressed_without_a_long_turn_of_the_loop(
     timed: Timed, topic: str, batch: bytes, error_code: ErrorCode
 ) -> None:
     small = bytes(build_batch([Record(0, NOW_MS, b"k", b"value")]))
@@ -103,13 +103,13 @@ def test_batch_is_opened_without_a_long_turn_of_the_loop(
         for _ in range(ATTEMPTS):
             timed.turns.forget()
             send(peer, topic, batch)
-            # Served while the batch is opened, or after it.
+            # Served while the batch is decompressed, or after it.
             send(other, "plain", small)
             assert outcome(other) == ErrorCode.NONE
             assert outcome(peer) == error_code
             send(other, "plain", small)
             assert outcome(other) == ErrorCode.NONE
             found_ms.append(timed.turns.longest_ms)
-    # A collection of garbage, or another process in the caches, is none of the batch: the shortest counts.
+    # Garbage collection or another process may prolong a turn, so the shortest of several counts.
     assert min(found_ms) < TURN_MS_MAX, found_ms
     assert len(batch) < MIB

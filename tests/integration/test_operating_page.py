@@ -1,4 +1,4 @@
-"""What docs/operating.md shows of groups, run as it stands: of Kafka's own, and of those without a master."""
+"""The group commands of docs/operating.md, run verbatim: of Kafka groups, and of groups without a master."""
 
 from __future__ import annotations
 

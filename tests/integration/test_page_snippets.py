@@ -32,7 +32,7 @@ def test_addresses_of_a_page_are_those_of_the_test(tmp_path: Path) -> None:
     assert run(tmp_path, text) == ["127.0.0.1:1 127.0.0.1:2/here\n"]
 
 
-def test_output_that_a_page_shows_is_asked_for(tmp_path: Path) -> None:
+def test_output_that_a_page_shows_is_required(tmp_path: Path) -> None:
     text = "~~~python\nprint('one line')\nprint('another')\n~~~\n\n~~~output\none...\nanother\n~~~\n"
     assert run(tmp_path, text) == ["one line\nanother\n"]
     with pytest.raises(AssertionError, match=r"page\.md:2 should print 'other'"):
@@ -40,18 +40,18 @@ def test_output_that_a_page_shows_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("snippet", "told"),
+    ("snippet", "message"),
     [
         ("~~~python\nvalue = 1\n\nraise ValueError(value)\n~~~\n", r'page\.md", line 6'),
         ("~~~sh\nfalse | cat\n~~~\n", r"page\.md:4: exit status 1"),
         ("~~~python\nopen('page.json')\n~~~\n", "ResourceWarning"),
     ],
 )
-def test_snippet_that_fails_is_told_with_its_line(tmp_path: Path, snippet: str, told: str) -> None:
-    with pytest.raises(AssertionError, match=told):
+def test_failed_snippet_is_reported_with_its_line(tmp_path: Path, snippet: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
         run(tmp_path, "# A page\n\n" + snippet)
 
 
-def test_output_needs_its_snippet(tmp_path: Path) -> None:
+def test_output_requires_a_snippet_before_it(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="an output without its snippet"):
         read_snippets(page(tmp_path, "~~~python\npass\n~~~\ntext\n~~~output\nx\n~~~\n"))

@@ -53,7 +53,7 @@ def fragile() -> Iterator[RunningBroker]:
         yield broker
 
 
-def test_receipt_says_where_the_message_is(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_receipt_has_the_offset_of_the_message(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic(3)
     with ottla.Producer(bootstrap) as producer:
         receipts = [
@@ -91,7 +91,7 @@ def test_set_of_messages_with_keys_is_spread_as_java_does_and_keeps_its_order(
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_closing_loses_nothing_whatever_acks_and_codec_are(
+def test_closing_loses_nothing_with_any_acks_and_codec(
     bootstrap: str, cluster: Cluster, new_topic: NewTopicName, acks: str, compression: str
 ) -> None:
     topic = new_topic()
@@ -100,7 +100,7 @@ def test_closing_loses_nothing_whatever_acks_and_codec_are(
         for value in values[:2500]:
             producer.send(topic, value)
         producer.send(topic, iter(values[2500:]))
-    # With acks 0 nobody has said when it is stored.
+    # With acks 0 no response shows when it is stored.
     assert eventually(lambda: values_of(cluster, topic), lambda found: len(found) == 5000) == values
 
 
@@ -139,7 +139,7 @@ def test_messages_without_a_key_reach_every_partition(
 ) -> None:
     topic = new_topic(4)
     with ottla.Producer(bootstrap, batch_count_max=5) as producer:
-        # By chance: that one of 4 is missing after 200 batches has a chance of 4 * 0.75^200.
+        # Random: the probability that one of 4 is missing after 200 batches is 4 * 0.75^200.
         receipts = [producer.send(topic, b"v") for _ in range(1000)]
         found = {receipt.wait(WAIT_MS).partition for receipt in receipts}
     assert found == {0, 1, 2, 3}
@@ -156,7 +156,7 @@ def test_added_partitions_are_used(bootstrap: str, cluster: Cluster, new_topic: 
         eventually(lambda: producer.send(topic, b"v").wait(WAIT_MS).partition, lambda found: found > 0)
 
 
-def test_message_that_the_topic_refuses_says_so_and_the_others_are_stored(
+def test_refused_message_raises_and_the_others_are_stored(
     bootstrap: str, cluster: Cluster, new_topic: NewTopicName
 ) -> None:
     topic = new_topic(max_message_bytes="5000")
@@ -170,7 +170,7 @@ def test_message_that_the_topic_refuses_says_so_and_the_others_are_stored(
     assert values_of(cluster, topic) == [b"a", b"b"]
 
 
-def test_flush_raises_what_nobody_was_told_of_and_only_once(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_flush_raises_unreported_failures_and_only_once(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(max_message_bytes="5000")
     with ottla.Producer(bootstrap, batch_count_max=1) as producer:
         told = producer.send(topic, bytes(6000))
@@ -184,7 +184,7 @@ def test_flush_raises_what_nobody_was_told_of_and_only_once(bootstrap: str, new_
         producer.flush(WAIT_MS)
 
 
-def test_close_raises_what_nobody_was_told_of(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_close_raises_unreported_failures(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(max_message_bytes="5000")
     producer = ottla.Producer(bootstrap)
     producer.send(topic, bytes(6000))
@@ -213,7 +213,7 @@ def test_partition_that_does_not_exist_is_refused_at_send(bootstrap: str, new_to
     assert refused.value.hint == "its partitions are 0 to 1"
 
 
-def test_producer_goes_on_when_the_broker_was_killed_and_comes_back(fragile: RunningBroker) -> None:
+def test_producer_continues_when_the_broker_was_killed_and_restarted(fragile: RunningBroker) -> None:
     with ottla.Producer(fragile.bootstrap, linger_ms=1) as producer:
         deliveries = [producer.send("t", b"%d" % number) for number in range(100)]
         deliveries[-1].wait(WAIT_MS)
@@ -243,7 +243,7 @@ def test_send_waits_for_room_and_gives_up_in_time(fragile: RunningBroker) -> Non
         assert offsets == list(range(1, len(deliveries) + 1))
 
 
-def test_send_that_waits_for_room_goes_on_when_there_is_some(fragile: RunningBroker) -> None:
+def test_send_that_waits_for_room_continues_when_there_is_room(fragile: RunningBroker) -> None:
     with ottla.Producer(fragile.bootstrap, buffer_bytes=20_000, linger_ms=0, max_block_ms=WAIT_MS) as producer:
         producer.send("t", b"v").wait(WAIT_MS)
         fragile.pause()
@@ -256,7 +256,7 @@ def test_send_that_waits_for_room_goes_on_when_there_is_some(fragile: RunningBro
 
         thread = threading.Thread(target=send_all)
         thread.start()
-        # It cannot be looked at whether a thread waits; that it does not pass the buffer's size is the rule.
+        # A test cannot see whether a thread waits; it can check that the buffer's size is never exceeded.
         eventually(lambda: len(sent), lambda found: found >= 10)
         assert len(sent) <= 20
         fragile.resume()
@@ -277,7 +277,7 @@ def test_wait_and_flush_give_up_in_time_and_cancel_nothing(fragile: RunningBroke
         assert delivery.wait(WAIT_MS).offset == 1
 
 
-def test_close_in_a_bounded_time_tells_what_may_be_stored(fragile: RunningBroker) -> None:
+def test_close_in_a_bounded_time_reports_messages_that_may_be_stored(fragile: RunningBroker) -> None:
     producer = ottla.Producer(fragile.bootstrap)
     producer.send("t", b"a").wait(WAIT_MS)
     fragile.pause()
@@ -290,7 +290,7 @@ def test_close_in_a_bounded_time_tells_what_may_be_stored(fragile: RunningBroker
     fragile.resume()
 
 
-def test_producer_without_a_broker_says_what_is_missing() -> None:
+def test_producer_without_a_broker_names_the_problem() -> None:
     with (
         ottla.Producer("127.0.0.1:1", max_block_ms=300) as producer,
         pytest.raises(CallTimedOut, match="cannot connect") as late,

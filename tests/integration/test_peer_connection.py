@@ -106,7 +106,7 @@ def test_large_buffer_is_released_after_a_small_response_and_its_views_stay() ->
     run(exchange())
 
 
-def test_address_where_nobody_listens_refuses() -> None:
+def test_address_without_a_listener_refuses() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = PeerAddress(*unused.getsockname())
@@ -114,13 +114,13 @@ def test_address_where_nobody_listens_refuses() -> None:
             run(opened(address))
 
 
-def test_name_that_nobody_has_is_unreachable() -> None:
+def test_unknown_host_name_is_unreachable() -> None:
     with pytest.raises(PeerUnreachable, match="no-such-host"):
         run(opened(PeerAddress("no-such-host.invalid", 9092)))
 
 
 def test_peer_that_accepts_nothing_is_unreachable_in_time() -> None:
-    # A listener whose queue is full: the kernel drops what else wants to connect.
+    # A listener whose queue is full: the kernel drops further connection attempts.
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -163,7 +163,7 @@ def test_peer_that_does_not_answer_ends_the_call_in_time() -> None:
     run(exchange())
 
 
-def test_call_under_way_can_be_interrupted_and_another_time_nothing_is() -> None:
+def test_interrupt_ends_only_a_call_under_way() -> None:
     async def exchange() -> None:
         asked = asyncio.Event()
 

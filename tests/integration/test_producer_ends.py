@@ -1,4 +1,4 @@
-"""How a producer and the process that has it end: each case is a program of its own."""
+"""How a producer and its process end: each case is a separate program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stored(broker: RunningBroker, topic: str) -> list[bytes | None]:
         return values_of(cluster, topic)
 
 
-def test_end_of_the_process_sends_what_is_left(broker: RunningBroker) -> None:
+def test_end_of_the_process_sends_buffered_messages(broker: RunningBroker) -> None:
     code = """
 producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000)
 for number in range(1000):
@@ -51,7 +51,7 @@ for number in range(1000):
     assert stored(broker, "left") == [b"%d" % number for number in range(1000)]
 
 
-def test_end_of_the_process_tells_what_was_lost(broker: RunningBroker) -> None:
+def test_end_of_the_process_reports_lost_messages(broker: RunningBroker) -> None:
     code = """
 producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000, max_request_bytes=3_000_000)
 producer.send("lost", bytes(2_000_000))
@@ -60,7 +60,7 @@ producer.send("lost", bytes(2_000_000))
     assert "MessagesNotDelivered: 1 message was not delivered" in done.stderr, done.stderr
 
 
-def test_end_of_the_process_does_not_wait_for_ever_for_a_broker_that_is_gone() -> None:
+def test_end_of_the_process_waits_a_bounded_time_for_a_broker_that_is_down() -> None:
     with RunningBroker(settings={"num.partitions": "1"}) as broker:
         code = """
 producer = ottla.Producer(BOOTSTRAP)
@@ -81,12 +81,12 @@ producer.send("t", b"v")
         program.stdout.readline()
         eventually(lambda: stored(broker, "t"), lambda found: found == [b"v"])
         broker.pause()
-        _, errors = program.communicate("go on\n", timeout=ENDS_WITHIN_S)
+        _, errors = program.communicate("continue\n", timeout=ENDS_WITHIN_S)
         broker.resume()
     assert "MessagesNotDelivered" in errors
 
 
-def test_end_of_the_process_tells_what_was_lost_when_nobody_wants_to_wait_for_it() -> None:
+def test_end_of_the_process_reports_lost_messages_when_its_wait_is_interrupted() -> None:
     with RunningBroker(settings={"num.partitions": "1"}) as broker:
         code = """
 import atexit
@@ -110,7 +110,7 @@ atexit.register(lambda: print("the end", flush=True))
         program.stdout.readline()
         eventually(lambda: stored(broker, "t"), lambda found: found == [b"v"])
         broker.pause()
-        program.stdin.write("go on\n")
+        program.stdin.write("continue\n")
         program.stdin.flush()
         # What was registered last runs first: from here on the process waits for its producer.
         assert program.stdout.readline() == "the end\n"
@@ -121,8 +121,8 @@ atexit.register(lambda: print("the end", flush=True))
 
 
 @pytest.mark.parametrize("place", ["finish", "refuse", "announce", "join"])
-def test_interrupt_at_any_moment_of_the_end_hides_no_loss(broker: RunningBroker, place: str) -> None:
-    """Ctrl-C where the wait begins, before it, and in it."""
+def test_interrupt_at_any_point_of_the_end_hides_no_loss(broker: RunningBroker, place: str) -> None:
+    """Ctrl-C at the start of the wait, before it, and during it."""
     code = f"""
 import atexit, sys
 producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000)
@@ -142,13 +142,13 @@ atexit.register(lambda: sys.setprofile(interrupt))
 def test_producer_that_is_dropped_warns_and_loses_nothing(broker: RunningBroker) -> None:
     code = """
 import threading, warnings
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000)
     producer.send("dropped", b"v")
     del producer
-assert [each.category for each in told] == [ResourceWarning], told
-assert str(told[0].message) == f"<Producer to {BOOTSTRAP}> was not closed"
+assert [each.category for each in warned] == [ResourceWarning], warned
+assert str(warned[0].message) == f"<Producer to {BOOTSTRAP}> was not closed"
 (thread,) = [each for each in threading.enumerate() if each.name == "ottla-producer"]
 thread.join()
 """
@@ -157,7 +157,7 @@ thread.join()
     assert stored(broker, "dropped") == [b"v"]
 
 
-def test_forked_process_is_refused_and_its_parent_goes_on(broker: RunningBroker) -> None:
+def test_forked_process_is_refused_and_its_parent_continues(broker: RunningBroker) -> None:
     code = """
 import os
 from ottla.client.producing.errors import ProducerClosed
@@ -187,7 +187,7 @@ assert delivery.wait(0).offset == 2
 
 
 def test_interrupted_sender_leaves_whole_messages_only(broker: RunningBroker) -> None:
-    """Ctrl-C at any moment of `send`: what is stored has its own key, and the producer goes on."""
+    """Ctrl-C at any moment of `send`: every stored message has its own key, and the producer continues."""
     code = """
 import signal
 producer = ottla.Producer(BOOTSTRAP, linger_ms=1)

@@ -1,4 +1,4 @@
-"""The pytest plugin, as its users have it: each test here runs pytest on tests of its own, in another process."""
+"""The pytest plugin, as its users run it: each test here runs pytest on inner tests, in another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.guide_tests import written_from_the_guide
 
 pytest_plugins = ["pytester"]
 
-# What a broker without a pause between generations, a session, and a busy machine may take.
+# The time that a broker without a pause between generations, a session, and a busy machine may take.
 ENDS_WITHIN_S = 240
 
 
@@ -151,7 +151,7 @@ def test_what_a_fixture_does_to_the_broker_is_undone_after_it(pytester: pytest.P
     run(pytester).assert_outcomes(passed=2)
 
 
-def test_broker_that_ends_by_itself_is_an_error_of_its_test_alone(pytester: pytest.Pytester) -> None:
+def test_crashed_broker_is_an_error_of_its_test_only(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import os, signal, time
@@ -215,7 +215,7 @@ def test_settings_of_the_session_are_those_of_the_fixture(pytester: pytest.Pytes
 
 
 def test_workers_of_xdist_have_a_broker_each(pytester: pytest.Pytester) -> None:
-    """More tests than a worker is given at first, so that both have some."""
+    """More tests than a worker gets at first, so that both run some."""
     pytester.makepyfile(
         """
         import pytest
@@ -241,7 +241,7 @@ def test_workers_of_xdist_have_a_broker_each(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
-def test_spark_fixture_skips_and_says_what_to_install(pytester: pytest.Pytester, module: str) -> None:
+def test_spark_fixture_skips_and_names_what_to_install(pytester: pytest.Pytester, module: str) -> None:
     pytester.makeconftest(f"import sys; sys.modules[{module!r}] = None")
     pytester.makepyfile("def test_it(ottla_spark): pass")
     result = run(pytester, "-rs")
@@ -255,7 +255,7 @@ def test_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:
     run(pytester, "-k", "not spark", "-W", "error").assert_outcomes(passed=count - 1, deselected=1)
 
 
-def test_plugin_is_light_until_a_test_asks_for_it() -> None:
+def test_plugin_imports_little_until_a_test_uses_it() -> None:
     program = """
 import json, sys
 import pytest
@@ -269,7 +269,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     assert set(json.loads(done.stdout)) == own | {"ottla.testing", "ottla.testing.plugin"}
 
 
-def test_library_needs_no_pytest() -> None:
+def test_testing_library_imports_without_pytest() -> None:
     program = """
 import sys
 sys.modules["pytest"] = None
@@ -284,7 +284,7 @@ with ControlledBroker() as broker, broker.namespace() as namespace:
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=ENDS_WITHIN_S)
 
 
-def test_interrupted_session_leaves_nothing_behind(pytester: pytest.Pytester) -> None:
+def test_interrupted_session_leaves_no_processes_and_no_files(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import sys, time

@@ -1,4 +1,4 @@
-"""The tour of the README and the page about PySpark, run as they stand against a broker."""
+"""The tour of the README and the page about PySpark, run verbatim against a broker."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def _run(language: str, containing: str, broker: RunningBroker, directory: Path) -> str:
-    """What a snippet prints.  Other clients' warnings are theirs."""
+    """The output of a snippet.  Warnings of other clients are allowed."""
     snippet = the_snippet(SNIPPETS, language, containing)
     (printed,) = run_snippets([snippet], Site(broker.bootstrap), directory, warnings_are_errors=False)
     return printed
 
 
-def test_own_tools_do_what_the_tour_shows(broker: RunningBroker, tmp_path: Path) -> None:
+def test_commands_of_the_tour_print_what_it_shows(broker: RunningBroker, tmp_path: Path) -> None:
     snippet = the_snippet(SNIPPETS, SHELL, "ottla topic describe")
     snippet = snippet._replace(code=snippet.code.replace(" page-views", " tour"))
     (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
     assert '"key": "ada"' in printed or '"key":"ada"' in printed
 
 
-def test_own_client_hands_out_what_it_has_sent(broker: RunningBroker, tmp_path: Path) -> None:
+def test_client_of_the_tour_reads_what_it_has_sent(broker: RunningBroker, tmp_path: Path) -> None:
     snippet = the_snippet(SNIPPETS, PYTHON, "ottla.ConsumerConnector")
     (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
     assert "b'ada' b'/jobs'" in printed

@@ -1,4 +1,4 @@
-"""From a partition that the broker refuses to one that it serves again: what the log, doctor and repair say."""
+"""From a refused partition to a served one: the output of the log, doctor and repair."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check_group_is_described(broker: RunningBroker) -> None:
     assert [each["problem"] for each in json.loads(told)["offsets"]] == ["orders-0: no broker leads it now", None]
 
 
-def test_refused_partition_is_told_repaired_and_served_again() -> None:
+def test_refused_partition_is_reported_repaired_and_served_again() -> None:
     expected = [b"%d" % number for number in range(BATCHES)]
     with RunningBroker() as broker:
         fill(broker)
@@ -107,7 +107,7 @@ def test_refused_partition_is_told_repaired_and_served_again() -> None:
         assert values(broker, 1) == expected
 
 
-def test_partition_whose_directory_is_gone_is_refused_and_its_topic_can_be_deleted(tmp_path: Path) -> None:
+def test_partition_without_its_directory_is_refused_and_its_topic_can_be_deleted(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as broker:
         fill(broker)
         broker.stop()
@@ -128,7 +128,7 @@ def test_partition_whose_flushed_end_is_unknown_after_a_kill_is_refused_until_it
     with RunningBroker(tmp_path) as broker:
         fill(broker)
         broker.kill()
-        # As a disk leaves it that lost a part of both: acknowledged records, and the record of what was flushed.
+        # As after a disk that lost a part of both the acknowledged records and the flushed ends.
         segment = tmp_path / "orders-0" / f"{0:020}.log"
         size_bytes = segment.stat().st_size
         # The first ten batches are a byte shorter: their values have one digit.

@@ -72,7 +72,7 @@ def test_sessions_of_a_second_are_granted(zookeeper: RunningZooKeeper) -> None:
         assert "to=1000" in zookeeper.ask("cons")
 
 
-def test_server_that_cannot_start_says_why(zookeeper: RunningZooKeeper, tmp_path: Path) -> None:
+def test_server_that_cannot_start_reports_the_reason(zookeeper: RunningZooKeeper, tmp_path: Path) -> None:
     second = RunningZooKeeper(tmp_path, port=zookeeper.port)
     with pytest.raises(ZooKeeperDidNotStart, match="BindException"):
         second.start()
@@ -85,7 +85,7 @@ def test_temporary_data_is_removed_at_the_end() -> None:
     assert not running.data_dir.exists()
 
 
-def test_ensemble_works_on_without_its_leader_and_takes_it_back() -> None:
+def test_ensemble_works_without_its_leader_and_lets_it_rejoin() -> None:
     with skips_without_zookeeper():
         ensemble = RunningEnsemble()
     with ensemble, client_of(ensemble.connect) as client:

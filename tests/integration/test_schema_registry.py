@@ -1,4 +1,4 @@
-"""The registry as its users have it: beside a broker, asked by confluent-kafka's client and serializers."""
+"""The registry as its users run it: beside a broker, used by confluent-kafka's client and serializers."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_text_of_protobuf_is_given_to_python_as_a_descriptor(
     schema_id = client.register_schema("items", Schema(text, "PROTOBUF"))
     assert client.get_schema(schema_id).schema_str == text
     assert client.lookup_schema("items", Schema(text, "PROTOBUF")).schema_id == schema_id
-    # The first has kept the text by its id.
+    # The first client has cached the text by its id.
     with SchemaRegistryClient({"url": broker.schema_registry_url}) as other:
         found = FileDescriptorProto()
         found.ParseFromString(base64.b64decode(other.get_schema(schema_id, fmt="serialized").schema_str))
@@ -175,7 +175,7 @@ def test_deletions_are_as_confluents_client_knows_them(client: SchemaRegistryCli
     assert raised.value.error_code == 40401
 
 
-def test_topic_is_compacted_and_keeps_what_comes_after_a_restart(broker: ControlledBroker) -> None:
+def test_topic_is_compacted_and_keeps_its_schemas_after_a_restart(broker: ControlledBroker) -> None:
     with SchemaRegistryClient({"url": broker.schema_registry_url}) as client:
         schema_id = client.register_schema("kept", Schema(ORDER, "AVRO"))
     broker.kill()
@@ -216,9 +216,9 @@ def refuses(url: str) -> bool:
     return False
 
 
-def test_registries_of_one_topic_answer_alike_and_the_last_one_writes() -> None:
+def test_registries_of_one_topic_give_equal_answers_and_the_newest_writes() -> None:
     with ControlledBroker() as broker, serving(broker.bootstrap) as first, serving(broker.bootstrap) as second:
-        # Passed on by the first to the second.
+        # Forwarded by the first to the second.
         status, made = ask("POST", f"{first.url}/subjects/orders/versions", {"schema": ORDER})
         assert (status, made["id"]) == (200, 1)
         for server in (first, second):
@@ -231,7 +231,7 @@ def test_registries_of_one_topic_answer_alike_and_the_last_one_writes() -> None:
         assert (status, made["id"]) == (200, 2)
 
 
-def test_writer_that_was_frozen_and_overtaken_passes_its_requests_on() -> None:
+def test_frozen_writer_forwards_its_requests_when_another_has_taken_over() -> None:
     with ControlledBroker() as broker, serving(broker.bootstrap) as first:
         os.kill(first.process.pid, signal.SIGSTOP)
         with serving(broker.bootstrap) as second:
@@ -274,7 +274,7 @@ class Registering:
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_is_there_after_kills_of_registries_and_of_the_broker() -> None:
+def test_acknowledged_schemas_survive_kills_of_registries_and_of_the_broker() -> None:
     acknowledged: dict[str, int] = {}
 
     def more(count: int) -> None:
@@ -299,7 +299,7 @@ def test_what_was_acknowledged_is_there_after_kills_of_registries_and_of_the_bro
                         with broker.killed():
                             pass
                     case 3:
-                        # It is overtaken while it writes.
+                        # Another registry takes over while it writes.
                         with serving(broker.bootstrap):
                             more(20)
                 more(20)
@@ -311,7 +311,7 @@ def test_what_was_acknowledged_is_there_after_kills_of_registries_and_of_the_bro
     assert len(set(acknowledged.values())) == len(acknowledged)
 
 
-def test_broker_that_cannot_be_reached_is_told_and_ids_are_still_served(broker: ControlledBroker) -> None:
+def test_unreachable_broker_is_reported_and_ids_are_still_served(broker: ControlledBroker) -> None:
     with ControlledBroker() as alone, serving(alone.bootstrap) as server:
         ask("POST", f"{server.url}/subjects/orders/versions", {"schema": ORDER})
         alone.kill()

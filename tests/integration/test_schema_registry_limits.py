@@ -1,4 +1,4 @@
-"""Clients that cost a registry much: schemas whose check takes long, bodies that do not arrive, idle connections."""
+"""Clients that are expensive for a registry: schemas with a long check, bodies that do not arrive, idle connections."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def union_of_records(count: int, *more_fields: object) -> str:
 
 
 def record_of_unions(count: int, inner: str) -> str:
-    """`count` fields, each a union of `count` records: the comparison looks at the cube of that."""
+    """`count` fields, each a union of `count` records: the comparison takes cubic time."""
     records = [
         {"type": "record", "name": f"A{each}", "fields": [{"name": "x", "type": inner}]} for each in range(count)
     ]
@@ -63,7 +63,7 @@ def source(text: str) -> Source:
 
 
 def costly() -> Comparison:
-    """Minutes of CPU."""
+    """A schema whose check takes minutes of CPU time."""
     return Comparison(source(record_of_unions(250, "string")), source(record_of_unions(250, "int")))
 
 
@@ -190,7 +190,7 @@ def test_bodies_that_do_not_arrive_hold_little_memory(server: Server) -> None:
         # Another client is served, also with a body.
         assert ask("POST", f"{server.url}/subjects/orders/versions", {"schema": '"int"'})[0] == 200
         held = resident_bytes(server.process.pid) - before
-        # Each connection has its object, and what has arrived and is not taken yet: 64 KiB.
+        # Each connection has its object and the 64 KiB that have arrived and are not read yet.
         assert held < 3 * BODIES_BYTES_MAX, f"{held // MIB} MiB"
 
 

@@ -1,4 +1,4 @@
-"""`ottla serve` as an operator starts, meets and stops it."""
+"""`ottla serve` as an operator starts, uses and stops it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_open_address_is_refused_with_the_flag_that_allows_it(tmp_path: Path, st
     assert not (tmp_path / "data").exists(), "nothing is made before the options are right"
 
 
-def test_open_address_is_taken_with_the_flag(tmp_path: Path, started: list[Served]) -> None:
+def test_open_address_is_accepted_with_the_flag(tmp_path: Path, started: list[Served]) -> None:
     served = Served("--data-dir", str(tmp_path / "data"), "--listen", "0.0.0.0:0", "--insecure-listen")
     started.append(served)
     socket.create_connection(("127.0.0.1", served.port), timeout=5).close()
@@ -198,7 +198,7 @@ def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partiti
     """With 200 logs the opening itself fails; with 35 all open, and hardly a client could connect."""
     make_data_directory(str(tmp_path), 0)
     with StoppedDirectory(str(tmp_path)):
-        pass  # which makes the tree
+        pass  # which creates the tree
     logs = LogDirectory.open(PosixDisk(), str(tmp_path), clock=SystemClock())
     run_inline(logs.create([(TopicPartition("orders", number), UUID(int=9)) for number in range(partitions)]))
     logs.close()
@@ -213,7 +213,7 @@ def test_start_is_refused_when_too_few_files_may_be_open(tmp_path: Path, partiti
 
 
 def serve_once(data_dir: Path | str) -> list[str]:
-    """What a start says that is refused."""
+    """The error output of a refused start."""
     command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
     assert done.returncode == 1, done.stderr
@@ -239,7 +239,7 @@ def test_start_in_a_directory_of_apache_kafka_leaves_no_lock(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "missing/below"])
-def test_start_where_no_directory_can_be_has_a_hint(tmp_path: Path, name: str) -> None:
+def test_start_has_a_hint_when_the_directory_cannot_be_created(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     error, hint = serve_once(tmp_path / name)
     assert error.startswith(f"error: {tmp_path / name} cannot be a data directory: ")
@@ -288,7 +288,7 @@ def _listening_addresses(pid: int) -> set[str]:
     return found
 
 
-def test_service_manager_hears_when_it_is_ready_and_its_journal_gets_priorities(tmp_path: Path) -> None:
+def test_service_manager_is_notified_of_readiness_and_its_journal_gets_priorities(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(tmp_path / "journal", "w+b") as journal:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(READY_WITHIN_S)
@@ -306,7 +306,7 @@ def test_service_manager_hears_when_it_is_ready_and_its_journal_gets_priorities(
         )
         try:
             assert manager.recv(100) == b"READY=1"
-            # As when its terminal is closed: it ends in order.
+            # As when its terminal is closed: it shuts down cleanly.
             process.send_signal(signal.SIGHUP)
             assert manager.recv(100) == b"STOPPING=1"
             assert process.wait(READY_WITHIN_S) == 0
@@ -320,7 +320,7 @@ def test_service_manager_hears_when_it_is_ready_and_its_journal_gets_priorities(
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel does not tell which signals are ignored")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel does not show which signals are ignored")
 def test_signal_of_a_closed_terminal_stays_ignored_where_it_was(tmp_path: Path) -> None:
     serve = f"exec {sys.executable} -m ottla serve --data-dir {tmp_path}/data --listen 127.0.0.1:0"
     with subprocess.Popen(["sh", "-c", f"trap '' HUP; {serve}"], stderr=subprocess.PIPE, text=True) as process:

@@ -43,7 +43,7 @@ def test_simple_consumer_reads_a_partition_to_its_end(
     assert offsets == list(range(95))
 
 
-def test_simple_consumer_begins_in_the_middle_of_a_batch(
+def test_simple_consumer_starts_in_the_middle_of_a_batch(
     cluster: Cluster, bootstrap: str, new_topic: NewTopicName
 ) -> None:
     topic = new_topic()
@@ -68,7 +68,7 @@ def test_simple_consumer_finds_offsets_before_a_time(cluster: Cluster, bootstrap
         assert consumer.offset_at(10_000_000) is None
 
 
-def test_simple_consumer_deserializes_and_names_the_place_of_a_message_that_it_cannot_read(
+def test_simple_consumer_deserializes_and_names_the_offset_of_an_unreadable_message(
     cluster: Cluster, bootstrap: str, new_topic: NewTopicName
 ) -> None:
     topic = new_topic()
@@ -81,7 +81,7 @@ def test_simple_consumer_deserializes_and_names_the_place_of_a_message_that_it_c
         assert [message.value for message in consumer.fetch(3)] == [3]
 
 
-def test_simple_consumer_refuses_what_is_not_a_place(bootstrap: str, new_topic: NewTopicName) -> None:
+def test_simple_consumer_refuses_invalid_offsets_and_times(bootstrap: str, new_topic: NewTopicName) -> None:
     with SimpleConsumer(bootstrap, new_topic(), 0) as consumer:
         with pytest.raises(ConfigError, match="-1 is not an offset"):
             consumer.fetch(-1)

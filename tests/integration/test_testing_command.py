@@ -23,7 +23,7 @@ TESTING = (sys.executable, "-m", "ottla", "testing")
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory for what is temporary: it is empty when all is gone."""
+    """The directory for what is temporary: it is empty when everything is removed."""
     directory = tmp_path / "temporary"
     directory.mkdir()
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -96,7 +96,7 @@ def test_server_that_is_killed_leaves_nothing(temporary: Path) -> None:
     eventually(lambda: answers() or list(temporary.iterdir()), lambda there: not there)
 
 
-def test_port_that_is_taken_is_told(temporary: Path) -> None:
+def test_port_that_is_taken_is_reported(temporary: Path) -> None:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -110,7 +110,7 @@ def test_port_that_is_taken_is_told(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_command_runs_beside_a_broker_and_its_status_is_given_on(temporary: Path, tmp_path: Path) -> None:
+def test_command_runs_beside_a_broker_and_its_exit_status_is_returned(temporary: Path, tmp_path: Path) -> None:
     program = """
 import os, sys
 from ottla.testing import assert_produced, produce
@@ -125,7 +125,7 @@ sys.exit(7)
     assert not list(temporary.iterdir())
 
 
-def test_command_that_a_signal_ended_is_told_as_shells_do(tmp_path: Path) -> None:
+def test_command_that_a_signal_ended_has_the_exit_status_of_a_shell(tmp_path: Path) -> None:
     assert run(["--", "sh", "-c", "kill -9 $$"], tmp_path).returncode == 128 + signal.SIGKILL
 
 
@@ -139,7 +139,7 @@ def test_command_is_ended_with_its_broker(temporary: Path, tmp_path: Path) -> No
     assert not list(temporary.iterdir())
 
 
-def test_command_that_there_is_not_is_an_error(temporary: Path, tmp_path: Path) -> None:
+def test_missing_command_is_an_error(temporary: Path, tmp_path: Path) -> None:
     done = run(["no-such-command"], tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: no-such-command cannot be run: ")

@@ -65,7 +65,7 @@ def grow(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_added_partitions_are_known_and_take_records(
+def test_added_partitions_are_listed_and_accept_records(
     ask: Ask[CreatePartitionsResponse], cluster: Cluster, new_topic: NewTopicName, version: int
 ) -> None:
     topic = new_topic(2)
@@ -93,7 +93,7 @@ def test_added_partitions_are_known_and_take_records(
         (3, [["here"]], ErrorCode.NONE),
     ],
 )
-def test_growth_that_cannot_be_is_refused_with_the_protocols_code(
+def test_invalid_growth_is_refused_with_the_protocols_code(
     ask: Ask[CreatePartitionsResponse],
     cluster: Cluster,
     new_topic: NewTopicName,
@@ -113,7 +113,7 @@ def test_growth_that_cannot_be_is_refused_with_the_protocols_code(
     assert len(Admin(cluster).describe_topics([topic])[0].partitions) == 2
 
 
-def test_growth_answers_for_each_topic_and_refuses_one_that_is_there_twice(
+def test_growth_answers_for_each_topic_and_refuses_a_duplicate(
     ask: Ask[CreatePartitionsResponse], new_topic: NewTopicName
 ) -> None:
     one, other = new_topic(), new_topic()
@@ -183,7 +183,7 @@ def test_alter_configs_refuses_with_the_protocols_code(
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_log_directory_tells_the_sizes_of_partitions_that_are_here(
+def test_log_directory_lists_the_sizes_of_local_partitions(
     ask: Ask[DescribeLogDirsResponse], cluster: Cluster, new_topic: NewTopicName, version: int
 ) -> None:
     topic = new_topic(2)

@@ -9,7 +9,9 @@ from tests.integration.conftest import NewTopicName
 from tests.integration.test_client_command_line import ottla
 
 
-def test_topic_gets_more_partitions_and_never_fewer(bootstrap: str, cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_partitions_of_a_topic_can_be_added_and_never_removed(
+    bootstrap: str, cluster: Cluster, new_topic: NewTopicName
+) -> None:
     topic = new_topic(1)
     done = ottla(bootstrap, "topic", "alter", topic, "--partitions", "3", "--config", "max.message.bytes=2000")
     assert done.stdout.decode() == f"altered topic {topic}\ntopic {topic} has 3 partitions now\n"
@@ -25,7 +27,7 @@ def test_topic_gets_more_partitions_and_never_fewer(bootstrap: str, cluster: Clu
     assert b"Give a change" in ottla(bootstrap, "topic", "alter", topic, status=2).stderr
 
 
-def test_more_partitions_may_only_be_checked(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_adding_partitions_can_be_validated_only(cluster: Cluster, new_topic: NewTopicName) -> None:
     topic = new_topic(1)
     assert Admin(cluster).create_partitions({topic: 4}, validate_only=True) == {topic: None}
     assert len(Admin(cluster).describe_topics([topic])[0].partitions) == 1

@@ -45,7 +45,7 @@ from tests.zookeeper_or_skip import skips_without_zookeeper
 
 RECORDS = 10
 EARLIEST_MS = 1_700_000_000_000
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 
 _numbers = count(1)
 
@@ -107,7 +107,7 @@ class Said(NamedTuple):
 
 
 def ottla(*arguments: str, status: int = 0) -> Said:
-    """A verb, in this process."""
+    """Run a verb in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         found = run(arguments)
@@ -116,7 +116,7 @@ def ottla(*arguments: str, status: int = 0) -> Said:
 
 
 class Member:
-    """A consumer's nodes, and the session that they live by."""
+    """A consumer's nodes and the session that owns them."""
 
     def __init__(self, site: Site, group_id: str, topic: str, client_id: str = "reader") -> None:
         self.loop = BlockingLoop()
@@ -162,7 +162,7 @@ def member(site: Site, group_id: str, topic: str, client_id: str = "reader") -> 
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
-def test_groups_of_both_homes_are_listed_together(site: Site, cluster: Cluster, topic: str, group: str) -> None:
+def test_groups_of_both_types_are_listed_together(site: Site, cluster: Cluster, topic: str, group: str) -> None:
     GroupAdmin(cluster).commit(f"{group}-kafka", {TopicPartition(topic, 0): CommittedOffset(4)})
     with member(site, group, topic) as joined:
         joined.claim(TopicPartition(topic, 0), TopicPartition(topic, 1), offset=0)
@@ -201,7 +201,7 @@ def test_owners_lag_and_partitions_without_an_owner_are_described(site: Site, to
     assert group in ottla("group", "describe", "--all-groups", "--type", "tree", *site.by_broker).out
 
 
-def test_what_other_programs_wrote_reaches_the_terminal_escaped(site: Site, topic: str, group: str) -> None:
+def test_text_written_by_other_programs_is_printed_escaped(site: Site, topic: str, group: str) -> None:
     with member(site, group, topic, client_id="\x1b[31mred") as joined:
         joined.claim(TopicPartition(topic, 0), offset=0)
         for what in ([], ["--members"], ["--json"]):
@@ -226,7 +226,7 @@ def test_running_group_is_reset_and_its_owner_fenced(site: Site, topic: str, gro
         assert (content["offset"], content["claim"]) == (0, None)
 
 
-def test_running_consumer_lets_go_and_starts_where_it_was_set_though_it_has_nothing_to_commit(
+def test_running_consumer_releases_and_starts_at_the_reset_offset_without_a_commit(
     site: Site, topic: str, group: str
 ) -> None:
     first = TopicPartition(topic, 0)
@@ -255,7 +255,7 @@ def starts(events: Sequence[Event], partition: TopicPartition) -> list[Start]:
     return [each for each in events if isinstance(each, Start) and each.partition == partition]
 
 
-def test_stopped_group_is_reset_exported_and_set_back(site: Site, topic: str, group: str, tmp_path: Path) -> None:
+def test_stopped_group_is_reset_exported_and_restored(site: Site, topic: str, group: str, tmp_path: Path) -> None:
     with member(site, group, topic) as joined:
         joined.claim(TopicPartition(topic, 0), TopicPartition(topic, 1), offset=4)
     reset = ("group", "reset-offsets", group)
@@ -271,7 +271,7 @@ def test_stopped_group_is_reset_exported_and_set_back(site: Site, topic: str, gr
     assert [row[3] for row in ottla("group", "describe", group, *site.by_broker).rows] == ["4", "4"]
 
 
-def test_group_of_type_tree_is_made_by_a_reset_that_says_so(site: Site, topic: str, group: str) -> None:
+def test_group_of_type_tree_is_created_by_a_reset_that_names_the_type(site: Site, topic: str, group: str) -> None:
     reset = ("group", "reset-offsets", group, "--topic", topic, "--to-latest", "--type", "tree")
     assert "--execute creates it, of type tree" in ottla(*reset, *site.by_broker).err
     without_type = ottla(*reset[:-2], *site.by_broker).err
@@ -282,7 +282,7 @@ def test_group_of_type_tree_is_made_by_a_reset_that_says_so(site: Site, topic: s
     ]
 
 
-def test_two_groups_of_one_name_are_told_apart_by_type(site: Site, cluster: Cluster, topic: str, group: str) -> None:
+def test_two_groups_of_one_name_are_distinguished_by_type(site: Site, cluster: Cluster, topic: str, group: str) -> None:
     GroupAdmin(cluster).commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
     ottla(
         "group", "reset-offsets", group, "--topic", topic, "--to-latest", "--type", "tree", "--execute", *site.by_broker
@@ -317,7 +317,7 @@ def test_group_with_consumers_keeps_its_offsets(site: Site, topic: str, group: s
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
-def test_group_that_does_not_exist_is_told_with_the_nearest_of_both_homes(site: Site, topic: str, group: str) -> None:
+def test_missing_group_is_reported_with_the_nearest_name_of_both_types(site: Site, topic: str, group: str) -> None:
     ottla(
         "group", "reset-offsets", group, "--topic", topic, "--to-latest", "--type", "tree", "--execute", *site.by_broker
     )
@@ -328,7 +328,7 @@ def test_group_that_does_not_exist_is_told_with_the_nearest_of_both_homes(site: 
     assert f"error: a group {group} of type classic does not exist" in said.err
 
 
-def test_zookeeper_without_a_cluster_is_told_and_nothing_is_made_there(site: Site) -> None:
+def test_zookeeper_without_a_cluster_is_reported_and_nothing_is_created_there(site: Site) -> None:
     wrong = f"{site.host_and_port}/typo"
     said = ottla("group", "list", "--zookeeper", wrong, status=1)
     assert f"error: there is no cluster at {wrong}" in said.err
@@ -341,8 +341,8 @@ def test_zookeeper_without_a_cluster_is_told_and_nothing_is_made_there(site: Sit
 
 
 def test_zookeeper_that_was_named_and_does_not_answer_is_an_error(site: Site) -> None:
-    said = ottla("group", "list", "--zookeeper", NOBODY, *site.by_broker, status=1)
-    assert f"error: no server of {NOBODY} answered" in said.err
+    said = ottla("group", "list", "--zookeeper", NO_SERVER, *site.by_broker, status=1)
+    assert f"error: no server of {NO_SERVER} answered" in said.err
     said = ottla("group", "list", "--zookeeper", "no port:x", status=1)
     assert "hint: write it as host:port" in said.err
 
@@ -359,7 +359,7 @@ def test_tree_that_is_closed_is_opened_by_the_brokers_credentials(monkeypatch: p
             assert ottla("group", "list", "--zookeeper", connect) == Said("", "")
 
 
-def test_broker_by_itself_has_no_groups_of_type_tree() -> None:
+def test_standalone_broker_has_no_groups_of_type_tree() -> None:
     with RunningBroker() as broker:
         assert ottla("group", "list", "-b", broker.bootstrap).err == ""
         for verb in (
@@ -372,7 +372,7 @@ def test_broker_by_itself_has_no_groups_of_type_tree() -> None:
             assert "hint: " in said.err
 
 
-def test_zookeeper_that_went_away_leaves_kafkas_groups_with_a_note() -> None:
+def test_kafka_groups_are_listed_with_a_note_when_zookeeper_is_unreachable() -> None:
     with skips_without_zookeeper(), RunningZooKeeper() as zookeeper:
         settings = {"offsets.topic.replication.factor": "1"}
         with RunningBroker(zookeeper=f"{zookeeper.connect}/gone", node_id=1, settings=settings) as broker:

@@ -12,7 +12,7 @@ from ottla.dead_letters import replay as replays
 
 
 def main(bootstrap: str, topic: str, fatal: str, count: int) -> None:
-    # Several claims for few letters.
+    # So small that a few letters need several claims.
     replays.CLAIM_LETTERS_MAX = 7  # type: ignore[misc]
     left = count
 

@@ -53,7 +53,7 @@ def test_list_shows_origin_error_and_whether_it_was_put_back(orders: Topic) -> N
     assert "more than 2" in cut.stderr
 
 
-def test_show_has_a_letter_whole(orders: Topic) -> None:
+def test_show_prints_the_whole_letter(orders: Topic) -> None:
     [found] = objects(run(orders, "show", orders, "0:1", "--json"))
     assert (found["value_base64"], found["headers"]) == ("/w==", [{"name": "own", "value": "1"}])
     assert (found["topic"], found["offset"], found["error_message"]) == (orders, 1, "'euro'")
@@ -62,7 +62,7 @@ def test_show_has_a_letter_whole(orders: Topic) -> None:
     assert "PARTITION:OFFSET" in run(orders, "show", orders, "nine", status=2).stderr
 
 
-def test_replay_puts_back_what_is_chosen_by_flags_and_file(orders: Topic, tmp_path: Path) -> None:
+def test_replay_puts_back_letters_selected_by_flags_and_file(orders: Topic, tmp_path: Path) -> None:
     dry = run(orders, "replay", orders, "--dry-run")
     assert dry.stdout == "would put 3 records back\n"
     config = tmp_path / "job.toml"
@@ -73,14 +73,14 @@ def test_replay_puts_back_what_is_chosen_by_flags_and_file(orders: Topic, tmp_pa
     assert run(orders, "replay", orders).stdout == "put 1 record back, 2 were back before\n"
 
 
-def test_letters_that_cannot_go_back_are_told_and_the_status_says_so(orders: Topic, namespace: Namespace) -> None:
+def test_replay_reports_letters_that_cannot_be_put_back_and_fails(orders: Topic, namespace: Namespace) -> None:
     done = run(orders, "replay", orders, "--to", namespace.name("nowhere"), status=1)
     assert done.stdout == "put 0 records back\n"
     assert "3 records not put back" in done.stderr
     assert "does not exist" in done.stderr
 
 
-def test_topic_without_letters_is_an_error_that_says_so(namespace: Namespace) -> None:
+def test_topic_without_letters_is_an_error(namespace: Namespace) -> None:
     topic = namespace.topic("fine")
     done = run(topic, "list", topic, status=1)
     assert f"there is no topic {topic}.dead-letter: nothing of {topic} was set aside" in done.stderr

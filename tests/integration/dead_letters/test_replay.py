@@ -1,4 +1,4 @@
-"""Dead letters are put back once: whatever is killed, repeated, or done at the same time."""
+"""Dead letters are put back exactly once through kills, repeated runs and concurrent replays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def values(messages: list[Message]) -> Counter[bytes | None]:
     return Counter(message.value for message in messages)
 
 
-def test_letters_are_put_back_as_they_were_and_no_second_time(namespace: Namespace, cluster: Cluster) -> None:
+def test_letters_are_put_back_unchanged_and_only_once(namespace: Namespace, cluster: Cluster) -> None:
     topic, letters = failed(namespace, 30)
     assert Replay(cluster, letters).run() == Replayed(put_back=30)
     before = {message.value: message for message in consume_all(topic) if message.header(REPLAYED_FROM) is None}
@@ -99,7 +99,7 @@ def test_dry_run_counts_and_writes_nothing(namespace: Namespace, cluster: Cluste
     assert put_back(topic) == []
 
 
-def test_only_what_is_selected_is_put_back(namespace: Namespace, cluster: Cluster) -> None:
+def test_only_selected_letters_are_put_back(namespace: Namespace, cluster: Cluster) -> None:
     topic, letters = failed(namespace, 6)
     outcome = Replay(cluster, letters, selects=lambda each: each.message.value in (b"1", b"4")).run()
     assert outcome == Replayed(put_back=2, left_out=4)
@@ -107,7 +107,7 @@ def test_only_what_is_selected_is_put_back(namespace: Namespace, cluster: Cluste
     assert Replay(cluster, letters).run() == Replayed(put_back=4, were_back=2)
 
 
-def test_topic_made_anew_gets_letters_of_the_former_only_when_it_is_named(
+def test_recreated_topic_gets_letters_of_the_deleted_topic_only_when_they_are_selected(
     namespace: Namespace, cluster: Cluster
 ) -> None:
     topic, letters = failed(namespace, 4)
@@ -121,7 +121,7 @@ def test_topic_made_anew_gets_letters_of_the_former_only_when_it_is_named(
     assert len(put_back(topic)) == 4
 
 
-def test_letter_of_a_topic_that_was_made_anew_meanwhile_is_of_the_new_one(
+def test_new_letter_belongs_to_the_new_topic_when_its_topic_was_recreated(
     namespace: Namespace, cluster: Cluster
 ) -> None:
     topic = namespace.topic("orders")
@@ -138,9 +138,7 @@ def test_letter_of_a_topic_that_was_made_anew_meanwhile_is_of_the_new_one(
     assert values(put_back(topic)) == Counter([b"two"])
 
 
-def test_letters_that_the_topic_does_not_take_are_counted_and_stay_letters(
-    namespace: Namespace, cluster: Cluster
-) -> None:
+def test_letters_that_the_topic_refuses_are_counted_and_remain_letters(namespace: Namespace, cluster: Cluster) -> None:
     small = namespace.topic("small", configs={"max.message.bytes": "600"})
     topic = namespace.topic("large")
     produce(topic, [Record(b"x" * 1000), Record(b"y")])
@@ -148,24 +146,22 @@ def test_letters_that_the_topic_does_not_take_are_counted_and_stay_letters(
         dead_letters.put_all((message, "no") for message in consume_all(topic, count=2))
     letters = namespace.name("large.dead-letter")
     outcome = Replay(cluster, letters, to=small).run()
-    # The small one has room with its header that names its origin, and is not held back by the other.
+    # The small record fits with the header that names its origin, and the large one does not block it.
     assert (outcome.put_back, outcome.refused_count) == (1, 1)
     assert "MESSAGE_TOO_LARGE" in next(iter(outcome.refused))
     assert Replay(cluster, letters, to=small).run() == Replayed(were_back=1, refused=outcome.refused)
-    # They are free: another try, with more room, puts them back.
+    # They are not claimed: another replay with a larger limit puts them back.
     other = namespace.topic("other")
     assert Replay(cluster, letters, to=other).run() == Replayed(put_back=2)
 
 
-def test_letters_that_fit_one_by_one_are_put_back_in_batches_that_the_topic_takes(
-    namespace: Namespace, cluster: Cluster
-) -> None:
+def test_letters_that_fit_one_by_one_are_put_back_in_batches_that_fit(namespace: Namespace, cluster: Cluster) -> None:
     _, letters = failed(namespace, 40, partitions=1)
     small = namespace.topic("small", configs={"max.message.bytes": "600", "retention.ms": "-1"})
     claims = log_ranges_end(cluster)
     assert Replay(cluster, letters, to=small).run() == Replayed(put_back=40)
     assert len(consume_all(small)) == 40
-    # No batch was refused and halved: a claim has one batch of some letters, and two records.
+    # No batch was refused and halved: a claim is one batch of several letters and two records.
     assert log_ranges_end(cluster) - claims <= 2 * 40
 
 
@@ -177,7 +173,7 @@ def log_ranges_end(cluster: Cluster) -> int:
         return 0
 
 
-def test_letters_that_are_refused_hold_no_others_of_their_batch_back(namespace: Namespace, cluster: Cluster) -> None:
+def test_refused_letters_do_not_block_others_of_their_batch(namespace: Namespace, cluster: Cluster) -> None:
     compacted = namespace.topic("compacted", configs={"cleanup.policy": "compact"})
     topic = namespace.topic("orders")
     produce(topic, [Record(b"%d" % number, key=None if number in (3, 17) else b"k%d" % number) for number in range(20)])
@@ -208,7 +204,7 @@ def test_replay_that_was_killed_is_completed_by_the_next(
 def test_claim_that_was_sent_is_recognised_when_leaders_have_forgotten_its_producer(
     namespace: Namespace, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a day: the name of the producer says nothing any more, the log does."""
+    """As after a day: the producer id has expired, only the log shows what was sent."""
     topic, letters = failed(namespace, 4, partitions=1)
 
     def stop(step: str) -> None:
@@ -218,7 +214,7 @@ def test_claim_that_was_sent_is_recognised_when_leaders_have_forgotten_its_produ
     with pytest.raises(KeyboardInterrupt):
         Replay(cluster, letters, step=stop).run()
     assert len(put_back(topic)) == 4
-    # The leaders do not know this one.
+    # The leaders do not know this producer id.
     monkeypatch.setattr(replays, "ProducerIdentity", lambda *_: (987_654, 0))
     assert Replay(cluster, letters).run() == Replayed(put_back=4)
     assert len(put_back(topic)) == 4
@@ -246,9 +242,7 @@ def test_several_replays_at_the_same_time_put_each_letter_back_once(
     assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(60)})
 
 
-def test_claim_that_does_not_count_is_withdrawn_before_anything_is_claimed(
-    namespace: Namespace, cluster: Cluster
-) -> None:
+def test_lost_claim_is_withdrawn_before_the_next_claim(namespace: Namespace, cluster: Cluster) -> None:
     topic, letters = failed(namespace, 2, partitions=1)
     Replay(cluster, letters).run()
     [first, _] = list(letters_of(cluster, letters))

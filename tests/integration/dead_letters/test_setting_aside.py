@@ -1,4 +1,4 @@
-"""Consumers of several clients set messages aside; a letter is stored before they go on."""
+"""Consumers of several clients set messages aside; a letter is stored before the consumer continues."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_message_whose_deserializer_failed_is_set_aside_with_the_bytes_that_were
     assert (letter.origin.partition, letter.origin.offset, letter.origin.timestamp_ms) == (1, 0, 2_000)
 
 
-def test_errors_that_are_not_the_messages_fault_go_on(topic: Topic) -> None:
+def test_errors_that_are_not_the_messages_fault_are_raised(topic: Topic) -> None:
     [message, *_] = consume_all(topic)
     with DeadLetters(topic.bootstrap) as dead_letters:
         with pytest.raises(ConnectionError), dead_letters.guard(message, catch=ValueError):
@@ -165,6 +165,6 @@ def test_letter_that_cannot_be_stored_is_an_error_before_anything_is_committed(
         (b"bytes", "not of bytes"),
     ],
 )
-def test_what_is_no_message_is_refused(broker: RunningBroker, message: object, problem: str) -> None:
+def test_object_that_is_no_message_is_refused(broker: RunningBroker, message: object, problem: str) -> None:
     with DeadLetters(broker.bootstrap) as dead_letters, pytest.raises(TypeError, match=problem):
         dead_letters.put(message, "no")

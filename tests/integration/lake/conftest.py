@@ -20,7 +20,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(params=["local", "s3"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTarget:
-    """A place with nothing in it."""
+    """An empty location."""
     if request.param == "local":
         return parse_target(tmp_path / "table")
     server: S3Server = request.getfixturevalue("s3")

@@ -1,4 +1,4 @@
-"""Rows that are appended once, by whoever repeats them; on this machine and on S3."""
+"""Rows are appended once however many processes repeat the append; on the local disk and on S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table's commits have loaded reaches the audit's topic, once however often it is told."""
+"""The counts of a table's commits are in the audit's topic once, however often they are reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_commit_is_counted_once_also_by_a_process_that_follows_a_dead_one(t
     assert {(record.key, record.value) for record in again} == told
 
 
-def test_a_cluster_that_is_not_there_does_not_stop_a_load(target: LakeTarget) -> None:
+def test_an_unreachable_cluster_does_not_stop_a_load(target: LakeTarget) -> None:
     table = open_table(target, RowShape().first_schema, RowShape().partition_by)
     table.commit(TableCommit(numbers={"a": 5}, facts=facts(0, 5)))
     publish_table_counts(table, Connection("127.0.0.1:1", call_timeout_ms=500))

@@ -22,7 +22,7 @@ FEATURE = "deletionVectors"
 
 
 def deletion_of(row: int) -> dict[str, object]:
-    """A vector with this row, as it stands in the log: a roaring bitmap in base 85."""
+    """A deletion vector with this row, encoded as in the log: a roaring bitmap in base 85."""
     container = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, row)
     vector = struct.pack("<IQI", 1681511377, 1, 0) + container
     # Of whole groups of four bytes; b85encode has other digits than Z85.
@@ -49,7 +49,7 @@ def write_log(log: Path, version: int, actions: list[dict[str, object]]) -> None
 
 
 def delete_a_row(root: Path) -> str:
-    """As Spark does it with `delta.enableDeletionVectors`; the file's path."""
+    """Delete a row as Spark does with `delta.enableDeletionVectors`; return the file's path."""
     log = root / "_delta_log"
     first = actions(log, 0)
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [FEATURE], "writerFeatures": [FEATURE]}
@@ -61,7 +61,7 @@ def delete_a_row(root: Path) -> str:
     return str(add["path"])
 
 
-def test_a_file_with_a_deleted_row_is_known_and_not_rewritten(tmp_path: Path) -> None:
+def test_a_file_with_a_deleted_row_is_recognised_and_not_rewritten(tmp_path: Path) -> None:
     for offsets in ([0, 1, 2], [3, 4]):
         write_deltalake(tmp_path, pa.table({"offset": pa.array(offsets, pa.int64())}), mode="append")
     table = open_existing(parse_target(tmp_path))

@@ -42,7 +42,7 @@ def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollb
     assert (lake.number_of("a"), lake.number_of("b")) == (5, 1)
 
 
-def test_a_table_that_is_elsewhere_than_the_target_is_refused(tmp_path: Path) -> None:
+def test_a_table_outside_the_target_is_refused(tmp_path: Path) -> None:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     IcebergLake(IcebergTarget("lake.events", parse_target(tmp_path / "events"), catalog), SCHEMA, ())
     elsewhere = IcebergTarget("lake.events", parse_target(tmp_path / "event"), catalog)

@@ -102,7 +102,7 @@ def test_the_second_commit_is_refused_also_when_it_adds_a_column(place: Place) -
     assert place.offsets() == [0]
 
 
-def test_a_commit_on_numbers_that_have_moved_is_refused_whatever_the_table_knows_by_then(place: Place) -> None:
+def test_a_commit_on_stale_numbers_is_refused_even_when_the_table_was_reloaded(place: Place) -> None:
     first, second = place.open(), place.open()
     publish(first, TableCommit(place.write(0, 1), numbers={"a": 2}), {"a": None})
     second.refresh()
@@ -111,7 +111,7 @@ def test_a_commit_on_numbers_that_have_moved_is_refused_whatever_the_table_knows
     assert place.offsets() == [0, 1]
 
 
-def test_files_that_are_gone_are_not_replaced_by_a_table_that_knows_it(place: Place) -> None:
+def test_removed_files_are_not_replaced_by_a_reloaded_table(place: Place) -> None:
     table = place.open()
     publish(table, TableCommit(place.write(0)), {})
     listed_at, old = table.version, table.files()
@@ -210,7 +210,7 @@ def test_files_with_deleted_rows_are_left_alone(place: Place, monkeypatch: pytes
     assert place.offsets() == [0, 0, 1]
 
 
-def test_a_table_that_is_not_there_is_told(place: Place) -> None:
+def test_a_missing_table_is_reported(place: Place) -> None:
     with pytest.raises(LakeError, match="there is no table"):
         compact(place.place)
 

@@ -32,7 +32,7 @@ def number_of(value: bytes) -> int:
 
 
 def die() -> None:
-    # It leads its group, which the JVM is in.
+    # This process leads its group, and the JVM is in it.
     assert os.getpgrp() == os.getpid()
     os.killpg(0, signal.SIGKILL)
 

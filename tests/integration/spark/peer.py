@@ -1,4 +1,4 @@
-"""A broker seen through librdkafka: what Spark reads was written by it, and what Spark writes is read by it."""
+"""A broker seen through librdkafka, which writes the data that Spark reads and reads the data that Spark writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 class Peer:
-    """`is_apache_kafka`: it can also do what Ottla does not do yet."""
+    """`is_apache_kafka`: also supports what Ottla does not support yet."""
 
     def __init__(self, bootstrap: str, *, is_apache_kafka: bool) -> None:
         self.bootstrap = bootstrap

@@ -1,4 +1,4 @@
-"""Hours of a table, made anew from the log."""
+"""Hours of a table are rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mark(records: pa.RecordBatch) -> pa.Table:
     return pa.table({"mark": ["new"] * records.num_rows})
 
 
-def test_an_hour_is_made_anew_once_and_what_the_log_has_deleted_stays(
+def test_an_hour_is_rebuilt_once_and_rows_deleted_from_the_log_stay(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "lake"
@@ -54,7 +54,7 @@ def test_an_hour_is_made_anew_once_and_what_the_log_has_deleted_stays(
 
 
 def swapped(records: pa.RecordBatch) -> pa.Array:
-    """What was at 9 is at 14, and the other way round."""
+    """The rows of 9 o'clock move to 14, and the reverse."""
     times = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000 - DAY_MS
     return pa.array([time + DAY_MS + (5 if time // HOUR_MS == 9 else -5) * HOUR_MS for time in times.tolist()])
 
@@ -90,7 +90,7 @@ def test_records_before_the_tables_beginning_are_not_added(
     assert [offset for offset, _ in hours(target)] == [3, 4]
 
 
-def test_records_that_are_deleted_while_they_are_read_again_stay_in_the_table_whatever_the_options_say(
+def test_records_deleted_during_the_rebuild_stay_in_the_table_with_any_options(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "lake"

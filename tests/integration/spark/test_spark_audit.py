@@ -92,7 +92,7 @@ def test_all_tiers_agree_and_a_late_record_corrects_its_window(
         (HOUR_MS, "broker"): (50, 0, 0),
         (HOUR_MS, "lake"): (50, 0, 0),
     }
-    # Spark's sums are the book's.
+    # Spark's sums equal those of the audit's book.
     assert list(first.lines) == compare(read(broker).counts, HOUR_MS)
 
     send(broker, "clicks", {6: 3})
@@ -100,7 +100,7 @@ def test_all_tiers_agree_and_a_late_record_corrects_its_window(
     assert numbers(second, "clicks")[0, "lake"] == (100, 3, 0)
     assert {line.window.start_ms for line in second.changed} == {0}
     load_topic_to_lake(spark, broker.bootstrap, "clicks", table)
-    # As another run does, which tells all of the table's commits again.
+    # As another run does, which reports all of the table's commits again.
     third = run_audit(spark, broker.bootstrap, target, tables=[LoadedTable(parse_target(table)), loaded])
     assert numbers(third, "clicks")[0, "lake"] == (103, 0, 0)
 
@@ -175,14 +175,14 @@ def test_duplicates_in_a_table_are_found_in_the_table_itself(spark: SparkSession
     assert sorted(map(tuple, found.collect())) == [("clicks", 0, 6, 2), ("clicks", HOUR_MS, 4, 1)]
 
 
-def test_command_compares_and_tells(spark: SparkSession, broker: RunningBroker, tmp_path: Path) -> None:
-    send(broker, "told", {5: 10})
-    load_topic_to_lake(spark, broker.bootstrap, "told", tmp_path / "told")
+def test_command_compares_and_reports(spark: SparkSession, broker: RunningBroker, tmp_path: Path) -> None:
+    send(broker, "compared", {5: 10})
+    load_topic_to_lake(spark, broker.bootstrap, "compared", tmp_path / "compared")
     config = tmp_path / "job.toml"
-    run = f'[audit.run]\ntarget = "{tmp_path / "a"}"\ntable = "{tmp_path / "told"}"\n'
+    run = f'[audit.run]\ntarget = "{tmp_path / "a"}"\ntable = "{tmp_path / "compared"}"\n'
     config.write_text(f'[audit]\nbootstrap-server = "{broker.bootstrap}"\n{run}')
     outcome = CliRunner().invoke(command, ["run", "--config", str(config), "--json"])
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout.splitlines()[-1])["lines"] > 0
     rows = DeltaTable(str(tmp_path / "a")).to_pyarrow_table().to_pylist()
-    assert ("lake", 10) in {(row["tier"], row["records"]) for row in rows if row["topic"] == "told"}
+    assert ("lake", 10) in {(row["tier"], row["records"]) for row in rows if row["topic"] == "compared"}

@@ -157,7 +157,7 @@ def test_many_letters_are_in_the_table_once_when_a_batch_ends_between_its_commit
     assert len({(row["partition"], row["offset"]) for row in found}) == 4
 
 
-def test_letter_that_only_the_second_run_of_a_batch_has_is_in_the_table(
+def test_letter_that_only_the_second_run_of_a_batch_produces_is_in_the_table(
     spark: SparkSession, orders: Topic, tmp_path: Path
 ) -> None:
     """A look-up failed, and then fails for other rows: the parts of the first run are not those of the second."""
@@ -215,7 +215,7 @@ def test_batch_that_loses_its_blocks_is_divided_again_and_no_row_is_in_neither_p
     assert len(letters_of(orders)) == 10 * min(losses, ATTEMPTS_MAX - 1)
 
 
-def test_speculation_is_refused_unless_errors_are_said_to_stay(
+def test_speculation_is_refused_only_when_the_batch_is_kept(
     spark: SparkSession, orders: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = SparkConf(loadDefaults=False).set("spark.speculation", "TRUE")

@@ -165,7 +165,7 @@ def test_a_recreated_topic_is_loaded_from_its_beginning(
     assert (again.rows_count, again.recreated_topics) == (0, frozenset())
 
 
-def test_a_table_that_knows_its_topic_by_name_goes_on_and_records_the_id(
+def test_a_table_that_knows_its_topic_by_name_is_continued_and_records_the_id(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "lake"
@@ -214,7 +214,7 @@ def test_a_recreated_topic_during_a_load_has_nothing_committed(
     assert load_topic_to_lake(spark, peer.bootstrap, topic, target).rows_count == 7
 
 
-def test_a_load_that_is_told_to_stop_says_what_is_left(
+def test_a_load_that_is_requested_to_stop_reports_the_remaining_records(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     peer.produce(topic, events(5, hour=9))
@@ -227,7 +227,7 @@ def test_a_load_that_is_told_to_stop_says_what_is_left(
     assert (whole.rows_count, whole.left_count) == (3, 0)
 
 
-def test_the_audit_is_told_after_each_commit_and_of_those_before_the_first(
+def test_counts_are_reported_after_each_commit_and_for_earlier_commits(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.produce(topic, events(5, hour=9))

@@ -61,7 +61,7 @@ def prepared(rows: DataFrame) -> DataFrame:
 
 
 class Job:
-    """A query with a side output, that is run again and again from its checkpoint."""
+    """A query with a side output, that is restarted from its checkpoint for each batch."""
 
     def __init__(
         self,
@@ -146,10 +146,10 @@ def test_late_rows_of_windows_are_what_spark_drops_and_all_is_on_time_or_late(
     assert {row["n"] for row in job.late[0]} == {0, 1}
     for minute in (360, 420):
         numbered.produce_disordered(80, minute)
-        # The border: a window that ends just with the watermark, a window that ends after it.
+        # The boundary: one window ends exactly at the watermark, one after it.
         numbered.produce(DAY_MS + (minute - 15) * MINUTE_MS - 1, DAY_MS + (minute - 15) * MINUTE_MS)
         job.run()
-    # Two events that close every window: the second tells of the windows that the first has closed.
+    # Two events that close every window: the second reports the windows that the first has closed.
     numbered.produce(FAR_MS)
     job.run()
     numbered.produce(FAR_MS + 1)
@@ -222,7 +222,7 @@ def test_late_rows_of_sessions_and_of_overlapping_windows_are_what_spark_drops(
     for job in (sessions, sliding):
         job.run()
         assert job.dropped_counts(), "no batch with late rows"
-    # Each row has a time of its own, so it is a group of its own.
+    # Each row has a different time, so each is a separate group.
     assert sessions.late_counts(lambda row: row["n"]) == sessions.dropped_counts()
     assert sliding.late_counts(lambda row: (row["page"], row["window"])) == sliding.dropped_counts()
     # A row is in two windows, and late for none, one or both.

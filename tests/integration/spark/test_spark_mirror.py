@@ -88,7 +88,7 @@ def test_each_run_copies_what_is_new_and_moves_the_groups(
     assert report.counts.records == 0
 
 
-def test_killed_job_goes_on_without_loss_and_without_a_duplicate(
+def test_killed_job_continues_without_loss_and_without_a_duplicate(
     spark: SparkSession, live: RunningBroker, offline: RunningBroker, clicks: str
 ) -> None:
     fill(live.bootstrap, clicks, "word")
@@ -96,7 +96,7 @@ def test_killed_job_goes_on_without_loss_and_without_a_duplicate(
     program = [sys.executable, "-m", "tests.integration.spark.mirror_program", live.bootstrap, offline.bootstrap]
     job = subprocess.Popen([*program, clicks, str(size_bytes // 6)], start_new_session=True)
     try:
-        # Half of it at most may go at once: it is in the middle.
+        # A batch is at most half of the records, so the job is killed in the middle.
         eventually(partial(copied_count, offline.bootstrap, clicks, PARTITIONS), partial(lt, 0))
     finally:
         os.killpg(job.pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_session_that_runs_tasks_twice_is_refused_once_and_for_all(live: Running
             run()
 
 
-def test_partition_that_the_target_refuses_is_told(
+def test_partition_that_the_target_refuses_is_reported(
     spark: SparkSession, live: RunningBroker, offline: RunningBroker, clicks: str
 ) -> None:
     small = ConfigChange("max.message.bytes", ConfigOperation.SET, "500")

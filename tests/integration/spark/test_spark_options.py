@@ -20,7 +20,7 @@ from tests.integration.spark.peer import Message, Peer
 from tests.integration.spark.test_spark_stream import Drain, numbered
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
-# What only Spark and the plan decide is not tried with every broker.
+# Behaviour that depends only on Spark and the plan is not tested with every broker.
 only_ottla = pytest.mark.parametrize("peer", ["ottla"], indirect=True)
 
 
@@ -42,7 +42,7 @@ def committed(peer: Peer, group: str) -> dict[TopicPartition, int]:
         return {place: each.offset for place, each in GroupAdmin(cluster).committed(group).items()}
 
 
-def test_a_group_shows_how_far_a_stream_has_come_and_others_start_there(
+def test_a_group_shows_the_progress_of_a_stream_and_others_start_there(
     drain: Drain, read_stream: ReadStream, read: Read, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
     group = f"group-{uuid.uuid4().hex[:8]}"
@@ -58,7 +58,7 @@ def test_a_group_shows_how_far_a_stream_has_come_and_others_start_there(
     assert values(drain.run(**options)[0]) == [8, 9, 10], "a checkpoint's own offsets count, not the group's"
 
 
-def test_what_is_lost_is_in_the_ledger_before_the_stream_goes_on(drain: Drain, peer: Peer, topic: str) -> None:
+def test_lost_offsets_are_in_the_ledger_before_the_stream_continues(drain: Drain, peer: Peer, topic: str) -> None:
     ledger = f"ledger-{topic}"
     options = {"subscribe": topic, "startingOffsets": "earliest", "onDataLoss": "ledger", "ledgerTopic": ledger}
     peer.produce(topic, numbered(4))
@@ -104,7 +104,7 @@ def test_a_late_timestamp_is_an_error_or_the_end(read: Read, peer: Peer, topic: 
 
 
 @only_ottla
-def test_tasks_are_no_larger_than_asked_for(read: Read, peer: Peer, topic: str) -> None:
+def test_tasks_are_no_larger_than_configured(read: Read, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(100) + numbered(7, partition=1, first=100))
     assert read(subscribe=topic).rdd.getNumPartitions() == 1, "small ranges share a task"
     frame = read("value binary", subscribe=topic, maxRecordsPerPartition="10")

@@ -116,7 +116,7 @@ def test_json_is_read_by_sparks_own_function(
     assert (row.url, row.ms) == ("/", 7)
 
 
-def test_mistakes_are_told_where_the_column_is_made(registry_broker: ControlledBroker) -> None:
+def test_mistakes_are_reported_where_the_column_is_created(registry_broker: ControlledBroker) -> None:
     url = registry_broker.schema_registry_url
     with pytest.raises(ConfigError, match="needs the reader's schema"):
         from_registry("value", url)

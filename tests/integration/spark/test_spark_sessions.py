@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SUBMIT: Final = Path(pyspark.__path__[0], "bin", "spark-submit")
 ENDS_WITHIN_S: Final = 480
 
-# A session of the user's own, in an environment that is not activated; the source is registered by another thread.
+# A session that the user created, in an environment that is not activated; the source is registered by another thread.
 REGISTERED: Final = """
 import sys, threading
 from pyspark.sql import SparkSession
@@ -130,7 +130,7 @@ while not any(info and info.numActiveTasks for info in map(stages.getStageInfo, 
 spark.sparkContext.cancelJobGroup("endless")
 thread.join()
 spark.stop()
-# A session that nobody has registered the source in: Spark finds it by itself.
+# A session without a call that registers the source: Spark finds it automatically.
 plain = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print("found", len(plain.read.format("ottla").options(**at, subscribe=topic).load().take(1)))
 """
@@ -149,7 +149,7 @@ def topic(broker: ControlledBroker) -> Iterator[str]:
 
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
-    """A user's: nothing chosen for Spark."""
+    """A user's environment: no setting for Spark."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))}
     return {**kept, "TMPDIR": str(directory), "SPARK_LOCAL_IP": "127.0.0.1", **more}
 

@@ -81,7 +81,7 @@ def test_every_row_can_name_its_topic(spark: SparkSession, peer: Peer, topic: st
     assert len(peer.consume(topic, 20)) == 20
 
 
-def test_timestamps_are_kept_when_asked_for(spark: SparkSession, peer: Peer, topic: str) -> None:
+def test_timestamps_are_kept_when_the_option_is_set(spark: SparkSession, peer: Peer, topic: str) -> None:
     frame = spark.sql("SELECT 'x' AS value, TIMESTAMP '2011-06-12 00:00:00.123 UTC' AS timestamp")
     write(frame, peer, topic=topic, includeTimestamp="true")
     (message,) = peer.consume(topic, 1)
@@ -123,7 +123,7 @@ def test_a_partition_that_does_not_exist_is_refused(spark: SparkSession, peer: P
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_name(
+def test_columns_that_cannot_be_written_are_named(
     spark: SparkSession, peer: Peer, query: str, options: dict[str, str], named: str
 ) -> None:
     assert named in failure(spark.sql(query), peer, **options)
@@ -144,8 +144,8 @@ def test_keys_that_are_ignored_spread_over_the_partitions(spark: SparkSession, p
     assert {message.partition for message in peer.consume(topic, 200)} == {0, 1}
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_within_the_time_given(spark: SparkSession) -> None:
-    # Nobody listens on this port: it is reserved, and bound by no one.
+def test_an_unreachable_cluster_is_reported_within_the_configured_time(spark: SparkSession) -> None:
+    # No process listens on this port: it is reserved and never bound.
     nowhere = {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
     writer = spark.sql("SELECT 'x' AS value").write.format("ottla").options(**nowhere).mode("append")
     with pytest.raises(PySparkException, match="did not succeed in time: cannot connect") as caught:

@@ -1,4 +1,4 @@
-"""A broker that stalls or is down: what a task makes of it, without Spark around it.  Time is no proof of loss."""
+"""How a read task reacts to a broker that stalls or is down, without Spark.  A time-out does not prove a loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.spark.source.range_reading import ReadTask, read_task
 from ottla.testing import ControlledBroker, produce
 
 # Enough for the fetches before the stall on a busy machine; that the times given are kept, and no longer ones,
-# tests/unit/spark/source shows with a clock of its own.
+# tests/unit/spark/source shows with a fake clock.
 STALL_TIMEOUT_MS = 10_000
 RECORDS_COUNT = 200
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[ControlledBroker]:
 
 @pytest.fixture
 def task(broker: ControlledBroker, request: pytest.FixtureRequest) -> Iterator[ReadTask]:
-    """Reads a topic's records in some twenty fetches, with the default times; would go on after a loss."""
+    """Reads a topic's records in some twenty fetches, with the default times; it would continue after a loss."""
     with broker.namespace() as namespace:
         topic = namespace.topic("stalled")
         # Each batch is larger than a fetch, so each fetch brings one.
@@ -68,12 +68,12 @@ def test_a_broker_that_stalls_while_it_is_read_is_a_time_out_and_no_loss(
     assert offsets_of(task) == list(range(RECORDS_COUNT)), "the task's next attempt reads all"
 
 
-def test_a_broker_that_is_down_is_told_after_the_time_outs(broker: ControlledBroker, task: ReadTask) -> None:
+def test_a_broker_that_is_down_is_reported_after_the_time_outs(broker: ControlledBroker, task: ReadTask) -> None:
     with broker.killed(), pytest.raises(ReadTimedOut, match=broker.bootstrap):
         offsets_of(impatient(task, 2_000))
 
 
-def test_a_broker_that_is_back_in_time_is_read_on(broker: ControlledBroker, task: ReadTask) -> None:
+def test_reading_continues_when_the_broker_is_back_in_time(broker: ControlledBroker, task: ReadTask) -> None:
     batches = read_task(task)
     seen = next(batches).column("offset").to_pylist()
     broker.restart()

@@ -64,7 +64,7 @@ def test_available_now_reads_everything_once_in_limited_batches(drain: Drain, pe
     assert drain.run(**options)[0] == []
 
 
-def test_a_restart_goes_on_where_the_checkpoint_ends(drain: Drain, peer: Peer, topic: str) -> None:
+def test_a_restart_continues_where_the_checkpoint_ends(drain: Drain, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(5))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     assert drain.run(**options)[0] == [[b"0", b"1", b"2", b"3", b"4"]]
@@ -81,7 +81,7 @@ def test_new_partitions_are_read_from_their_beginning(drain: Drain, peer: Peer, 
     assert drain.run(**options)[0] == [[b"10", b"11", b"12"]]
 
 
-def test_a_stream_starts_at_the_latest_offset_unless_told(drain: Drain, peer: Peer, topic: str) -> None:
+def test_a_stream_starts_at_the_latest_offset_by_default(drain: Drain, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(5))
     # Spark runs an empty first batch to note where the query began.
     assert drain.run(subscribe=topic)[0] == [[]]

@@ -48,7 +48,7 @@ def of_the_demo(topic: str) -> list[tuple[bytes, bytes]]:
 
 
 def late_and_repeated(records: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Some of the morning come in the evening, and some of the noon come then again."""
+    """Some morning events arrive in the evening, and some noon events arrive then a second time."""
     most = len(records) * 4 // 5
     sent = [*records[:50], *records[80:most], *records[50:80], *records[600:620], *records[most:]]
     # Each tenth is sent twice, at once.
@@ -56,7 +56,7 @@ def late_and_repeated(records: list[tuple[bytes, bytes]]) -> list[tuple[bytes, b
 
 
 def seen_in(records: list[tuple[bytes, bytes]]) -> list[Seen]:
-    """What is well-formed."""
+    """The well-formed events."""
     found = []
     for _, value in records:
         try:
@@ -102,7 +102,7 @@ def run(writer: DataStreamWriter, checkpoint: Path) -> Sequence[StreamingQueryPr
 
 
 def on_time_of(sent: list[tuple[bytes, bytes]], late_rows: list[Row]) -> list[Seen]:
-    """What was on time, once."""
+    """The events that were on time, without duplicates."""
     dropped = Counter(Seen(row["at_ms"], row["member"], row["page"]) for row in late_rows)
     return [seen for seen, count in Counter(seen_in(sent)).items() if count > dropped[seen]]
 
@@ -261,13 +261,13 @@ def test_update_and_delete_in_a_table_are_seen_by_the_next_batch(
     assert logged_in() == [("ada", "dk"), ("bob", None), ("eve", "no")]
     produce(members, [("bob", "is"), ("bob", None), ("bob", "fo")])
     assert logged_in() == [("ada", "dk"), ("bob", "fo"), ("eve", "no")]
-    # A topic that is made anew is read from its start.
+    # A recreated topic is read from its start.
     namespace.close()
     produce(namespace.topic("members"), [("eve", "sv")])
     assert table.now(spark).collect() == [Row(who="eve", country="sv")]
 
 
-def test_table_whose_rows_were_lost_is_read_anew_at_once(spark: SparkSession, namespace: Namespace) -> None:
+def test_table_whose_rows_were_lost_is_read_again_at_once(spark: SparkSession, namespace: Namespace) -> None:
     members = namespace.topic("members", configs={"cleanup.policy": "compact"})
     produce(members, [("ada", "fi")])
     table = streams.ChangingTable(members.bootstrap, members)
@@ -284,7 +284,7 @@ def test_table_whose_rows_were_lost_is_read_anew_at_once(spark: SparkSession, na
     assert found == [{b"ada": b"fi"}, {b"ada": b"fi"}, {b"ada": b"fi", b"bob": b"se"}]
 
 
-def test_table_is_read_anew_after_a_batch_that_failed(spark: SparkSession, namespace: Namespace) -> None:
+def test_table_is_read_again_after_a_batch_that_failed(spark: SparkSession, namespace: Namespace) -> None:
     members = namespace.topic("members", configs={"cleanup.policy": "compact"})
     produce(members, [("ada", "fi")])
     table = streams.ChangingTable(members.bootstrap, members)
@@ -317,7 +317,7 @@ def test_table_keeps_its_rows_once_however_often_it_changes(spark: SparkSession,
         produce(members, [("ada", str(number))])
         each_batch(spark.range(1), number)
         assert len(kept_rows(spark)) == count
-    # Who asks for it keeps it.
+    # A caller that requests the rows keeps them.
     before = table.now(spark)
     produce(members, [("ada", "no")])
     assert [bytes(row["value"]) for row in table.now(spark).collect()] == [b"no"]
@@ -332,7 +332,7 @@ def test_rows_that_are_read_twice_are_there_once_by_their_places(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
     topic = namespace.topic("replayed", partitions=2)
-    # Equal values are records of their own.
+    # Records with equal values are separate rows.
     produce(topic, [Record(b"%d" % (number % 2), partition=number % 2) for number in range(6)])
     rows, again = (spark.readStream.format("ottla").options(**source_of(topic)).load() for _ in range(2))
     once = streams.dedup(rows.unionByName(again), time="timestamp", delay="10 minutes")
@@ -354,14 +354,12 @@ def test_rows_that_are_read_twice_are_there_once_by_their_places(
         ),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(
-    spark: SparkSession, call: Callable[[DataFrame], Any], problem: str
-) -> None:
+def test_invalid_arguments_are_refused(spark: SparkSession, call: Callable[[DataFrame], Any], problem: str) -> None:
     with pytest.raises(SparkOptionError, match=problem):
         call(spark.range(1).withColumn("at", F.now()))
 
 
-def test_job_of_a_file_runs_goes_on_and_tells_why_it_fails(
+def test_job_from_a_file_runs_continues_and_reports_why_it_fails(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
     topic = namespace.topic("numbers")

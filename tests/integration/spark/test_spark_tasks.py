@@ -46,7 +46,7 @@ def test_offsets_that_never_come_are_reported_in_good_time(peer: Peer, filled: s
     assert values(lenient) == [b"8", b"9"]
 
 
-def test_an_offset_behind_the_log_is_reported_or_leaves_the_range(peer: Peer, filled: str) -> None:
+def test_an_offset_beyond_the_log_is_reported_or_dropped_from_the_range(peer: Peer, filled: str) -> None:
     with pytest.raises(DataLoss, match="are gone"):
         values(task(peer, OffsetRange(filled, 0, 20, 30)))
     assert values(task(peer, OffsetRange(filled, 0, 20, 30), fails_on_data_loss=False)) == []

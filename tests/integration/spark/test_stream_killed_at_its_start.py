@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WITHIN_S: Final = 480.0
 # Records come as often as this, as long as the test runs.
 PRODUCED_EVERY_S: Final = 0.05
-# The query asks where its topic ends, and then how far its first batch goes: so late is each answer that records come
+# The query reads its topic's end, and then the end of its first batch: each response is so late that records arrive
 # in between.
 ANSWERS_MS: Final = 500
 
-# Keeps the rows of each batch in a file of its name; waits for its death in the first one if it is told to.
+# Keeps the rows of each batch in a file named after it; with an argument, waits in the first batch to be killed.
 DRIVER: Final = """
 import json, sys, threading
 from pathlib import Path
@@ -86,7 +86,7 @@ class LiveProducer:
 
 @contextmanager
 def driver(topic: Topic, directory: Path, then: str) -> Iterator[subprocess.Popen[str]]:
-    """A process group of its own: its death is that of its Java, too."""
+    """A separate process group, so that a kill ends its Java, too."""
     kept = directory / "kept"
     kept.mkdir(exist_ok=True)
     with (directory / f"errors-{then}").open("w") as errors:
@@ -127,7 +127,7 @@ def test_nothing_is_lost_when_the_driver_is_killed_in_the_first_batch(tmp_path: 
                 planned = first_batch(first, tmp_path, "wait")
                 begun_before = producer.count
             assert planned, "there is something to lose"
-            # Nobody reads these while they come.
+            # No query reads these while they are produced.
             producer.wait_for_more()
             with driver(topic, tmp_path, "go-on") as second:
                 assert first_batch(second, tmp_path, "go-on") == planned, "the batch is replayed as it was"

@@ -1,6 +1,6 @@
 """A job for a cluster, as a user's: counts a topic, streams it into another one, and loads it into a lake.
 
-It says on standard output where it is, so that a test can do something to the cluster at that point.
+It prints its progress on standard output, so that a test can disturb the cluster at that point.
 """
 
 from __future__ import annotations

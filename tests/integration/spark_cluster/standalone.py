@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: a master and workers, each a process with its own directory, that know nothing of us.
+"""A standalone Spark cluster: a master and workers, each a process with its own directory, without this package.
 
 A worker has Java, Spark and a Python without packages; no virtual environment, no PYTHONPATH, no home.
 """
@@ -77,9 +77,9 @@ class StandaloneSpark:
 
     @property
     def used_executors(self) -> list[int]:
-        """The process ids of executors that have run a task of ours: they have a Python worker.
+        """The process ids of executors that have run a task of this job: they have a Python worker.
 
-        An executor that is still starting is unknown to the driver, so its death is none that anything has to survive.
+        An executor that is still starting is unknown to the driver, so killing it would test nothing.
         """
         workers = [process.pid for name, process in self._processes.items() if name != "master"]
         executors = [child for worker in workers for child in children_of(worker) if EXECUTOR in _command_of(child)]

@@ -147,7 +147,7 @@ def test_a_broker_that_cannot_say_what_its_log_has_is_a_time_out(fake: FakeClust
         offsets(task(goes_on=True))
 
 
-def test_a_broker_that_is_down_is_told_after_the_time_outs(fake: FakeCluster) -> None:
+def test_a_broker_that_is_down_is_reported_after_the_time_outs(fake: FakeCluster) -> None:
     fake.brokers[1].stop()
     began_ms = fake.clock.monotonic_ms()
     with pytest.raises(ReadTimedOut, match="broker-1:9092"):

@@ -1,7 +1,7 @@
-"""A topic that is deleted and made again under load and kills: no life of it ever shows the records of another.
+"""A topic is deleted and recreated under load and kills: no incarnation ever shows the records of another.
 
-Every value is produced once with a unique text.  What was acknowledged before a deletion was asked for belongs to that
-life of the topic: no later request may read it, and as long as the life lasts all of it must be there.
+Every value is unique and produced once.  Records that were acknowledged before a deletion request belong to that
+incarnation of the topic: no later request may read them, and until then all of them must be readable.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from tests.integration.raw_peer import RawPeer
 TOPIC = "reborn"
 LIVES = 14
 KILLED_LIVES = frozenset({3, 7, 12})
-# Their deletion is asked for and the broker killed so many seconds later.
+# In these incarnations the broker is killed this many seconds after the deletion request.
 TORN_DELETIONS_S = {2: 0.0, 5: 0.002, 8: 0.004, 10: 0.008}
-# What a topic must have seen before its life goes on.
+# Acknowledged and read records that each incarnation needs before the test continues.
 ACKED_MIN, READ_MIN = 20, 10
 PACE_S = 0.001
 RETRY_S = 0.02
@@ -53,7 +53,7 @@ class Life:
 
 
 class Load:
-    """A producer of unique values that goes on whatever happens, and when each was acknowledged."""
+    """A producer of unique values that continues through all faults and records when each value was acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent_s: dict[bytes, float] = {}
@@ -72,7 +72,7 @@ class Load:
         self._producer.flush(10)
 
     def acked_since(self, moment_s: float) -> set[bytes]:
-        """Values that were sent and acknowledged since then; the call of an acknowledgement alone may be late."""
+        """Values that were sent and acknowledged since then; only the callback of an acknowledgement may be late."""
         return {value for value in list(self.acked_s) if self.sent_s[value] > moment_s}
 
     def _run(self) -> None:
@@ -92,7 +92,7 @@ class Load:
 
 
 class Reader:
-    """Fetches partition 0 by raw requests, with a session or without; keeps when each request left."""
+    """Fetches partition 0 by raw requests, with a session or without; records when each request was sent."""
 
     def __init__(self, broker: RunningBroker, *, has_session: bool = False, by_id: bool = False) -> None:
         self.read: list[tuple[float, bytes]] = []
@@ -110,7 +110,7 @@ class Reader:
         self._thread.join()
 
     def values_since(self, moment_s: float) -> set[bytes]:
-        """Values that requests have brought which left since then."""
+        """Values that were returned to requests sent since then."""
         return {value for sent_s, value in self.read if sent_s > moment_s}
 
     def _run(self) -> None:
@@ -165,7 +165,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) -> None:
+def test_no_incarnation_of_a_topic_shows_the_records_of_another(broker: RunningBroker) -> None:
     load = Load(broker.bootstrap)
     readers = [Reader(broker), Reader(broker, has_session=True), Reader(broker, by_id=True)]
     lives: list[Life] = []
@@ -181,7 +181,7 @@ def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) 
                     broker.kill()
                     broker.start()
                     wait_until_used(load, readers)
-                # In this order: what is acknowledged after the look need not be in it.
+                # In this order: values that are acknowledged after the read need not be in it.
                 acked = load.acked_since(lives[-1].began_s)
                 stored = stored_values(broker, partitions_count)
                 assert acked <= stored, "acknowledged and not there"
@@ -195,7 +195,7 @@ def test_no_life_of_a_topic_shows_the_records_of_another(broker: RunningBroker) 
         for reader in readers:
             reader.stop()
     for number, life in enumerate(lives):
-        # Of this life by its acknowledgement: nothing that was asked for in a later life may have it.
+        # Acknowledged in this incarnation: no request sent in a later incarnation may return it.
         own = {value for value, acked_s in load.acked_s.items() if acked_s < life.ends_s}
         for later in range(number + 1, len(lives)):
             assert not own & seen[later], f"life {later} holds records of life {number}"
@@ -251,7 +251,7 @@ def fetch_records(peer: RawPeer, index: int, position: int) -> list[Record]:
     return [record for batch in batches for record in decode_batch(batch) if record.offset >= position]
 
 
-def test_partition_that_a_crash_left_without_a_directory_is_made_at_the_start(tmp_path: Path) -> None:
+def test_partition_without_a_directory_after_a_crash_is_created_at_the_start(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     broker = RunningBroker(data_dir)
     try:
