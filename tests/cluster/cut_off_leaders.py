@@ -1,6 +1,7 @@
 """How long clients are silent when the leader that they wait at is cut off: per library, role and kind of cut.
 
     python -m tests.cluster.cut_off_leaders [--cut KIND ...] [--seconds S] [--bootstrap leader|all] [--library NAME ...]
+        [--apache]
 
 Three brokers and a ZooKeeper in namespaces of the run's own (root), a topic of one partition, and for each library a
 reader, a member of a group that the leader coordinates, a producer and an asker of latest offsets.  Prints a line for
@@ -28,6 +29,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from tests.cluster import isolation
+from tests.cluster.apache_cluster import ApacheCluster
 from tests.cluster.chaos_run import new_network
 from tests.cluster.network import Direction, Network
 from tests.cluster.site import CLIENTS, ZOOKEEPER, ZOOKEEPER_PORT, broker_name
@@ -45,6 +47,7 @@ from tests.peers.unavailable import PeerUnavailable
 
 TOPIC: Final = "cut"
 BROKERS_COUNT: Final = 3
+OFFSETS_PARTITIONS_COUNT: Final = 50
 # What a run of one partition and without a final reader cannot be judged by.
 _NOT_JUDGED: Final = frozenset({Anomaly.UNSEEN, Anomaly.NOT_DELIVERED})
 _AFTERWARDS_S: Final = 8.0
@@ -100,18 +103,10 @@ def measure(
     seconds: float,
     libraries: Sequence[str],
     is_bootstrapped_at_leader: bool,
-    command: Sequence[str] = (sys.executable, "-m", "ottla"),
+    is_apache: bool = False,
 ) -> Outcomes:
     """Cut the leader off for so long, and see how long each client was silent from then on."""
-    cluster = RunningCluster(
-        BROKERS_COUNT,
-        directory / "cluster",
-        settings={"auto.leader.rebalance.enable": "false"},
-        command=command,
-        zookeeper_port=ZOOKEEPER_PORT,
-        places=[network.place(broker_name(node_id)) for node_id in range(1, BROKERS_COUNT + 1)],
-        zookeeper_place=network.place(ZOOKEEPER),
-    )
+    cluster = _cluster(network, directory / "cluster", is_apache=is_apache)
     clients: list[Client] = []
     try:
         with cluster:
@@ -155,9 +150,27 @@ def measure(
     return Outcomes([_silence(history, each.name, servable) for each in clients], anomalies)
 
 
+def _cluster(network: Network, directory: Path, *, is_apache: bool) -> RunningCluster:
+    places = [network.place(broker_name(node_id)) for node_id in range(1, BROKERS_COUNT + 1)]
+    if is_apache:
+        return ApacheCluster(directory, places, network.place(ZOOKEEPER))
+    return RunningCluster(
+        BROKERS_COUNT,
+        directory,
+        settings={"auto.leader.rebalance.enable": "false"},
+        zookeeper_port=ZOOKEEPER_PORT,
+        places=places,
+        zookeeper_place=network.place(ZOOKEEPER),
+    )
+
+
 def _make_groups(cluster: RunningCluster) -> None:
     with Cluster(cluster.bootstrap) as client:
-        Admin(client).create_topic(OFFSETS_TOPIC, 50, BROKERS_COUNT, {"cleanup.policy": "compact"})
+        Admin(client).create_topic(
+            OFFSETS_TOPIC, OFFSETS_PARTITIONS_COUNT, BROKERS_COUNT, {"cleanup.policy": "compact"}
+        )
+    # A broker of Apache Kafka may hear of a new topic after its client has.
+    cluster.leader_of(OFFSETS_TOPIC, OFFSETS_PARTITIONS_COUNT - 1)
     cluster.wait_until_replicated()
 
 
@@ -228,6 +241,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long the leader is cut off (default 30)")
     parser.add_argument("--bootstrap", choices=("leader", "all"), default="leader", help="what clients know at first")
     parser.add_argument("--library", choices=LIBRARIES, action="append", help="(repeatable)")
+    parser.add_argument(
+        "--apache", action="store_true", help="brokers of Apache Kafka, and its controller as ZooKeeper"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the run's files")
     chosen = parser.parse_args()
     if not isolation.is_isolated():
@@ -256,6 +272,7 @@ def main() -> int:
                 seconds=chosen.seconds,
                 libraries=libraries,
                 is_bootstrapped_at_leader=chosen.bootstrap == "leader",
+                is_apache=chosen.apache,
             )
             for each in outcomes.silences:
                 line = f"cut={cut} bootstrap={chosen.bootstrap} client={each.client}"

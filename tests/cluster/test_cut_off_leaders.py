@@ -22,7 +22,7 @@ def test_no_client_stays_with_a_leader_that_is_cut_off(cut: str) -> None:
     if reason is not None:
         pytest.skip(reason)
     command = [sys.executable, "-m", "tests.cluster.cut_off_leaders", "--cut", cut, "--seconds", str(CUT_S)]
-    command += ["--library", "librdkafka", "--library", "kafka-python", "--library", "ottla"]
+    command += ["--library", "librdkafka", "--library", "kafka-python", "--library", "ottla", "--library", "java"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUNS_WITHIN_S, check=False)
     if "nothing can be run" in done.stdout:
         pytest.skip(done.stdout.strip())
