@@ -17,7 +17,7 @@ from ottla.testing.broker import READY_WITHIN_S, BrokerDidNotStart, RunningBroke
 from ottla.testing.cluster import RunningCluster
 from ottla.testing.place import Place
 from tests.peers.answering import NotAnswering, wait_until_answering
-from tests.peers.apache_kafka import COLLECTOR_OPTIONS
+from tests.peers.apache_kafka import COLLECTOR_OPTIONS, START_TIMEOUT_S
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import install
 
@@ -70,7 +70,7 @@ class ApacheNode(RunningBroker):
                 wait_until_answering(self.host, self.port, self._process, timeout_s=1.0)  # type: ignore[arg-type]
                 return
             except NotAnswering:
-                if self._process.poll() is not None or time.monotonic() - began_s > within_s:
+                if self._process.poll() is not None or time.monotonic() - began_s > START_TIMEOUT_S:
                     self.kill()
                     lines = self.log_path.read_text(errors="replace").splitlines()
                     raise BrokerDidNotStart(f"Apache Kafka's node {self.node_id}", lines) from None
