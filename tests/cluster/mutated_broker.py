@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 from ottla.cli import main
 from ottla.model.identifiers import NodeId
-from ottla.replication.fetch_verdict import FetchVerdict
 from ottla.replication.leadership import Leadership
-from ottla.replication.replica import Replica
+from ottla.replication.replica import FetchVerdict, Replica
 from ottla.storage.log.flush import FlushPlan
 from tests.history.report import Anomaly
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from ottla.consumers.claims import Need, PartitionClaim, Phase
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Effect, Revoke, Write, WriteKind
-from ottla.consumers.group_view import GroupView
-from ottla.consumers.partition_claim import Need, PartitionClaim, Phase
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, PartitionNodes
+from ottla.consumers.share import GroupView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
 from tests.consumers_simulation.consumer import HandOut, SimulatedConsumer

@@ -6,8 +6,7 @@ import hashlib
 import random
 from typing import Final, NamedTuple
 
-from ottla.consumers.group_view import GroupView
-from ottla.consumers.share import share
+from ottla.consumers.share import GroupView, share
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from tests.consumers_simulation.checks import Checks

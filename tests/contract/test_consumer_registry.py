@@ -18,8 +18,8 @@ from ottla.client.consumer_registry.partition_registry import WRITES_PER_REQUEST
 from ottla.client.consumer_registry.registration import register
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Write, WriteKind
-from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
+from ottla.consumers.share import GroupView
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination import layout
 from ottla.coordination.tree import ANY_VERSION, Node, Tree

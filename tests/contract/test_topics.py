@@ -32,7 +32,7 @@ from ottla.coordination.tree import (
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
+from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition, uuid_to_text
 from ottla.model.partition_state import (
     NO_STATE_VERSION,
     ChangeOutcome,
@@ -40,7 +40,6 @@ from ottla.model.partition_state import (
     PartitionState,
     ReplicaIncarnation,
 )
-from ottla.model.uuid_text import uuid_to_text
 from tests.contract.tree_homes import TreeHome, until
 from tests.contract.unsure_tree import UnsureTree
 

@@ -16,12 +16,10 @@ from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
-from ottla.replication.fetch_verdict import FetchVerdict
 from ottla.replication.follower_fetch import BACK_OFF, TRUNCATED, FollowerFetch, FollowerStep, LeaderAnswer
 from ottla.replication.following import Following
-from ottla.replication.in_sync_change import InSyncChange
-from ottla.replication.leadership import Leadership
-from ottla.replication.replica import Replica
+from ottla.replication.leadership import InSyncChange, Leadership
+from ottla.replication.replica import FetchVerdict, Replica
 from tests.seeds.planted import Killed, Patch, planted, seeds_needed
 from tests.simulation.broker import Disk
 from tests.simulation.kinds import Kinds

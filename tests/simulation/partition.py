@@ -9,7 +9,7 @@ from ottla.coordination.topics_view import Partition
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult
 from ottla.replication.follower_fetch import FollowerAction
-from ottla.replication.in_sync_change import InSyncChange
+from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from tests.simulation.scale import (
     FETCH_BACKOFF_MS,

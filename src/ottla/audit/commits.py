@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.audit.count import LAKE, NO_TOPIC_ID, Count, CountKey
-from ottla.model.uuid_text import uuid_from_text
+from ottla.model.identifiers import uuid_from_text
 from ottla.model.windows import DEFAULT_WINDOW_MS, Window, check_window_ms
 
 _COMMITS: Final = UUID("6f9d3c0e-5a0b-4a53-9c39-30a8a4d2a1c7")

@@ -70,9 +70,9 @@ from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.limits_of_process import open_files_about
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.process import open_files_about
 from ottla.runtime.volume import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock, NoLock

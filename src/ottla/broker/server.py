@@ -17,9 +17,8 @@ from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
-from ottla.runtime.limits_of_process import raise_open_files_limit
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.runtime.service_manager import READY, STOPPING, notify
+from ottla.runtime.process import READY, STOPPING, notify, raise_open_files_limit
 
 log = logging.getLogger(__name__)
 

@@ -272,7 +272,7 @@ def _settings_of(admin: Admin, name: str) -> dict[str, str]:
 
 
 def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, object]:
-    from ottla.model.uuid_text import uuid_to_text
+    from ottla.model.identifiers import uuid_to_text
 
     return {
         "topic": topic.name,
@@ -294,7 +294,7 @@ def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, objec
 
 def _description(topic: TopicInfo, settings: dict[str, str]) -> list[str]:
     """The lines of Kafka's own tool, which scripts read."""
-    from ottla.model.uuid_text import uuid_to_text
+    from ottla.model.identifiers import uuid_to_text
 
     partitions = list(topic.partitions.values())
     factor = len(partitions[0].replicas) if partitions else 0

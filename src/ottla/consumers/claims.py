@@ -3,14 +3,287 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Final
 
-from ottla.consumers.effects import Effect, Write
-from ottla.consumers.partition_claim import Need, PartitionClaim
-from ottla.consumers.partition_nodes import ClaimId, PartitionNodes
+from ottla.consumers.effects import Committed, Effect, Lost, Released, Revoke, Start, Write, WriteKind
+from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.stream_id import StreamId
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
+
+# One partition as one consumer of the group holds it, or wants to.
+#
+# At most one request about it is under way.  An outcome that is not "applied" decides nothing: both nodes are read
+# after a sync, and the id of the claim that is found there tells whose the partition is.
+
+
+class Phase(Enum):
+    ABSENT = "absent"
+    """Nothing of it is ours."""
+
+    CLAIMING = "claiming"
+    """A claim was written; its outcome is not known."""
+
+    HELD = "held"
+    """Ours, and handed out."""
+
+    STOPPING = "stopping"
+    """Ours; the stream was told to stop."""
+
+    RELEASING = "releasing"
+    """The owner node is ours, nothing is handed out: it is to be deleted."""
+
+
+class Need(Enum):
+    """What has to come before the next step."""
+
+    NOTHING = "nothing"
+    OUTCOME = "outcome"
+    """That of the write under way."""
+
+    LOOK = "look"
+    """The nodes have to be read."""
+
+    NODES = "nodes"
+    """They are being read."""
+
+    RETRY = "retry"
+    """They have to be read again, later."""
+
+
+# The stream that was told to start waits to hear the end of it.
+_STARTED: Final = (Phase.HELD, Phase.STOPPING, Phase.RELEASING)
+
+
+class PartitionClaim:
+    """The steps from what is wanted (`target`) to what the tree has."""
+
+    __slots__ = (
+        "_claim",
+        "_committed",
+        "_is_awaited",
+        "_is_doubted",
+        "_offset",
+        "_stream",
+        "_version",
+        "_write_id",
+        "holder",
+        "need",
+        "partition",
+        "phase",
+        "problem",
+        "target",
+    )
+
+    def __init__(self, partition: TopicPartition, target: StreamId) -> None:
+        self.partition: Final = partition
+        # The stream that is to have it; None: nobody here.
+        self.target: StreamId | None = target
+        self.phase = Phase.ABSENT
+        self.need = Need.LOOK
+        # Who else holds it, as far as that keeps us from it.
+        self.holder: StreamId | None = None
+        # What else keeps us from it.
+        self.problem: str | None = None
+        self._stream = target
+        # That which is on its way, or was started; None in a release of what was not.
+        self._claim: ClaimId | None = None
+        self._version = NO_NODE
+        # What the offset node has, and what it is to have.
+        self._committed = NO_OFFSET
+        self._offset = NO_OFFSET
+        # Somebody waits to hear that the offset is there.
+        self._is_awaited = False
+        # An operator may have set the offset: the nodes are to be read, when nothing else is under way.
+        self._is_doubted = False
+        self._write_id = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Neither wanted nor held: it can be forgotten."""
+        return self.phase is Phase.ABSENT and self.target is None
+
+    @property
+    def is_at_target(self) -> bool:
+        return self.phase is Phase.HELD and self.target == self._stream
+
+    def advance(self, next_claim: Callable[[], ClaimId], next_id: Callable[[], int]) -> list[Effect]:
+        """The next step, as far as nothing has to come before it."""
+        effects: list[Effect] = []
+        if self.phase is Phase.HELD and self.target != self._stream:
+            self.phase = Phase.STOPPING
+            assert self._claim is not None
+            effects.append(Revoke(self.partition, self._claim))
+        if self._is_doubted and self.phase is Phase.HELD and self.need is Need.NOTHING:
+            self._is_doubted = False
+            self.need = Need.LOOK
+        if self.need is not Need.NOTHING:
+            return effects
+        if self.phase is Phase.ABSENT and self.target is not None:
+            self._stream = self.target
+            self._claim = next_claim()
+            self.phase = Phase.CLAIMING
+            effects.append(self._write(WriteKind.CLAIM, self._claim, next_id()))
+        elif self.phase is Phase.HELD and self._offset != self._committed:
+            effects.append(self._write(WriteKind.COMMIT, self._claim, next_id()))
+        elif self.phase is Phase.RELEASING:
+            effects.append(self._write(WriteKind.RELEASE, None, next_id()))
+        return effects
+
+    def _write(self, kind: WriteKind, claim: ClaimId | None, write_id: int) -> Write:
+        self.need = Need.OUTCOME
+        self._write_id = write_id
+        return Write(write_id, kind, self.partition, self._version, self._offset, claim, self._stream)
+
+    # --- what the streams say ---------------------------------------------------------------------------------
+
+    def commit(self, claim: ClaimId, offset: int) -> list[Effect]:
+        """Everything below `offset` was handed out, and asked past.  Of a claim that is over it counts nothing."""
+        if claim != self._claim or self.phase is not Phase.HELD:
+            return []
+        self._offset = offset
+        if self.need is Need.NOTHING and offset == self._committed:
+            return [Committed(self.partition, claim, offset)]
+        self._is_awaited = True
+        return []
+
+    def on_stopped(self, claim: ClaimId, offset: int) -> None:
+        if claim == self._claim and self.phase is Phase.STOPPING:
+            if offset != NO_OFFSET:
+                self._offset = offset
+            self.phase = Phase.RELEASING
+
+    # --- what the tree says -----------------------------------------------------------------------------------
+
+    def on_written(self, write: Write, outcome: ChangeResult, until_ms: int) -> list[Effect]:
+        if self.need is not Need.OUTCOME or write.write_id != self._write_id:
+            return []
+        if outcome is not ChangeResult.APPLIED:
+            self.need = Need.LOOK
+            return []
+        self.need = Need.NOTHING
+        self._version = write.expected_version + 1
+        if write.kind is WriteKind.CLAIM:
+            return self._hold(write.offset, until_ms)
+        if write.kind is WriteKind.RELEASE:
+            claim = self._claim
+            self._give_up()
+            return [] if claim is None else [Released(self.partition, claim, write.offset)]
+        return self._on_committed(write.offset)
+
+    def on_nodes(self, nodes: PartitionNodes, until_ms: int) -> list[Effect]:
+        """Both nodes, as they are after everything that was written before."""
+        if self.need is not Need.NODES:
+            return []
+        self.need = Need.NOTHING
+        owner, found, self.problem = nodes
+        if self.problem is not None:
+            return self._stand_off(owner)
+        if self._is_ours(nodes):
+            assert found is not None
+            self._version = found.version
+            if self.phase is Phase.CLAIMING:
+                return self._hold(found.offset, until_ms)
+            return self._on_committed(found.offset)
+        lost = self._lose()
+        self._take_over(found)
+        if owner is not None and owner.is_own:
+            # Made by a claim of this session that does not count any more: nobody can have it while it is there.
+            self.phase = Phase.RELEASING
+        elif owner is not None:
+            self.holder = owner.stream
+            self.need = Need.RETRY
+        return lost
+
+    def _is_ours(self, nodes: PartitionNodes) -> bool:
+        owner, found, _ = nodes
+        return (
+            owner is not None
+            and owner.is_own
+            and found is not None
+            and found.claim is not None
+            and found.claim == self._claim
+        )
+
+    def _stand_off(self, owner: OwnerNode | None) -> list[Effect]:
+        """Nobody can tell what is in the tree, until somebody mends it."""
+        lost = self._lose()
+        self._take_over(None)
+        if owner is not None and owner.is_own:
+            self.phase = Phase.RELEASING
+        self.need = Need.RETRY
+        return lost
+
+    def _take_over(self, found: OffsetNode | None) -> None:
+        """Continue from what is in the tree."""
+        self._version = NO_NODE if found is None else found.version
+        self._offset = self._committed = NO_OFFSET if found is None else found.offset
+
+    def _hold(self, offset: int, until_ms: int) -> list[Effect]:
+        assert self._claim is not None
+        self.holder = None
+        self._offset = self._committed = offset
+        if self.target != self._stream:
+            self.phase = Phase.RELEASING
+            self._claim = None
+            return []
+        self.phase = Phase.HELD
+        return [Start(self.partition, self._stream, offset, self._claim, until_ms)]
+
+    def _on_committed(self, offset: int) -> list[Effect]:
+        assert self._claim is not None
+        is_awaited = self._is_awaited and offset == self._offset
+        if offset == self._committed and not is_awaited:
+            return []
+        self._committed = offset
+        self._is_awaited = self._is_awaited and not is_awaited
+        return [Committed(self.partition, self._claim, offset)]
+
+    def _lose(self) -> list[Effect]:
+        """Another claim is in the tree, or none."""
+        lost = self.lost()
+        self._give_up()
+        self.need = Need.NOTHING
+        return lost
+
+    def lost(self) -> list[Effect]:
+        """What the stream has to be told when the session is over."""
+        if self.phase in _STARTED and self._claim is not None:
+            return [Lost(self.partition, self._claim)]
+        return []
+
+    def _give_up(self) -> None:
+        self._is_awaited = self._is_doubted = False
+        self.phase = Phase.ABSENT
+        self.holder = None
+        self._claim = None
+        # Whoever wants it again reads first: others may have had it meanwhile.
+        self.need = Need.LOOK
+
+    # --- reads ------------------------------------------------------------------------------------------------
+
+    def on_asked(self) -> None:
+        assert self.need is Need.LOOK
+        self.need = Need.NODES
+
+    def on_not_read(self) -> None:
+        if self.need is Need.NODES:
+            self.need = Need.RETRY
+
+    def doubt(self) -> None:
+        if self.phase is Phase.HELD:
+            self._is_doubted = True
+
+    def retry(self) -> None:
+        if self.need is Need.RETRY:
+            self.need = Need.LOOK
+
+    def check_invariants(self) -> None:
+        """What must hold between calls; for tests."""
+        assert (self._claim is None) <= (self.phase in (Phase.ABSENT, Phase.RELEASING))
+        assert self.phase is not Phase.CLAIMING or self.need is not Need.NOTHING
+        assert self.holder is None or (self.phase is Phase.ABSENT and self.need is not Need.OUTCOME)
 
 
 class Claims:

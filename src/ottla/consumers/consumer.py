@@ -21,10 +21,9 @@ from ottla.consumers.effects import (
     Settled,
     Write,
 )
-from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import ClaimId, PartitionNodes
 from ottla.consumers.rebalance_pace import BurstWindow, RebalancePace, Retries
-from ottla.consumers.share import share_of
+from ottla.consumers.share import GroupView, share_of
 from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult

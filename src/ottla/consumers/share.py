@@ -1,15 +1,31 @@
 """Which stream reads which partitions: the range of Algorithm 1.
 
-Everybody computes the same from the same view, so nobody has to be asked.
+Every consumer computes the same share from the same view of the group, so no consumer coordinates the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-from ottla.consumers.group_view import GroupView
 from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import TopicPartition
+
+
+class GroupView(NamedTuple):
+    """What the share follows from: equal views give equal shares."""
+
+    # Of each registered consumer: its topics, and how many streams it has of each.
+    consumers: Mapping[str, Mapping[str, int]]
+    # Of the topics that are read; one that does not exist is not in it.
+    partitions_counts: Mapping[str, int]
+
+    def streams_of(self, topic: str) -> list[StreamId]:
+        return [
+            StreamId(consumer_id, number)
+            for consumer_id, topics in self.consumers.items()
+            for number in range(topics.get(topic, 0))
+        ]
 
 
 def share(partitions_count: int, streams: Collection[StreamId]) -> dict[int, StreamId]:

@@ -17,9 +17,8 @@ from typing import Final
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, encode
-from ottla.coordination.requests import batches
 from ottla.coordination.topic_nodes import decode_state, encode_state
-from ottla.coordination.tree import NO_OWNER, CreateNode, SetNode, Tree
+from ottla.coordination.tree import NO_OWNER, CreateNode, SetNode, Tree, batches
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import NO_BROKER_EPOCH, ReplicaIncarnation

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 from ottla.coordination.layout import CHANGES
 from ottla.coordination.node_json import Fields, NodeDamaged
-from ottla.coordination.requests import BATCH_BYTES_MAX
-from ottla.coordination.standing_watch import StandingWatch
 from ottla.coordination.tree import (
+    BATCH_BYTES_MAX,
     ConnectionLoss,
     Operation,
     SetNode,
+    StandingWatch,
     Stat,
     Tree,
     TreeError,

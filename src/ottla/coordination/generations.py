@@ -17,8 +17,7 @@ from uuid import UUID
 from ottla.coordination.layout import generation_path
 from ottla.coordination.node_json import Fields, encode
 from ottla.coordination.tree import CreateNode, NoNode, Operation, SetNode, Tree
-from ottla.model.identifiers import NodeId
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import NodeId, uuid_to_text
 
 NO_GENERATION: Final = 0
 # Of a node that does not exist.

@@ -1,11 +1,15 @@
-"""Topics imported from another cluster, with their ids and existing logs."""
+"""Topics created in the tree for logs that exist: imported ones, or those of a directory that lost its tree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.coordination.configs import ConfigEntity, ConfigRegistry
+from ottla.coordination.layout import lay_out
+from ottla.coordination.registries import cluster_id
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree
@@ -40,3 +44,28 @@ async def register(tree: Tree, node_id: NodeId, topic: ImportedTopic) -> None:
     ]
     pointer = TopicPointer(topic.topic_id, tuple((node_id,) for _ in states))
     await TopicRegistry(tree).install(topic.name, pointer, states, topic.config)
+
+
+async def fill(
+    tree: Tree,
+    node_id: NodeId,
+    own_cluster_id: UUID | None,
+    topics: Sequence[ImportedTopic],
+    settings: Mapping[ConfigEntity, Mapping[str, str]],
+) -> None:
+    """Fill a tree that is empty.  `own_cluster_id` is the directory's, None when it has none yet: the first broker that
+    starts makes one.  `settings` are those of brokers and groups.
+    """
+    await lay_out(tree)
+    if own_cluster_id is not None:
+        found = own_cluster_id
+        await cluster_id(tree, new_id=lambda: found)
+    for topic in topics:
+        await register(tree, node_id, topic)
+    configs = ConfigRegistry(tree)
+    for entity, texts in settings.items():
+        await configs.update(entity, partial(_replaced, dict(texts)))
+
+
+def _replaced(wanted: Mapping[str, str], _: Mapping[str, str]) -> Mapping[str, str]:
+    return wanted

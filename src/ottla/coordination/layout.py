@@ -7,8 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.coordination.tree import CreateNode, NodeExists, Tree
-from ottla.model.identifiers import NodeId
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import NodeId, uuid_to_text
 
 CHANGES: Final = "/changes"
 CLUSTER_ID: Final = "/cluster/id"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from ottla.model.errors import OttlaError
-from ottla.model.uuid_text import uuid_from_text
+from ottla.model.identifiers import uuid_from_text
 
 
 class NodeDamaged(OttlaError):

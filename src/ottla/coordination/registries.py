@@ -10,13 +10,21 @@ from uuid import UUID, uuid4
 
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
-from ottla.coordination.standing_watch import StandingWatch
-from ottla.coordination.tree import ANY_VERSION, CreateNode, DeleteNode, Node, NodeExists, NoNode, Operation, Tree
+from ottla.coordination.tree import (
+    ANY_VERSION,
+    CreateNode,
+    DeleteNode,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    StandingWatch,
+    Tree,
+)
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import NodeId, uuid_to_text
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
-from ottla.model.uuid_text import uuid_to_text
 from ottla.runtime.mutex import Mutex
 
 _SEPARATOR: Final = "://"

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes, states_subject
-from ottla.coordination.requests import batches
 from ottla.coordination.topics_view import Partition, Topic
 from ottla.coordination.tree import (
     BadVersion,
@@ -19,6 +18,7 @@ from ottla.coordination.tree import (
     SetNode,
     Stat,
     Tree,
+    batches,
 )
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult, PartitionState
 

@@ -11,9 +11,8 @@ from ottla.coordination import layout
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
 from ottla.coordination.topics_view import Move
 from ottla.coordination.tree import CheckNode, CreateNode, DeleteNode, Operation, SetNode
-from ottla.model.identifiers import LeaderEpoch, NodeId
+from ottla.model.identifiers import LeaderEpoch, NodeId, uuid_from_text, uuid_to_text
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 
 Assignment = Sequence[Sequence[NodeId]]
 """For each partition its replicas, the preferred leader first."""

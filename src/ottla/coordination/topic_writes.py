@@ -19,9 +19,9 @@ from uuid import UUID
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes
 from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.requests import BATCH_BYTES_MAX, batches
 from ottla.coordination.topic_nodes import TopicDeletion, TopicPointer
 from ottla.coordination.tree import (
+    BATCH_BYTES_MAX,
     BadVersion,
     CheckNode,
     ConnectionLoss,
@@ -35,10 +35,11 @@ from ottla.coordination.tree import (
     RequestTooLarge,
     SetNode,
     Tree,
+    batches,
     request_bytes,
 )
+from ottla.model.identifiers import uuid_to_text
 from ottla.model.partition_state import PartitionState
-from ottla.model.uuid_text import uuid_to_text
 
 ATTEMPTS_MAX: Final = 20  # each but the last lost a race to another writer of the same topic
 

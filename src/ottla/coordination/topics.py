@@ -11,7 +11,6 @@ from ottla.coordination.assignment_changes import AssignmentChanges, Decide, Res
 from ottla.coordination.changes import ChangeFollower, Changes, Mark, Subjects, changed_assignments, changed_states
 from ottla.coordination.configs import encode_config
 from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.requests import batches
 from ottla.coordination.state_changes import StateChange, StateChanges
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
 from ottla.coordination.topic_writes import DELETED_SUBJECT, TopicWrites, has_leftovers, topic_subject
@@ -28,12 +27,12 @@ from ottla.coordination.tree import (
     RequestTooLarge,
     SetNode,
     Tree,
+    batches,
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import NodeId, topic_name_problem
+from ottla.model.identifiers import RESERVED_UUIDS, NodeId, topic_name_problem, uuid_to_text
 from ottla.model.partition_state import ChangeOutcome, PartitionState
-from ottla.model.uuid_text import RESERVED_UUIDS, uuid_to_text
 from ottla.runtime.mutex import Mutex
 
 DELETE_ATTEMPTS_MAX: Final = 10  # each but the last lost a race to another writer of the same topic

@@ -20,9 +20,9 @@ of the weaker one; `tests/contract` checks each of them on every home.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -321,3 +321,51 @@ def check_path(path: str) -> None:
 def parent_of(path: str) -> str:
     """The parent path; the root's parent is itself."""
     return path.rpartition("/")[0] or "/"
+
+
+# The rest is for `/changes`, and for what a last request adds to a batch.
+BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX // 2
+
+
+def batches(groups: Iterable[Sequence[Operation]], *, groups_max: int | None = None) -> Iterator[list[Operation]]:
+    """The operations of all groups in lists that each fit into a request; a group is never divided."""
+    batch: list[Operation] = []
+    size, count = 0, 0
+    for group in groups:
+        added = request_bytes(group)
+        if batch and (size + added > BATCH_BYTES_MAX or count == groups_max):
+            yield batch
+            batch, size, count = [], 0, 0
+        batch += group
+        size += added
+        count += 1
+    if batch:
+        yield batch
+
+
+Read = TypeVar("Read")
+
+
+class StandingWatch:
+    """`on_call` is called on the event loop when the reader should read again; at most once for each read."""
+
+    def __init__(self, on_call: Callable[[], None] | None) -> None:
+        self._on_call = on_call
+        # While it is, a reader who knows what it has read need not read again.
+        self.is_set = False
+
+    async def read(self, read: Callable[[Watch | None], Awaitable[Read]]) -> Read:
+        """Read with the watch where it is not set.  It is set before the read is answered, so no change is missed."""
+        if self.is_set or self._on_call is None:
+            return await read(None)
+        self.is_set = True
+        try:
+            return await read(self._call)
+        except BaseException:
+            self.is_set = False
+            raise
+
+    def _call(self) -> None:
+        self.is_set = False
+        if self._on_call is not None:
+            self._on_call()

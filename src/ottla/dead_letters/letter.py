@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla.client.fetching.messages import Message
 from ottla.model.errors import OttlaError
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.model.identifiers import uuid_from_text, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
 from ottla.records.record import Headers
 

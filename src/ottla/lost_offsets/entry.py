@@ -13,9 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.model.errors import WireError
-from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.model.identifiers import TopicPartition, topic_name_problem, uuid_from_text, uuid_to_text
 from ottla.model.limits import INT64_MAX
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 
 # A topic that is gone does not tell any more where it ended.
 UNKNOWN_END: Final = -1

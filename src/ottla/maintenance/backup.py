@@ -18,9 +18,8 @@ from uuid import UUID
 
 from ottla.maintenance.log_copy import CopiedLog, LogCopying
 from ottla.maintenance.manifest import ROOM_LEFT_BYTES, BackupFile, BackupLog, Manifest, encode_manifest, file_crc
-from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition, uuid_from_text, uuid_to_text
 from ottla.model.own_names import MIRROR_PROGRESS_TOPIC, REPLAY_CLAIMS_TOPIC
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 from ottla.observe.events import fields
 from ottla.runtime.disk import Disk, replace_file
 from ottla.storage import checkpoints

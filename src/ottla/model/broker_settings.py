@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
-from ottla.model.setting import AnySetting
-from ottla.model.setting_kinds import (
+from ottla.model.setting import (
+    AnySetting,
     flag,
     int32,
     int64,

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.model.limits import INT64_MAX
-from ottla.model.setting import AnySetting, setting_named
-from ottla.model.setting_kinds import int64
+from ottla.model.setting import AnySetting, int64, setting_named
 
 FOLLOWER_THROTTLED_RATE: Final = int64(
     "follower.replication.throttled.rate",

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from ottla.model import broker_settings as broker
 from ottla.model.errors import ConfigError
 from ottla.model.limits import SECOND_MS
-from ottla.model.setting import AnySetting, Setting, setting_named
-from ottla.model.setting_kinds import int32
+from ottla.model.setting import AnySetting, Setting, int32, setting_named
 from ottla.model.settings import BrokerSettings
 
 CONSUMER_SESSION_TIMEOUT_MS: Final = int32(

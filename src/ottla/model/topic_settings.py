@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from ottla.model import broker_settings as broker
 from ottla.model.limits import DAY_MS, GIB, HOUR_MS, INT64_MAX, KIB, MIB, MINUTE_MS
-from ottla.model.setting import AnySetting
-from ottla.model.setting_kinds import flag, int32, int64, number, word, words
+from ottla.model.setting import AnySetting, flag, int32, int64, number, word, words
 
 
 class Synonym(NamedTuple):

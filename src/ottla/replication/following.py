@@ -6,7 +6,7 @@ position.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
@@ -21,7 +21,38 @@ from ottla.replication.follower_fetch import (
     FollowerStep,
     LeaderAnswer,
 )
-from ottla.replication.replica_log import ReplicaLog
+
+
+class ReplicaLog(Protocol):
+    """Ends are exclusive: log start <= stable end <= log end.  The storage's log and the simulation's satisfy it."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def stable_end(self) -> int:
+        """What this replica will not lose: it is flushed, or the flush policy does not ask for that."""
+        ...
+
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record, -1 without records."""
+        ...
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(the greatest known epoch not above `epoch`, its end offset), (-1, -1) when `epoch` was never known."""
+        ...
+
+    def start_epoch(self, epoch: int) -> None:
+        """Stamp `epoch` into later appends.  It never decreases."""
+        ...
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log to end at `offset`, or below where that is inside of a batch.  Raises `OttlaError`."""
+        ...
+
 
 _NONE: Final = int(ErrorCode.NONE)
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)

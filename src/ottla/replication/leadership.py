@@ -8,12 +8,19 @@ whoever becomes leader by either state has every record below it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.model.identifiers import NO_OFFSET, NodeId
 from ottla.model.partition_state import ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.follower_progress import FollowerLag, FollowerProgress
-from ottla.replication.in_sync_change import InSyncChange
+
+
+class InSyncChange(NamedTuple):
+    """A state that the leader wants in the tree, over the version that it was computed from."""
+
+    change_id: int
+    state: PartitionState
+    expected_version: int
 
 
 class Leadership:

@@ -8,27 +8,43 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NodeId
 from ottla.model.partition_state import NO_LEADER, ChangeResult, PartitionState, ReplicaIncarnation
-from ottla.replication.errors import EpochBehindLog
-from ottla.replication.fetch_verdict import (
-    FENCED_EPOCH,
-    NOT_LEADER,
-    OUT_OF_RANGE,
-    READ,
-    READ_AND_JOIN,
-    STALE_BROKER,
-    UNKNOWN_EPOCH,
-    FetchVerdict,
-)
 from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
 from ottla.replication.follower_progress import FollowerLag
-from ottla.replication.following import Following
-from ottla.replication.in_sync_change import InSyncChange
-from ottla.replication.leadership import Leadership
-from ottla.replication.replica_log import ReplicaLog
+from ottla.replication.following import Following, ReplicaLog
+from ottla.replication.leadership import InSyncChange, Leadership
+
+
+class FetchVerdict(NamedTuple):
+    """An error, the point where the follower's history diverges from the leader's, or neither: it may read."""
+
+    error_code: int = 0
+    # (epoch, end offset): the follower cuts its log there (KIP-595).
+    diverging: tuple[int, int] | None = None
+    # Whether the follower may join the in-sync set: the leader proposes that now.
+    may_join: bool = False
+
+
+READ: Final = FetchVerdict()
+READ_AND_JOIN: Final = FetchVerdict(may_join=True)
+NOT_LEADER: Final = FetchVerdict(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+FENCED_EPOCH: Final = FetchVerdict(int(ErrorCode.FENCED_LEADER_EPOCH))
+# The leader, or its view of the brokers, is behind the follower's: the follower tries again.
+UNKNOWN_EPOCH: Final = FetchVerdict(int(ErrorCode.UNKNOWN_LEADER_EPOCH))
+STALE_BROKER: Final = FetchVerdict(int(ErrorCode.STALE_BROKER_EPOCH))
+OUT_OF_RANGE: Final = FetchVerdict(int(ErrorCode.OFFSET_OUT_OF_RANGE))
+
+
+class EpochBehindLog(OttlaError):
+    """The tree's leader epoch is below one that the log has: the tree is older than the log."""
+
+    hint = "the tree was restored from an older copy, or the log is another cluster's"
+
 
 # The version of a state that was never read.
 _NO_VERSION: Final = -1

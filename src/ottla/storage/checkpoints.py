@@ -23,8 +23,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_from_text, uuid_to_text
 from ottla.observe.events import fields
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, read_file, replace_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import uuid_to_text
 from ottla.spark.lake.lake_table import TableCommit
 from ottla.spark.lake.load import publish_table_counts
 from ottla.spark.lake.opening import open_table

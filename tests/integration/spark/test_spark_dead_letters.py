@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import DeadLetter, Origin, Replay, Replayed, letter_of
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import uuid_to_text
 from ottla.spark.dead_letters import DeadLetters, attempt, route
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.kept_rows import ATTEMPTS_MAX

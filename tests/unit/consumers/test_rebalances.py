@@ -17,8 +17,8 @@ from ottla.consumers.effects import (
     Write,
     WriteKind,
 )
-from ottla.consumers.group_view import GroupView
 from ottla.consumers.partition_nodes import ClaimId
+from ottla.consumers.share import GroupView
 from ottla.consumers.stream_id import StreamId
 from ottla.model.partition_state import ChangeResult
 from tests.unit.consumers.one_consumer import FREE, T0, T1, T2, T3, OneConsumer, free_at, group

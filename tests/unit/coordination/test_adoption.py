@@ -143,7 +143,7 @@ async def test_adoption_of_another_cluster_is_not_continued(tmp_path: Path) -> N
 async def test_interrupted_adoption_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, happens: bool
 ) -> None:
-    monkeypatch.setattr("ottla.coordination.requests.BATCH_BYTES_MAX", 2_000)  # several requests
+    monkeypatch.setattr("ottla.coordination.tree.BATCH_BYTES_MAX", 2_000)  # several requests
     async with trees(tmp_path) as (source, target):
         before = await content(source)
         own_id = await cluster_id(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.departure import departed
+from ottla.coordination.elections import departed
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import Members, PartitionState, ReplicaIncarnation
 

@@ -18,7 +18,7 @@ from ottla.lost_offsets.entry import (
     entry_to_json,
 )
 from ottla.model.errors import WireError
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import uuid_to_text
 
 ENTRY = LedgerEntry(LostRange("clicks", UUID(int=1000), 3, 10, 20, "deleted"), "team-a", 1_000)
 lost_ranges = st.builds(

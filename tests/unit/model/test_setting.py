@@ -9,8 +9,7 @@ from ottla.model.broker_settings import (
     LOG_SEGMENT_BYTES,
 )
 from ottla.model.errors import ConfigError
-from ottla.model.setting import AnySetting, Setting, ValueType
-from ottla.model.setting_kinds import flag, number
+from ottla.model.setting import AnySetting, Setting, ValueType, flag, number
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
 
 _EVERY: list[AnySetting] = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]

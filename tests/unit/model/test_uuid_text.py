@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import RESERVED_UUIDS, uuid_from_text, uuid_to_text
 
 
 @given(st.uuids())

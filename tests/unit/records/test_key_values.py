@@ -8,8 +8,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BATCH_OVERHEAD_BYTES
-from ottla.records.key_values import key_values
-from ottla.records.record import decode_batch
+from ottla.records.record import decode_batch, key_values
 
 PAIRS = [(b"k", b"v"), (None, b"x" * 300), (b"", None), (b"key" * 100, b"")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult
-from ottla.replication.in_sync_change import InSyncChange
+from ottla.replication.leadership import InSyncChange
 from tests.unit.replication.replicas import LAG_TIME_MAX_MS, OnePartition, log_of, member, state_of
 
 

@@ -7,8 +7,7 @@ import pytest
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState
-from ottla.replication.errors import EpochBehindLog
-from ottla.replication.replica import Role
+from ottla.replication.replica import EpochBehindLog, Role
 from tests.unit.replication.replicas import REPLICAS, OnePartition, log_of, member, state_of
 
 READ = (0, None, False)

@@ -9,7 +9,7 @@ resource = pytest.importorskip("resource")
 
 _PROGRAM = """
 import resource
-from ottla.runtime.limits_of_process import raise_open_files_limit
+from ottla.runtime.process import raise_open_files_limit
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 found = raise_open_files_limit()

@@ -12,8 +12,7 @@ from ottla.broker.partitions.partition import Partition
 from ottla.groups.shard import GroupShard
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
-from ottla.records.key_values import key_values
-from ottla.records.record import first_batch_size_bytes
+from ottla.records.record import first_batch_size_bytes, key_values
 
 # Between two reads of the clock; a record takes some 5 us.
 RECORDS_BETWEEN_LOOKS: Final = 16

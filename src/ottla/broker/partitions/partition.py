@@ -28,7 +28,7 @@ from ottla.observe.events import frequent
 from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
 from ottla.replication.follower_progress import FollowerLag
-from ottla.replication.in_sync_change import InSyncChange
+from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
 from ottla.runtime.offload import Offload

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.tree.membership import Membership
-from ottla.coordination.departure import departed
+from ottla.coordination.elections import departed
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Partition, Topic

@@ -17,7 +17,7 @@ from ottla.broker.replicas.state_writer import Propose
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import Topic
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
-from ottla.replication.in_sync_change import InSyncChange
+from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 

@@ -36,8 +36,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.observe.events import fields
-from ottla.replication.errors import EpochBehindLog
-from ottla.replication.replica import Role
+from ottla.replication.replica import EpochBehindLog, Role
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex

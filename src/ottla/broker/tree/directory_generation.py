@@ -25,8 +25,7 @@ from ottla.coordination.generations import (
 from ottla.coordination.topics_view import NO_TOPICS, TopicsView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, Operation, Tree
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NodeId
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import NodeId, uuid_to_text
 from ottla.observe.events import fields
 from ottla.runtime.disk import Disk
 from ottla.runtime.mutex import Mutex

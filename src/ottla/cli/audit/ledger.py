@@ -27,7 +27,7 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
     A reader with `onDataLoss=ledger` writes them before it continues.
     """
     from ottla.lost_offsets import UNKNOWN_END, read_ledger
-    from ottla.model.uuid_text import uuid_to_text
+    from ottla.model.identifiers import uuid_to_text
     from ottla.model.windows import time_text
 
     with open_cluster(bootstrap, "ottla-audit-ledger") as cluster:

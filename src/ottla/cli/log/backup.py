@@ -38,8 +38,8 @@ def command(target: str, data_dir: str, links: bool) -> int:
     from ottla.coordination.embedded.tree_copy import copy_tree
     from ottla.maintenance.backup import Backup
     from ottla.runtime.clock import SystemClock
-    from ottla.runtime.limits_of_process import raise_open_files_limit
     from ottla.runtime.posix_disk import PosixDisk
+    from ottla.runtime.process import raise_open_files_limit
     from ottla.storage.directory.directory_lock import FileLock
     from ottla.storage.directory.directory_tree import TREE_FILE
 

@@ -17,16 +17,14 @@ from ottla.cli.log.topic_config_file import check_topics, read_topic_configs, se
 from ottla.cli.log.unknown_settings import COMPACTED, KEPT_FOR_EVER
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.embedded.tree_copy import SIDE_SUFFIXES
-from ottla.coordination.imported_topics import ImportedTopic
-from ottla.coordination.rebuilt_tree import fill
+from ottla.coordination.imported_topics import ImportedTopic, fill
 from ottla.coordination.tree import Tree
 from ottla.maintenance.found_topics import FoundTopic, find_topics
 from ottla.maintenance.repair import BACKUP_SUFFIX
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.identifiers import OFFSETS_TOPIC, uuid_from_text, uuid_to_text
 from ottla.model.settings import BrokerSettings
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
 from ottla.runtime.clock import SystemClock
 from ottla.storage.directory import directory_tree
 from ottla.storage.directory.directory_tree import TREE_FILE

@@ -255,7 +255,7 @@ def _row(stored: StoredLetter, is_back: bool) -> list[object]:
 
 
 def _facts(stored: StoredLetter) -> dict[str, object]:
-    from ottla.model.uuid_text import uuid_to_text
+    from ottla.model.identifiers import uuid_to_text
 
     message, letter = stored
     found: dict[str, object] = {

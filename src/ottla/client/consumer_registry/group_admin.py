@@ -20,7 +20,6 @@ from ottla.client.groups.group_types import TREE, CommittedOffset, GroupDescript
 from ottla.client.groups.groups import UnknownGroup
 from ottla.client.wire.errors import BrokerRefused
 from ottla.coordination import layout
-from ottla.coordination.requests import batches
 from ottla.coordination.topic_nodes import TopicPointer, decode_pointer
 from ottla.coordination.tree import (
     ANY_VERSION,
@@ -33,6 +32,7 @@ from ottla.coordination.tree import (
     Operation,
     RequestTooLarge,
     Tree,
+    batches,
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

@@ -15,12 +15,11 @@ from uuid import UUID
 from ottla.client.consumer_registry.group_paths import GroupPaths
 from ottla.client.consumer_registry.node_content import decode_consumer
 from ottla.client.groups.subscription import Subscription
-from ottla.consumers.group_view import GroupView
+from ottla.consumers.share import GroupView
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.standing_watch import StandingWatch
 from ottla.coordination.topic_nodes import TopicPointer
-from ottla.coordination.tree import NoNode, Tree
+from ottla.coordination.tree import NoNode, StandingWatch, Tree
 from ottla.observe.events import fields
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ottla.client.consumer_registry.group_contents import GroupContents
 from ottla.client.groups.group_types import EMPTY, RECONCILING, STABLE, GroupMember
-from ottla.consumers.group_view import GroupView
-from ottla.consumers.share import share_of
+from ottla.consumers.share import GroupView, share_of
 from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import TopicPartition
 

@@ -10,8 +10,7 @@ from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination.node_json import Fields, NodeDamaged, encode
 from ottla.model.errors import ConfigError
-from ottla.model.identifiers import NO_OFFSET
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import NO_OFFSET, uuid_to_text
 
 OFFSET_MAX: Final = 2**63 - 1
 

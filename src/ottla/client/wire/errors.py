@@ -22,8 +22,7 @@ from uuid import UUID
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 
 
 class ClientError(OttlaError):

@@ -36,7 +36,29 @@ from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
-from ottla.coordination.zookeeper.loop_pulse import LoopPulse
+from ottla.runtime.clock import Clock
+
+# Whether the event loop makes progress, as kazoo's thread sees it.
+#
+# kazoo's thread keeps a session alive as long as it runs.  A broker whose loop hangs serves nobody: its session has to
+# end as that of a paused process does, so that others lead.  The loop beats, and without a recent beat the thread sends
+# nothing and does not connect.
+
+
+class LoopPulse:
+    """The loop calls `beat`, any thread reads `has_stopped`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._beaten_ms = clock.boottime_ms()
+
+    def beat(self) -> None:
+        self._beaten_ms = self._clock.boottime_ms()
+
+    def has_stopped(self, limit_ms: float) -> bool:
+        """Whether the last beat is older than this."""
+        return self._clock.boottime_ms() - self._beaten_ms > limit_ms
+
 
 RECONNECT_DELAY_S_MIN: Final = 0.05
 RECONNECT_DELAY_S_MAX: Final = 1.0

@@ -52,13 +52,20 @@ from ottla.coordination.tree import (
     check_size,
     parent_of,
 )
-from ottla.coordination.zookeeper.client import Request, SessionClient
+from ottla.coordination.zookeeper.client import LoopPulse, Request, SessionClient
 from ottla.coordination.zookeeper.connect_string import ConnectString
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import OperationRefused, ZooKeeperRefused, ZooKeeperUnreachable
-from ottla.coordination.zookeeper.loop_pulse import LoopPulse
-from ottla.coordination.zookeeper.request_queue import Call, RequestQueue
-from ottla.coordination.zookeeper.requests import CREATOR_ONLY, OPEN, Failure, MultiRead, MultiWrite, full_path
+from ottla.coordination.zookeeper.requests import (
+    CREATOR_ONLY,
+    OPEN,
+    Call,
+    Failure,
+    MultiRead,
+    MultiWrite,
+    RequestQueue,
+    full_path,
+)
 from ottla.model.session_lease import lease_ms
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock

@@ -25,7 +25,7 @@ from ottla.dead_letters.letter import (
     TOPIC,
     TOPIC_ID,
 )
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import uuid_to_text
 from ottla.spark.arrow.columns import ARROW_TYPES, SPARK_TYPES
 from ottla.spark.errors import SparkOptionError
 

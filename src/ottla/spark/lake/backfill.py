@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import uuid_to_text
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import with_columns
 from ottla.spark.lake.files import LakeFiles

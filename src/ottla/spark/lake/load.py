@@ -26,8 +26,7 @@ from pyspark.sql import SparkSession
 from ottla.audit.commits import load_counts
 from ottla.audit.topic import publish as publish_counts
 from ottla.client.wire.errors import ClientError
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock

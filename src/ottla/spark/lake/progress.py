@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.errors import LakeError
 from ottla.spark.options.offset_spec import Offsets

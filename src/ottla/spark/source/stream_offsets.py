@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_from_text, uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_from_text, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.errors import BadCheckpoint
 from ottla.spark.options.offset_spec import Offsets, from_dict, to_dict

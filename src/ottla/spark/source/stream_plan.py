@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ottla.lost_offsets.entry import UNKNOWN_END, LostRange
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.options.offset_spec import Offsets
 from ottla.spark.source.stream_offsets import StreamOffsets, known_ids

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID, uuid4
 
-from ottla.model.uuid_text import RESERVED_UUIDS, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import RESERVED_UUIDS, uuid_from_text, uuid_to_text
 from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints

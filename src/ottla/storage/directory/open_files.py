@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.runtime.disk import Disk
-from ottla.runtime.limits_of_process import raise_open_files_limit
+from ottla.runtime.process import raise_open_files_limit
 from ottla.storage.errors import TooManyOpenFiles
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 

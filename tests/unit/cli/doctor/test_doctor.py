@@ -18,8 +18,8 @@ from ottla.cli.program import run
 from ottla.model.setting_sources import RawSetting
 from ottla.records import record_bounds
 from ottla.records.record_bounds import IN_PYTHON, RecordCheck
-from ottla.runtime.limits_of_process import OpenFilesLimit
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.process import OpenFilesLimit
 from ottla.runtime.volume import VolumeSize
 
 

@@ -18,8 +18,7 @@ from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreLost
 from ottla.coordination.imported_topics import ImportedTopic, register
 from ottla.coordination.registries import cluster_id
 from ottla.coordination.tree import Tree
-from ottla.model.identifiers import NodeId, TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import NodeId, TopicPartition, uuid_to_text
 from ottla.records.builder import build_batch
 from ottla.records.header import HEADER
 from ottla.records.record import Record

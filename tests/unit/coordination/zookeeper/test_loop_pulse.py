@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.coordination.zookeeper.loop_pulse import LoopPulse
+from ottla.coordination.zookeeper.client import LoopPulse
 from ottla.testing.fake_clock import FakeClock
 
 

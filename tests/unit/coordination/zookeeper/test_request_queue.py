@@ -10,7 +10,7 @@ from kazoo.exceptions import NoNodeError
 
 from ottla.coordination.tree import ConnectionLoss, Lease, SessionLost
 from ottla.coordination.zookeeper.client import Answer, Request
-from ottla.coordination.zookeeper.request_queue import REQUESTS_MAX, RequestQueue
+from ottla.coordination.zookeeper.requests import REQUESTS_MAX, RequestQueue
 from ottla.testing.fake_clock import FakeClock
 
 LEASE_MS = 1_000

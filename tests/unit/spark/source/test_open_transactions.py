@@ -10,8 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.reused_memory import ReusedMemory
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.errors import DataLoss

@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_to_text
+from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.spark.errors import BadCheckpoint, DataLoss
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.stream_reader import StreamReader

@@ -9,8 +9,8 @@ from typing import ClassVar
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from ottla.runtime.limits_of_process import OpenFilesLimit
 from ottla.runtime.offload import run_inline
+from ottla.runtime.process import OpenFilesLimit
 from ottla.storage.checkpoints import LOG_START_FILE
 from ottla.storage.directory import open_files
 from ottla.storage.directory.directory_lock import NoLock

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.model.identifiers import TopicPartition
-from ottla.model.uuid_text import uuid_from_text
+from ottla.model.identifiers import TopicPartition, uuid_from_text
 from ottla.runtime.offload import run_inline
 from ottla.storage.checkpoints import DamagedCheckpoint, read_meta_properties, write_meta_properties
 from ottla.storage.directory.boot_note import BOOT_NOTE_FILE

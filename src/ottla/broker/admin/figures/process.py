@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ottla import __version__
 from ottla.observe.metrics import Family, counter, gauge
-from ottla.runtime.process_figures import process_figures
+from ottla.runtime.process import process_figures
 
 
 def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator[Family]:
