@@ -1,1 +1,1 @@
-"""The registries of groups whose consumers share partitions by themselves: nodes below `/consumers` of the tree."""
+"""The registries of groups without a coordinator: nodes below `/consumers` of the tree."""

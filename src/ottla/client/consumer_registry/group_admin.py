@@ -1,7 +1,7 @@
 """What an operator does with groups of the tree: looks, sets offsets, deletes.
 
-Whoever sets an offset writes the offset node without a claim, over the version that was read: so an owner is fenced,
-lets go, and starts from what was set (docs/consumers.md, rule 6).
+Setting an offset writes the offset node without a claim, over the version that was read: so an owner is fenced,
+releases the partition, and starts from the new offset (docs/consumers.md, rule 6).
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class TreeGroups:
     ) -> dict[TopicPartition, BrokerRefused | None]:
         """Forget offsets; refused for topics that consumers of the group read.  Raises `UnknownGroup`.
 
-        The nodes stay, without an offset: a new one would begin its versions anew, and an owner that was paused since
-        long ago could write to it.
+        The nodes stay, without an offset: the versions of a new one would start at 0, and an owner that was paused
+        for long could write to it.
         """
         group = await self.describe(group_id)
         paths = GroupPaths.of(group_id)
@@ -152,7 +152,7 @@ class TreeGroups:
             try:
                 await self._delete(paths)
             except (NoNode, NotEmpty):
-                continue  # somebody joined, or deletes it too: look again
+                continue  # a consumer joined, or another admin deletes it, too: look again
             return
         raise GroupWritesLost(f"group {group_id} changed while it was being deleted", hint=_STOP_FIRST)
 
@@ -185,7 +185,7 @@ class TreeGroups:
         return OffsetContent(offset, None, topic_id, _WRITER, self._now_ms())
 
     async def _write(self, paths: GroupPaths, contents: Mapping[TopicPartition, OffsetContent]) -> None:
-        """Write each offset node, and then what tells the owners to look."""
+        """Write each offset node, and then the node that owners watch."""
         left = list(contents)
         for _ in range(_ATTEMPTS_MAX):
             nodes = await self._tree.get_many([paths.offset(partition) for partition in left])
@@ -220,7 +220,7 @@ class TreeGroups:
         return True
 
     async def _delete(self, paths: GroupPaths) -> None:
-        """In one request, so that whoever joins finds no half of a group; else the registry of consumers first."""
+        """In one request, so that a joining consumer finds no half of a group; else the registry of consumers first."""
         registries = (paths.ids, paths.owners, paths.offsets)
         nodes = await self._tree.get_many(registries)
         existing = [path for path, node in zip(registries, nodes, strict=True) if node is not None]

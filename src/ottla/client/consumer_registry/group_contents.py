@@ -30,7 +30,7 @@ class FoundOffset(NamedTuple):
 
 
 class GroupContents(NamedTuple):
-    """What was found; nodes that are not in our format are told in `damaged`, each with its path."""
+    """What was found; nodes in another format are listed in `damaged`, each with its path."""
 
     consumers: Mapping[str, ConsumerNode]
     owners: Mapping[TopicPartition, StreamId]

@@ -1,7 +1,7 @@
 """Reads what a consumer's share follows from, and watches it.
 
-Everybody has to compute with the same list, so what cannot be read is left out by everybody: it is told in the log, and
-stops nobody.
+All members must compute with the same list, so all of them leave out what cannot be read: it is logged, and stops
+no member.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupReader:
     """One consumer's eyes in one session; one read at a time.
 
     It watches the group's consumers, of each topic that its consumer reads the node with the partitions, with a filter
-    the names of all topics, and the node above the offsets, which is changed by whoever sets offsets.  Brokers are not
+    the names of all topics, and the node above the offsets, which changes when an admin sets offsets.  Brokers are not
     watched: which of them leads a partition changes no share.
     """
 
@@ -71,7 +71,7 @@ class GroupReader:
         change = 0 if offsets is None else offsets.mzxid
         subscriptions = await self._read_consumers()
         pointers = await self._read_topics()
-        # Made anew under its name: what was of the former topic is given up first, in a view without it.
+        # Recreated under its name: what was of the former topic is released first, in a view without it.
         renewed = {name for name, pointer in pointers.items() if self._is_another(name, pointer)}
         shown = {name: pointer for name, pointer in pointers.items() if name not in renewed}
         self._topic_ids = {name: pointer.topic_id for name, pointer in shown.items()}

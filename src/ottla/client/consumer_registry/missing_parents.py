@@ -1,4 +1,4 @@
-"""Persistent nodes that others are made below: whoever needs one first makes it."""
+"""Persistent parents of other nodes: the first user of one creates it."""
 
 from __future__ import annotations
 

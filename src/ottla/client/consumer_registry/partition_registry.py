@@ -48,7 +48,7 @@ _UNREADABLE: Final = StreamId("?", 0)
 
 
 class PartitionRegistry:
-    """Whatever it writes is of `tree`'s session at its making, and of no later one."""
+    """All its writes belong to the session that `tree` has at construction, and to no later one."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class PartitionRegistry:
                 [*standing, *(path for topic in new for path in (paths.owners_of(topic), paths.offsets_of(topic)))],
             )
         except NoNode:
-            # Somebody deletes the group meanwhile: a claim is refused, and the next read makes them.
+            # An admin deletes the group meanwhile: a claim is refused, and the next read makes them.
             return
         self._topics_with_parents.update(new)
 
@@ -116,7 +116,7 @@ class PartitionRegistry:
         except NodeDamaged:
             if not is_own:
                 raise
-            # Whatever it says, only this session can have made it, and can let go.
+            # Regardless of its content, only this session can have created it, and can release it.
             return OwnerNode(_UNREADABLE, is_own)
 
     def _offset(self, partition: TopicPartition, node: Node | None, owner: OwnerNode | None) -> OffsetNode | None:
@@ -155,7 +155,7 @@ class PartitionRegistry:
                 return [ChangeResult.STALE]
         else:
             return [ChangeResult.APPLIED] * len(writes)
-        # One was refused, and with it all: each by itself.
+        # One was refused, and with it all: write each separately.
         return list(await asyncio.gather(*(self._write_alone(group) for group in groups)))
 
     async def _write_alone(self, operations: Sequence[Operation]) -> ChangeResult:

@@ -22,8 +22,8 @@ from ottla.model.partition_state import ChangeResult
 async def register(tree: Tree, paths: GroupPaths, consumer_id: str, node: ConsumerNode) -> ChangeResult:
     """Create the consumer's node, by the present session; applied also when it is there already.
 
-    Stale when another session has it.  What this session has made and others have overwritten is made anew, so that
-    every watch on the consumers tells of it: nobody watches a consumer's content.
+    Stale when another session has it.  A node of this session that others have overwritten is recreated, so that
+    every watch on the consumers fires: no member watches a consumer's content.
     """
     path, data = paths.consumer(consumer_id), encode_consumer(node)
     operations: list[Operation] = [CreateNode(path, data, ephemeral=True)]
@@ -38,6 +38,6 @@ async def register(tree: Tree, paths: GroupPaths, consumer_id: str, node: Consum
             if found.data != data:
                 await tree.multi([DeleteNode(path, found.stat.version), *operations])
     except (ConnectionLoss, SessionLost, NoNode, NodeExists):
-        # The latter two: somebody deletes or makes the same nodes meanwhile.
+        # The latter two: another client deletes or creates the same nodes meanwhile.
         return ChangeResult.UNKNOWN
     return ChangeResult.APPLIED

@@ -19,7 +19,7 @@ class Failed(NamedTuple):
 
 
 class CommitRefused(NamedTuple):
-    """The commit of this offset failed, and is not tried again by itself; the claim goes on."""
+    """The commit of this offset failed, and is not retried; the claim stays."""
 
     partition: TopicPartition
     claim: ClaimId
@@ -46,7 +46,7 @@ class Membership(Protocol):
 
     @property
     def hand_out_until_ms(self) -> int:
-        """By `Clock.boottime_ms`: before this moment nobody else can own what this member has.  0: not a member."""
+        """By `Clock.boottime_ms`: before this moment no other member can own what this one has.  0: not a member."""
         ...
 
     def join(self, subscription: Subscription, on_events: OnEvents) -> None:

@@ -54,7 +54,7 @@ def _in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
 
 
 def _topics(members: Sequence[Subscriber], partitions_counts: Mapping[str, int]) -> list[str]:
-    """Those that somebody reads, as far as they exist."""
+    """The existing topics that at least one member reads."""
     return sorted({topic for member in members for topic in member.topics} & partitions_counts.keys())
 
 

@@ -33,10 +33,10 @@ class Phase(Enum):
     """Handed out."""
 
     STOPPING = "stopping"
-    """The stream was told to stop."""
+    """The stream was asked to stop."""
 
     RELEASING = "releasing"
-    """Nothing is handed out; what was asked past is to be committed."""
+    """Nothing is handed out; the final offset is being committed."""
 
 
 # What the group has is not known: a commit is under way, or was, and its outcome did not come.
@@ -53,7 +53,7 @@ class CommitRow(NamedTuple):
 
 
 class _Claim:
-    """One partition of ours.  `wanted` is None when it is to be given back."""
+    """One claimed partition.  `wanted` is None when it must be released."""
 
     __slots__ = (
         "claim",
@@ -87,7 +87,7 @@ class _Claim:
         return self.phase in (Phase.HELD, Phase.RELEASING) and self.offset != self.committed and not self.is_refused
 
     def set_offset(self, offset: int) -> None:
-        """It is to be committed."""
+        """Commit it with the next request."""
         if self.is_refused or self.offset == self.committed:
             self.failing_since_ms = None
         self.offset = offset
@@ -153,7 +153,7 @@ class GroupClaims:
                 claim.was = wanted
             return events
         if wanted is not None and wanted.topic_id != claim.was.topic_id:
-            # The topic was made anew: what was asked past is no offset of the one that there is now.
+            # The topic was recreated: the position is no offset of the new one.
             assert claim.claim is not None
             self._claims[claim.partition] = _Claim(claim.partition, wanted)
             return [Lost(claim.partition, claim.claim)]
@@ -200,14 +200,14 @@ class GroupClaims:
         return any(claim.phase is Phase.UNREAD and not claim.is_asked for claim in self._claims.values())
 
     def take_unread(self) -> list[TopicPartition]:
-        """The partitions whose offsets are to be asked for; they are taken to be asked."""
+        """The partitions whose committed offsets must be requested; they count as requested from now on."""
         taken = [claim for claim in self._claims.values() if claim.phase is Phase.UNREAD and not claim.is_asked]
         for claim in taken:
             claim.is_asked = True
         return sorted(claim.partition for claim in taken)
 
     def on_offsets(self, offsets: Mapping[TopicPartition, int], until_ms: int) -> list[Event]:
-        """The group's offsets (NO_OFFSET: none) of some partitions that were asked for; the others are asked anew."""
+        """The group's offsets (NO_OFFSET: none) of some requested partitions; the others are requested again."""
         events: list[Event] = []
         for claim in self._claims.values():
             if claim.phase is Phase.UNREAD and claim.is_asked:
@@ -233,7 +233,7 @@ class GroupClaims:
         return rows
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Event]:
-        """Of claims that are over, or were told to stop, it counts nothing: their last offset comes with the stop."""
+        """Ignored for claims that are over or stopping: their last offset comes with the stop."""
         events: list[Event] = []
         for partition, claim_id, offset in offsets:
             claim = self._claims.get(partition)
@@ -267,7 +267,7 @@ class GroupClaims:
     def on_not_committed(
         self, row: CommitRow, error: OttlaError, retry_ms: int, now_ms: int, until_ms: int, *, is_known: bool = True
     ) -> list[Event]:
-        """The group has refused it; or nobody answered, then it is not known (`is_known`) whether the group has it.
+        """The group has refused it; or there was no answer, then it is unknown (`is_known`) whether the group has it.
 
         It is tried again until it has failed for `retry_ms`.
         """
@@ -279,7 +279,7 @@ class GroupClaims:
         if claim.failing_since_ms is None:
             claim.failing_since_ms = now_ms
         if now_ms - claim.failing_since_ms < retry_ms:
-            # It may have been told to stop meanwhile, at the offset that the group has.
+            # It may be stopping since, at the offset that the group has.
             return self._advance(claim, until_ms)
         if claim.phase is Phase.RELEASING:
             self._forget(claim)
@@ -288,7 +288,7 @@ class GroupClaims:
         return [CommitRefused(row.partition, row.claim, claim.offset, error)]
 
     def _forget(self, claim: _Claim) -> None:
-        """Whoever has it next, here or elsewhere, starts from what the group has."""
+        """Its next owner, here or elsewhere, starts from the committed offset."""
         del self._claims[claim.partition]
         if claim.wanted is not None:
             self._claims[claim.partition] = _Claim(claim.partition, claim.wanted)

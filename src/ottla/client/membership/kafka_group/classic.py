@@ -1,4 +1,4 @@
-"""A member of a classic group: all join, one of them, the leader, assigns, all are told.
+"""A member of a classic group: all join, one of them, the leader, assigns, and all sync.
 
 Eager: everything is given back before the member joins a new generation, as it must with `range` and `roundrobin`.
 """
@@ -84,7 +84,7 @@ class ClassicGroupProtocol:
         self._group_id: Final = group_id
         self._options: Final = options
         self._topics: Final = topics
-        # The topics that the group was told, and the partitions of the group's topics when it was assigned here.
+        # The topics of this member's last join, and the partitions of the group's topics when it was assigned here.
         self._names: tuple[str, ...] = ()
         self._counts: Mapping[str, int] = {}
         self._subscribers: Sequence[Subscriber] = ()
@@ -133,7 +133,7 @@ class ClassicGroupProtocol:
         return False
 
     def on_topics(self) -> None:
-        """New topics of a filter have to be told to the group; new partitions only its leader looks for."""
+        """New topics of a filter require another join; only the leader looks for new partitions."""
         if self._phase is not _Phase.STABLE:
             return
         is_same = self._own_names() == self._names and not (self._is_leader and self._group_counts() != self._counts)
@@ -253,7 +253,7 @@ class ClassicGroupProtocol:
         self._phase = _Phase.JOINED
         self._answered_ms = None
         self._heartbeat_due_ms = NEVER_MS
-        # A static leader that has returned is told to leave the assignment as it is; we are never one.
+        # A static leader that has returned must leave the assignment as it is; this member is never static.
         self._is_leader = answer.leader == answer.member_id and not answer.skip_assignment
         if self._is_leader and self._protocol_name not in ASSIGNORS:
             return verdict_of(

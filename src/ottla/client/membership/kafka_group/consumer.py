@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: one heartbeat says what it owns, and tells what it is to own.
+"""A member of a KIP-848 group: one heartbeat reports what it owns, and returns its assignment.
 
 The coordinator assigns nothing here before its former owner has said that it has given it back.  So what is assigned
 can be started at once, and what is not assigned any more is given back first, then left out of the next heartbeat.
@@ -76,7 +76,7 @@ class ConsumerGroupProtocol:
     def __init__(self, group_id: str, member_id: str, options: KafkaGroupOptions, topics: GroupTopics) -> None:
         self.member_id = member_id
         self.epoch = _JOIN_EPOCH
-        # Told the session time-out where the group's setting is not known.
+        # The broker that is asked for the session time-out where the group's setting is not known.
         self._coordinator_id = -1
         self._group_id: Final = group_id
         self._options: Final = options
@@ -104,7 +104,7 @@ class ConsumerGroupProtocol:
         self._confirmed_owned: Owned = _NOTHING
         self._sent_names: tuple[str, ...] = ()
         self._sent_owned: Owned = _NOTHING
-        # Whether every field is to be sent: it is not known what the coordinator has heard.
+        # Whether every field must be sent: it is unknown what the coordinator has received.
         self._is_full = True
 
     def on_coordinator(self, coordinator_id: int) -> None:
@@ -116,7 +116,7 @@ class ConsumerGroupProtocol:
 
     @property
     def lease_until_ms(self) -> int:
-        """Two thirds of the session, and of the time that the coordinator waits for what is to be given back."""
+        """Two thirds of the session, and of the time that the coordinator waits for revoked partitions."""
         if self._answered_ms is None:
             return 0
         until_ms = self._answered_ms + lease_ms(self._session_timeout_ms)
@@ -193,7 +193,7 @@ class ConsumerGroupProtocol:
         )
 
     def _ask_session_timeout(self) -> Ask:
-        """The lease follows from it, and heartbeats do not tell it."""
+        """The lease follows from it, and heartbeats do not return it."""
         rows = [
             DescribeConfigsResource(_GROUP_RESOURCE, self._group_id, [_SETTINGS[0]]),
             DescribeConfigsResource(_BROKER_RESOURCE, str(self._coordinator_id), [_SETTINGS[1]]),

@@ -36,7 +36,7 @@ class _InFlight(NamedTuple):
 
 
 class GroupLink:
-    """Owns `cluster`.  Every error is a ClientError; after one the connection is opened anew."""
+    """Owns `cluster`.  Every error is a ClientError; after one the connection is reopened."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster: Final = cluster
@@ -102,7 +102,7 @@ class GroupLink:
         return Answer(sent.ask, message, sent.sent_ms)
 
     def drop(self, *, forgets: bool = True) -> None:
-        """Open the connection anew before the next request; `forgets`: after looking up where the coordinator is."""
+        """Reopen the connection before the next request; `forgets`: after looking up where the coordinator is."""
         self._in_flight = None
         if self._connection is not None:
             self._connection.close()

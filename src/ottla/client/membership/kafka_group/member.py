@@ -1,7 +1,7 @@
-"""A member of a Kafka group: what it asks its coordinator for, and what its streams are told.
+"""A member of a Kafka group: its requests to the coordinator, and the events for its streams.
 
-Pure.  Events are its methods; each returns what the streams are to be told.  `next_ask` is the one request that is due,
-`due_ms` when to ask for it again if nothing happens before.  Times are those of a clock that goes on while the machine
+Pure.  Events are its methods; each returns events for the streams.  `next_ask` is the one request that is due,
+`due_ms` when to ask for it again if nothing happens before.  Times are those of a clock that advances while the machine
 is suspended, as sessions do.
 """
 
@@ -38,7 +38,7 @@ from ottla.protocol.schemas.offset_fetch import OffsetFetchResponse
 
 # A topic may just have been made, and the coordinator not know it yet; or it was deleted.
 _UNKNOWN_TOPIC_WAIT_MS: Final = 3_000
-# A coordinator that cannot be told ends the session by itself.
+# A coordinator that cannot be reached ends the session after its time-out.
 _LEAVE_ATTEMPTS_MAX: Final = 3
 
 
@@ -58,7 +58,7 @@ class KafkaGroupMember:
         self._consumer_id: Final = consumer_id
         self._options: Final = options
         pace = RebalancePace(retry_ms=options.retry_backoff_ms, retry_max_ms=options.retry_backoff_max_ms)
-        # Nothing is asked while the coordinator is not to be had; single partitions wait by themselves.
+        # No request is due while the coordinator is away; single partitions wait separately.
         self._retries: Final = Retries(pace, chance)
         self._commit_retries: Final = Retries(pace, chance)
         self._offset_retries: Final = Retries(pace, chance)
@@ -289,7 +289,7 @@ class KafkaGroupMember:
         return [Blocked(f"group {self._group_id}: {reason}")] if is_long else []
 
     def fail(self, error: OttlaError) -> list[Event]:
-        """The shell cannot go on."""
+        """The shell cannot continue."""
         return [] if self.is_over else self._fail(error)
 
     def abandon(self) -> list[Event]:

@@ -127,7 +127,7 @@ class KafkaGroupMembership:
             while not self._is_closed and not member.is_over:
                 self._step(member)
             self._deliver(member, member.abandon())
-        except Exception as error:  # noqa: BLE001 (the user has to hear of it, whatever it is)
+        except Exception as error:  # noqa: BLE001 (any error must reach the user)
             cause = error if isinstance(error, OttlaError) else OttlaError(f"the member of the group failed: {error!r}")
             if cause is not error:
                 cause.__cause__ = error
@@ -143,7 +143,7 @@ class KafkaGroupMembership:
             self._deliver(member, self._commands.popleft()(member, self._now_ms()))
         in_flight = self._link.in_flight
         if in_flight is not None and member.abandons(in_flight):
-            self._on_error(member, in_flight, ConnectionLost("nobody waits for the answer any more"))
+            self._on_error(member, in_flight, ConnectionLost("no caller waits for the answer any more"))
         if self._link.in_flight is None:
             ask = member.next_ask(self._now_ms())
             if ask is not None and not self._ask(member, ask):

@@ -26,7 +26,7 @@ class KafkaGroupOptions:
     rebalance_timeout_ms   so long the group waits for this member to give partitions back (max.poll.interval.ms)
     topics_refresh_ms      a topic that a filter selects is read at most so long after it was made
     commit_timeout_ms      a commit is tried for so long before it is refused
-    request_timeout_ms     a coordinator that does not answer for so long is looked up anew
+    request_timeout_ms     a coordinator that does not answer for so long is looked up again
     """
 
     protocol: str = AUTO

@@ -25,7 +25,7 @@ class Outcome(Enum):
     """The coordinator is another broker, or none now."""
 
     FENCED = "fenced"
-    """Not a member any more: everything is lost, and joined anew."""
+    """Not a member any more: everything is lost, and the member joins again."""
 
     OTHER_PROTOCOL = "other protocol"
     """The group's members speak the other protocol, or the broker does not speak this one."""
@@ -87,12 +87,12 @@ class GroupProtocol(Protocol):
 
     @property
     def lease_until_ms(self) -> int:
-        """Before this moment nobody else can own what is assigned here; 0: nothing is."""
+        """Before this moment no other member can own what is assigned here; 0: nothing is."""
         ...
 
     @property
     def reader(self) -> tuple[str | None, int]:
-        """The member and its epoch as which the group's offsets are read; (None, -1): as anybody."""
+        """The member and its epoch as which the group's offsets are read; (None, -1): as no member."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class GroupProtocol(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """The group has been told what is owned here, and had nothing more to say."""
+        """The group knows what is owned here, and has no further change."""
         ...
 
     @property
@@ -109,7 +109,7 @@ class GroupProtocol(Protocol):
         ...
 
     def assigned(self, ids: Mapping[str, UUID]) -> Mapping[TopicPartition, UUID]:
-        """What is to be owned, with the ids of topics; `ids` are those of the topics that are known."""
+        """The assignment, with the ids of topics; `ids` are those of the topics that are known."""
         ...
 
     def is_missing_topics(self, ids: Mapping[str, UUID]) -> bool:
@@ -135,7 +135,7 @@ class GroupProtocol(Protocol):
         ...
 
     def on_refused_commit(self, code: ErrorCode) -> None:
-        """Something is to be asked of the coordinator before a commit can succeed."""
+        """A request to the coordinator must precede the next commit."""
         ...
 
     def on_fenced(self, code: ErrorCode) -> None:

@@ -60,11 +60,11 @@ class GroupTopics:
         self.streams_counts: Mapping[str, int] = {}
 
     def watch(self, *, is_watched: bool) -> None:
-        """Whether new partitions of the topics are to be noticed here: the coordinator of a classic group does not."""
+        """Whether new partitions of the topics must be noticed here: the coordinator of a classic group does not."""
         self._is_watched = is_watched
 
     def include(self, topics: Iterable[str]) -> None:
-        """Other topics, too, and only now: `is_known` tells when an answer has covered them."""
+        """Other topics, too, and only now: `is_known` becomes true when an answer has covered them."""
         self._others = frozenset(topics)
         self.is_known = False
         self._refresh_due_ms = 0
@@ -72,7 +72,7 @@ class GroupTopics:
     def on_missing(self, now_ms: int) -> bool:
         """The group has named a topic that is not known here: it is asked for soon, then after longer and longer.
 
-        Whether an answer may still tell that it is a known topic which was made anew.
+        Whether an answer may still show that a known topic was recreated.
         """
         if not self._is_missing:
             self._is_missing, self._was_asked = True, False

@@ -51,7 +51,7 @@ class ConsumerStopped(OttlaError):
 class TreeMember:
     """One consumer of a group, over all sessions of `tree`.
 
-    `ended` is set when it has left, or cannot go on.  Its methods are called on the loop.
+    `ended` is set when it has left, or cannot continue.  Its methods are called on the loop.
     """
 
     def __init__(
@@ -77,7 +77,10 @@ class TreeMember:
 
     @property
     def hand_out_until_ms(self) -> int:
-        """From any thread.  A lost session ends its lease at once; the next one's counts when all was told as lost."""
+        """From any thread.  A lost session ends its lease at once.
+
+        The lease of the next one counts after all claims were reported as lost.
+        """
         return self._tree.lease.until_ms if self._has_session else 0
 
     def start(self) -> None:
@@ -95,13 +98,13 @@ class TreeMember:
         self._carry_out(self._consumer.on_stopped(partition, claim, offset, self._now()))
 
     def stop(self) -> None:
-        """End without leaving: everything counts as lost.  The session is still there, and is to be closed then."""
+        """End without leaving: everything counts as lost.  The session is still open, and the caller closes it."""
         if self._has_session:
             self._end_session()
         self._is_over()
 
     def on_bug(self, error: Exception) -> None:
-        """Something was raised where nobody waits for it: what is known may not be true any more."""
+        """An exception that no caller receives: the known state may be wrong now."""
         log.error("consumer.bug", exc_info=error)
         self._fail(ConsumerStopped(error))
 
@@ -141,7 +144,7 @@ class TreeMember:
         self._carry_out(self._consumer.on_change(self._now()))
 
     def _now(self) -> int:
-        """Also what the consumer has to know before whatever is told to it."""
+        """The time, after the consumer has received the lease that its next event is judged by."""
         self._consumer.on_lease(self._tree.lease.until_ms)
         return self._clock.boottime_ms()
 

@@ -116,7 +116,7 @@ class TreeMembership:
             target=self._run, args=(subscription, on_events), name=f"ottla-consumer-{self.consumer_id}", daemon=True
         )
         self._thread.start()
-        # The loop alone, not the session: so that whatever comes next finds it.
+        # The loop alone, not the session: later calls need the loop.
         self._loop_runs.wait()
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
@@ -171,7 +171,7 @@ class TreeMembership:
             on_events([Left()])
 
     async def _connected(self) -> SessionKeeper | None:
-        """With the first session; None when nobody waits for it any more."""
+        """With the first session; None when no caller waits for it any more."""
         assert self._stopping is not None
         connecting = asyncio.ensure_future(SessionKeeper.open(self._home))
         stopping = asyncio.ensure_future(self._stopping.wait())
@@ -199,7 +199,7 @@ class TreeMembership:
             for each in waiting:
                 each.cancel()
         finally:
-            # The session goes last: what was owned is released by then, or was told to be lost.
+            # The session goes last: what was owned is released by then, or reported as lost.
             member.stop()
             await keeper.close()
 
@@ -225,7 +225,7 @@ class TreeMembership:
 
 
 def _on_unhandled(member: TreeMember, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a callback has raised is a fault of ours; what else the loop complains about is only told."""
+    """What a callback has raised is a fault of ours; other complaints of the loop are only logged."""
     error = context.get("exception")
     if isinstance(error, Exception) and "handle" in context:
         member.on_bug(error)
