@@ -31,18 +31,18 @@ TOPIC = "orders"
 
 async def start_all(brokers: Shared, *node_ids: int, **settings: str) -> list[Broker]:
     started = [await brokers.start(node_id, **settings) for node_id in node_ids]
-    await eventually_on_loop(lambda: all(len(broker.live.by_id) == len(node_ids) for broker in started))
+    await eventually_on_loop(lambda: all(len(broker.context.brokers.live.by_id) == len(node_ids) for broker in started))
     return started
 
 
 async def create(broker: Broker, name: str, replicas: Sequence[int], others: Sequence[Broker]) -> None:
     """A topic of one partition, which each of its replicas has."""
-    await broker.create_topic(NewTopic(name, assignment={0: list(replicas)}))
-    await eventually_on_loop(lambda: all(other.partitions.find(name, 0) is not None for other in others))
+    await broker.context.topic_admin.create(NewTopic(name, assignment={0: list(replicas)}))
+    await eventually_on_loop(lambda: all(other.context.partitions.find(name, 0) is not None for other in others))
 
 
 def partition_of(broker: Broker, name: str = TOPIC) -> Partition:
-    found = broker.partitions.find(name, 0)
+    found = broker.context.partitions.find(name, 0)
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ async def move(brokers: Shared, name: str, leader: Broker) -> None:
 
 async def ask(broker: Broker, command: Command) -> Any:
     replied = asyncio.get_running_loop().create_future()
-    broker.groups.submit(command.group_id, command, replied.set_result)  # type: ignore[union-attr]
+    broker.context.groups.submit(command.group_id, command, replied.set_result)  # type: ignore[union-attr]
     return await replied
 
 
@@ -72,7 +72,7 @@ def commit(offset: int) -> CommitOffsets:
 
 
 async def until(broker: Broker, state: ErrorCode) -> None:
-    await eventually_on_loop(lambda: broker.groups.state_of("g") is state)
+    await eventually_on_loop(lambda: broker.context.groups.state_of("g") is state)
 
 
 async def committed(broker: Broker) -> list[int]:

@@ -26,12 +26,12 @@ WAIT_MS = 60_000
 
 
 def state_at(broker: Broker, topic: str = "orders") -> PartitionState:
-    return broker.topics.by_name[topic].partitions[0].state
+    return broker.context.topics.by_name[topic].partitions[0].state
 
 
 async def three(brokers: Shared, **settings: str) -> list[Broker]:
     started = [await brokers.start(node_id, **settings) for node_id in (1, 2, 3)]
-    await eventually_on_loop(lambda: all(len(broker.live.by_id) == 3 for broker in started))
+    await eventually_on_loop(lambda: all(len(broker.context.brokers.live.by_id) == 3 for broker in started))
     return started
 
 
@@ -42,8 +42,8 @@ def in_sync(broker: Broker, topic: str = "orders") -> set[int]:
 async def test_replica_in_sync_leads_when_the_leader_is_gone_and_the_log_is_whole(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
-        await eventually_on_loop(lambda: all("orders" in broker.topics.by_name for broker in (second, third)))
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(lambda: all("orders" in broker.context.topics.by_name for broker in (second, third)))
         await asyncio.to_thread(produce, first, *[batch(b"v%d" % number) for number in range(20)])
         epoch = state_at(first).leader_epoch
         await brokers.stop(1)
@@ -59,9 +59,9 @@ async def test_replica_in_sync_leads_when_the_leader_is_gone_and_the_log_is_whol
 async def test_cluster_that_was_stopped_leads_again_in_new_epochs_with_all_records(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, _, third = await three(brokers)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
-        await first.create_topic(NewTopic("single", assignment={0: [2]}))
-        await eventually_on_loop(lambda: "single" in third.topics.by_name)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await first.context.topic_admin.create(NewTopic("single", assignment={0: [2]}))
+        await eventually_on_loop(lambda: "single" in third.context.topics.by_name)
         await asyncio.to_thread(produce, first, batch(b"kept"))
         epochs = [state_at(first, topic=name).leader_epoch for name in ("orders", "single")]
         for node_id in (1, 2, 3):
@@ -80,8 +80,10 @@ async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> Non
     async with shared(tmp_path) as brokers:
         settings = {"leader_imbalance_check_interval_seconds": "1"}
         first, second, third = await three(brokers, **settings)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(
+            lambda: "orders" in second.context.topics.by_name and "orders" in third.context.topics.by_name
+        )
         await brokers.stop(1)
         await eventually_on_loop(lambda: state_at(third).leader == 2)
         await brokers.start(1, **settings)
@@ -91,21 +93,26 @@ async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> Non
 async def test_operator_gives_partitions_back_to_their_first_replicas(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2, 3]}))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
+        await eventually_on_loop(
+            lambda: "orders" in second.context.topics.by_name and "orders" in third.context.topics.by_name
+        )
         await brokers.stop(1)
         await eventually_on_loop(lambda: state_at(third).leader == 2)
         wanted = [TopicPartition("orders", 0), TopicPartition("orders", 7)]
-        assert third.elections is not None
+        assert third.context.elections is not None
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        refused = await third.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS)
+        refused = await third.context.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS)
         assert refused == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, unknown]
-        assert await third.elections.elect(wanted[:1], is_unclean=True, timeout_ms=WAIT_MS) == [
+        assert await third.context.elections.elect(wanted[:1], is_unclean=True, timeout_ms=WAIT_MS) == [
             ErrorCode.ELECTION_NOT_NEEDED
         ]
         await brokers.start(1)
         await eventually_on_loop(lambda: in_sync(third) == {1, 2, 3})
-        assert await third.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS) == [ErrorCode.NONE, unknown]
+        assert await third.context.elections.elect(wanted, is_unclean=False, timeout_ms=WAIT_MS) == [
+            ErrorCode.NONE,
+            unknown,
+        ]
         await eventually_on_loop(lambda: state_at(second).leader == 1)
 
 
@@ -113,23 +120,25 @@ async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
         unclean = {"unclean.leader.election.enable": "true"}
-        await first.create_topic(NewTopic("safe", assignment={0: [1, 2]}))
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}, config=unclean))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
+        await first.context.topic_admin.create(NewTopic("safe", assignment={0: [1, 2]}))
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}, config=unclean))
+        await eventually_on_loop(lambda: "orders" in second.context.topics.by_name)
         await brokers.stop(2)
         await eventually_on_loop(lambda: in_sync(first) == in_sync(first, "safe") == {1})
         await brokers.stop(1)
-        await eventually_on_loop(lambda: set(third.live.by_id) == {3})
+        await eventually_on_loop(lambda: set(third.context.brokers.live.by_id) == {3})
         await brokers.start(2)
         await eventually_on_loop(lambda: state_at(third).leader == 2)
-        assert third.topics.by_name["safe"].partitions[0].state.leader == 1
+        assert third.context.topics.by_name["safe"].partitions[0].state.leader == 1
 
 
 async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name and "orders" in third.topics.by_name)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(
+            lambda: "orders" in second.context.topics.by_name and "orders" in third.context.topics.by_name
+        )
         await asyncio.to_thread(produce, first, batch(b"kept"))
         for node_id in (2, 1):
             await brokers.stop(node_id)
@@ -138,10 +147,10 @@ async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log
         first = await brokers.start(1)
         await eventually_on_loop(lambda: in_sync(third) == set())
         second = await brokers.start(2)
-        await eventually_on_loop(lambda: len(third.live.by_id) == 3)
-        assert third.elections is not None
+        await eventually_on_loop(lambda: len(third.context.brokers.live.by_id) == 3)
+        assert third.context.elections is not None
         wanted = [TopicPartition("orders", 0)]
-        assert await third.elections.elect(wanted, is_unclean=True, timeout_ms=WAIT_MS) == [ErrorCode.NONE]
+        assert await third.context.elections.elect(wanted, is_unclean=True, timeout_ms=WAIT_MS) == [ErrorCode.NONE]
         await eventually_on_loop(lambda: state_at(second).leader == 2 and in_sync(second) == {1, 2})
         assert content(partition_of(first)) == content(partition_of(second)), "the lost log was fetched anew"
 
@@ -156,10 +165,10 @@ async def test_only_replica_leads_with_what_a_power_cut_left_of_unflushed_record
     async with shared(tmp_path) as brokers:
         os_policy = {"log_flush_policy": "os"}
         first, _, third = await three(brokers, **os_policy)
-        await first.create_topic(NewTopic("orders", assignment={0: [1]}))
-        await first.create_topic(NewTopic("copied", assignment={0: [1, 2]}))
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1]}))
+        await first.context.topic_admin.create(NewTopic("copied", assignment={0: [1, 2]}))
         await asyncio.to_thread(produce, first, batch(b"written"))
-        await eventually_on_loop(lambda: {"orders", "copied"} <= third.topics.by_name.keys())
+        await eventually_on_loop(lambda: {"orders", "copied"} <= third.context.topics.by_name.keys())
         epoch = state_at(third).leader_epoch
         for node_id in (1, 2):
             await brokers.stop(node_id)
@@ -194,9 +203,11 @@ async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_p
 async def test_replica_that_was_made_anew_leads_again_after_its_next_restart(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = [await brokers.start(node_id) for node_id in (1, 2)]
-        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
+        await eventually_on_loop(
+            lambda: len(first.context.brokers.live.by_id) == len(second.context.brokers.live.by_id) == 2
+        )
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: "orders" in second.context.topics.by_name)
         await asyncio.to_thread(produce, first, *[batch(b"v%d" % number) for number in range(5)])
         whole = content(partition_of(first))
         await brokers.stop(2)

@@ -17,7 +17,7 @@ from tests.eventually import eventually_on_loop
 
 
 def node(broker: Broker, topic: str = "orders") -> Partition:
-    return broker.topics.by_name[topic].partitions[0]
+    return broker.context.topics.by_name[topic].partitions[0]
 
 
 def is_at(broker: Broker, *replicas: int) -> bool:
@@ -28,18 +28,18 @@ def is_at(broker: Broker, *replicas: int) -> bool:
 
 async def several(brokers: Shared, count: int = 4, **settings: str) -> list[Broker]:
     started = [await brokers.start(node_id, **settings) for node_id in range(1, count + 1)]
-    await eventually_on_loop(lambda: all(len(broker.live.by_id) == count for broker in started))
+    await eventually_on_loop(lambda: all(len(broker.context.brokers.live.by_id) == count for broker in started))
     return started
 
 
 async def create(brokers: Sequence[Broker], replicas: list[int], **config: str) -> None:
     config = {name.replace("_", "."): value for name, value in config.items()}
-    await brokers[0].create_topic(NewTopic("orders", assignment={0: replicas}, config=config))
-    await eventually_on_loop(lambda: all("orders" in broker.topics.by_name for broker in brokers))
+    await brokers[0].context.topic_admin.create(NewTopic("orders", assignment={0: replicas}, config=config))
+    await eventually_on_loop(lambda: all("orders" in broker.context.topics.by_name for broker in brokers))
 
 
 async def move(broker: Broker, *replicas: int) -> None:
-    assert await broker.reassign("orders", {0: replicas}, may_change_count=True) == {0: None}
+    assert await broker.context.topic_admin.reassign("orders", {0: replicas}, may_change_count=True) == {0: None}
 
 
 async def test_all_replicas_move_and_the_former_logs_are_dropped(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_all_replicas_move_and_the_former_logs_are_dropped(tmp_path: Path)
         await asyncio.to_thread(produce, third, batch(b"after"))
         assert content(partition_of(third)).startswith(records)
         await eventually_on_loop(lambda: content(partition_of(fourth)) == content(partition_of(third)))
-        await eventually_on_loop(lambda: not any(each.partitions.find("orders", 0) for each in (first, second)))
+        await eventually_on_loop(lambda: not any(each.context.partitions.find("orders", 0) for each in (first, second)))
         await eventually_on_loop(lambda: not list(tmp_path.glob("broker-[12]/orders-0")))
 
 
@@ -79,12 +79,12 @@ async def test_move_to_a_broker_that_is_gone_makes_no_progress_and_can_be_ended(
         first, *_ = everyone = await several(brokers, 3)
         await create(everyone, [1, 2])
         await brokers.stop(3)
-        await eventually_on_loop(lambda: 3 not in first.live.by_id)
-        refused = await first.reassign("orders", {0: [1, 3], 7: [1]}, may_change_count=True)
+        await eventually_on_loop(lambda: 3 not in first.context.brokers.live.by_id)
+        refused = await first.context.topic_admin.reassign("orders", {0: [1, 3], 7: [1]}, may_change_count=True)
         codes = {index: None if refusal is None else refusal.code for index, refusal in refused.items()}
         assert codes == {0: ErrorCode.INVALID_REPLICA_ASSIGNMENT, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         await brokers.start(3)
-        await eventually_on_loop(lambda: 3 in first.live.by_id)
+        await eventually_on_loop(lambda: 3 in first.context.brokers.live.by_id)
         await brokers.stop(2)
         await eventually_on_loop(lambda: node(first).state.in_sync_nodes() == (1,))
         # Broker 2 stays a replica, so the move waits for it.
@@ -92,10 +92,10 @@ async def test_move_to_a_broker_that_is_gone_makes_no_progress_and_can_be_ended(
         await eventually_on_loop(lambda: set(node(first).state.in_sync_nodes()) == {1, 3})
         assert node(first).move.adding == (3,)
         await asyncio.to_thread(produce, first, batch(b"meanwhile"))
-        assert await first.reassign("orders", {0: None}, may_change_count=True) == {0: None}
+        assert await first.context.topic_admin.reassign("orders", {0: None}, may_change_count=True) == {0: None}
         await eventually_on_loop(lambda: node(first).replicas in [(1, 2), (2, 1)] and not node(first).is_moving)
         await asyncio.to_thread(produce, first, batch(b"after"))
-        refusal = (await first.reassign("orders", {0: None}, may_change_count=True))[0]
+        refusal = (await first.context.topic_admin.reassign("orders", {0: None}, may_change_count=True))[0]
         assert isinstance(refusal, RequestError)
         assert refusal.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         await eventually_on_loop(lambda: not list(tmp_path.glob("broker-3/orders-0")))
@@ -107,9 +107,9 @@ async def test_next_leader_completes_a_move(tmp_path: Path) -> None:
         await create([first, second, third, fourth], [1, 2])
         await asyncio.to_thread(produce, first, *[batch(b"v%d" % number) for number in range(20)])
         await brokers.stop(4)
-        await eventually_on_loop(lambda: 4 not in first.live.by_id)
+        await eventually_on_loop(lambda: 4 not in first.context.brokers.live.by_id)
         await brokers.start(4)
-        await eventually_on_loop(lambda: 4 in first.live.by_id)
+        await eventually_on_loop(lambda: 4 in first.context.brokers.live.by_id)
         await move(first, 3, 4)
         await brokers.stop(1)
         await eventually_on_loop(lambda: is_at(third, 3, 4))
@@ -125,8 +125,8 @@ async def test_topic_may_be_deleted_while_it_moves(tmp_path: Path) -> None:
         first, *_ = everyone = await several(brokers, 3)
         await create(everyone, [1, 2])
         await move(first, 2, 3)
-        await first.delete_topic("orders")
-        await eventually_on_loop(lambda: all("orders" not in broker.topics.by_name for broker in everyone))
+        await first.context.topic_admin.delete("orders")
+        await eventually_on_loop(lambda: all("orders" not in broker.context.topics.by_name for broker in everyone))
         await eventually_on_loop(lambda: not list(tmp_path.glob("broker-?/orders-0")))
 
 

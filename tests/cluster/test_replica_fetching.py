@@ -34,7 +34,7 @@ NOW_MS = int(time.time() * 1000)
 
 
 def partition_of(broker: Broker, index: int = 0) -> Partition:
-    found = broker.partitions.find("orders", index)
+    found = broker.context.partitions.find("orders", index)
     assert found is not None
     return found
 
@@ -70,9 +70,11 @@ async def of_one_mind(leader: Broker, follower: Broker, index: int = 0) -> None:
 async def test_follower_has_what_its_leader_has(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2], 1: [2, 1]}))
-        await eventually_on_loop(lambda: second.partitions.find("orders", 1) is not None)
+        await eventually_on_loop(
+            lambda: len(first.context.brokers.live.by_id) == len(second.context.brokers.live.by_id) == 2
+        )
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2], 1: [2, 1]}))
+        await eventually_on_loop(lambda: second.context.partitions.find("orders", 1) is not None)
         for leader, follower, index in ((first, second, 0), (second, first, 1)):
             for values in ([b"a"], [b"b" * 1_000] * 50, [bytes([i]) * 200_000 for i in range(20)]):
                 await asyncio.to_thread(produce, leader, *map(batch, values), index=index)
@@ -89,8 +91,8 @@ async def test_batch_larger_than_a_fetch_is_followed_whole(tmp_path: Path) -> No
             "message_max_bytes": str(20 * MIB),
         }
         first, second = await brokers.start(1, **limits), await brokers.start(2, **limits)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
         await asyncio.to_thread(produce, first, batch(b"x" * 10 * MIB), batch(b"y"), batch(b"z" * 3 * MIB))
         await of_one_mind(first, second)
 
@@ -98,9 +100,9 @@ async def test_batch_larger_than_a_fetch_is_followed_whole(tmp_path: Path) -> No
 async def test_many_partitions_are_followed_in_one_session(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
         count = 60
-        await first.create_topic(NewTopic("orders", assignment={index: [1, 2] for index in range(count)}))
+        await first.context.topic_admin.create(NewTopic("orders", assignment={index: [1, 2] for index in range(count)}))
         for index in range(0, count, 7):
             await asyncio.to_thread(produce, first, *map(batch, [bytes([index])] * (index + 1)), index=index)
         for index in range(count):
@@ -115,10 +117,10 @@ async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_sto
     async with shared(tmp_path) as brokers:
         often = {"replica_high_watermark_checkpoint_interval_ms": "1"}
         first, second = await brokers.start(1), await brokers.start(2, **often)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
-        await first.create_topic(NewTopic("alone", assignment={0: [2]}))
-        await eventually_on_loop(lambda: second.partitions.find("orders", 0) is not None)
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
+        await first.context.topic_admin.create(NewTopic("alone", assignment={0: [2]}))
+        await eventually_on_loop(lambda: second.context.partitions.find("orders", 0) is not None)
         await asyncio.to_thread(produce, first, batch(b"a", 3))
         await of_one_mind(first, second)
         await eventually_on_loop(lambda: recorded(2).get(orders) == 3)
@@ -130,8 +132,8 @@ async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_sto
 async def test_follower_that_was_away_gets_what_it_missed_and_is_in_sync_again(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
         await asyncio.to_thread(produce, first, batch(b"before"))
         await brokers.stop(2)
         leading = partition_of(first)
@@ -148,18 +150,20 @@ async def test_follower_that_was_away_gets_what_it_missed_and_is_in_sync_again(t
 async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_start(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
         await asyncio.to_thread(produce, first, batch(b"before"))
         await brokers.stop(2)
         await eventually_on_loop(lambda: partition_of(first).in_sync_count == 1)
         await asyncio.to_thread(produce, first, *[batch(b"deleted")] * 5, batch(b"left", 3))
-        await first.delete_records({TopicPartition("orders", 0): 7}, WAIT_MS)
+        await first.context.record_deletions.delete({TopicPartition("orders", 0): 7}, WAIT_MS)
         second = await brokers.start(2)
         theirs, ours = partition_of(first), partition_of(second)
         await eventually_on_loop(lambda: (ours.log_start_offset, ours.log_end_offset) == (7, 9))
         assert content(ours) == content(theirs)
-        assert await first.delete_records({TopicPartition("orders", 0): 8}, WAIT_MS) == {("orders", 0): 8}
+        assert await first.context.record_deletions.delete({TopicPartition("orders", 0): 8}, WAIT_MS) == {
+            ("orders", 0): 8
+        }
         assert ours.log_start_offset == 8, "the answer waited for the follower"
 
 
@@ -168,8 +172,8 @@ async def test_leader_whose_log_takes_no_writes_hands_over_to_a_replica_in_sync(
 ) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1, 2]}))
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
         await asyncio.to_thread(produce, first, batch(b"before"))
         write_at = PosixFile.write_at
 
@@ -189,9 +193,10 @@ async def test_throttle_that_was_set_before_a_start_is_in_force_from_the_start(t
     async with shared(tmp_path) as brokers:
         first = await brokers.start(1)
         throttled = {"follower.replication.throttled.replicas": "*"}
-        await first.create_topic(NewTopic("orders", assignment={0: [1]}, config=throttled))
-        await first.alter_config(ConfigEntity.broker(None), {"follower.replication.throttled.rate": "1000"})
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1]}, config=throttled))
+        await first.context.topic_admin.alter_config(
+            ConfigEntity.broker(None), {"follower.replication.throttled.rate": "1000"}
+        )
         second = await brokers.start(2)
-        assert second._cluster is not None
-        assert second._cluster.fetchers is not None
-        assert second._cluster.fetchers.throttle.is_on
+        assert second.cluster is not None
+        assert second.cluster.fetchers.throttle.is_on

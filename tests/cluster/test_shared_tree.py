@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.broker import Broker
-from ottla.broker.context import Call, NewTopic
+from ottla.broker.context import NewTopic
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.tree.tree_home import TreeHome
 from ottla.coordination.embedded.home import EmbeddedHome
@@ -69,19 +69,26 @@ async def shared(path: Path) -> AsyncIterator[Shared]:
 
 
 def addresses(broker: Broker) -> list[BrokerAddress]:
-    return broker.brokers(Call(12, None, broker.addresses[0]))
+    return broker.context.brokers.addresses_for(broker.addresses[0])
 
 
 async def test_every_broker_tells_the_same_addresses_and_controller(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = [await brokers.start(node_id, broker_rack=f"r{node_id}") for node_id in (1, 2, 3)]
-        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 3)
+        await eventually_on_loop(
+            lambda: len(first.context.brokers.live.by_id) == len(second.context.brokers.live.by_id) == 3
+        )
         assert addresses(first) == addresses(second) == addresses(third)
         assert addresses(first) == [
             BrokerAddress(broker.node_id, *broker.addresses[0], f"r{broker.node_id}")
             for broker in (first, second, third)
         ]
-        assert first.controller_id == second.controller_id == third.controller_id == 1
+        assert (
+            first.context.brokers.controller_id
+            == second.context.brokers.controller_id
+            == third.context.brokers.controller_id
+            == 1
+        )
         assert first.cluster_id == second.cluster_id == third.cluster_id
 
 
@@ -142,12 +149,12 @@ class BreakingHome:
 async def test_broker_starts_although_the_connection_to_the_tree_breaks_at_any_request(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first = await brokers.start(1)
-        await first.create_topic(NewTopic("orders", 2, 1))
+        await first.context.topic_admin.create(NewTopic("orders", 2, 1))
         for breaks_at in itertools.count(1):
             home = BreakingHome(brokers.home, breaks_at)
             second = await brokers.start_over(home, 2, None, {})
-            assert set(second.live.by_id) >= {2}
-            assert second.topics.by_name.keys() == {"orders"}
+            assert set(second.context.brokers.live.by_id) >= {2}
+            assert second.context.topics.by_name.keys() == {"orders"}
             await brokers.stop(2)
             assert home.tree is not None
             if home.tree.left > 0:
@@ -160,44 +167,48 @@ async def test_broker_that_stops_is_forgotten_at_once(tmp_path: Path) -> None:
         await brokers.start(1)
         other = await brokers.start(2)
         await brokers.stop(1)
-        await eventually_on_loop(lambda: set(other.live.by_id) == {2})
-        assert other.controller_id == 2
+        await eventually_on_loop(lambda: set(other.context.brokers.live.by_id) == {2})
+        assert other.context.brokers.controller_id == 2
 
 
 async def test_topic_made_by_one_broker_is_known_to_all_and_spread_over_them(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == 2)
-        topic = await first.create_topic(NewTopic("orders", 4))
+        await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
+        topic = await first.context.topic_admin.create(NewTopic("orders", 4))
         assert sorted(partition.state.leader for partition in topic.partitions) == [1, 1, 2, 2]
-        await eventually_on_loop(lambda: second.topics.by_id.get(topic.topic_id) is not None)
+        await eventually_on_loop(lambda: second.context.topics.by_id.get(topic.topic_id) is not None)
         for broker in (first, second):
-            here = {index for index in range(4) if broker.partitions.find("orders", index) is not None}
+            here = {index for index in range(4) if broker.context.partitions.find("orders", index) is not None}
             assert here == {index for index in range(4) if topic.partitions[index].replicas == (broker.node_id,)}
 
 
 async def test_topic_is_changed_by_a_broker_that_holds_nothing_of_it(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
-        await first.create_topic(NewTopic("orders", assignment={0: [1]}))
-        await eventually_on_loop(lambda: "orders" in second.topics.by_name)
-        await second.add_partitions("orders", 2, [[1]])
-        await eventually_on_loop(lambda: first.partitions.find("orders", 1) is not None)
-        await second.delete_topic("orders")
-        await eventually_on_loop(lambda: first.partitions.find("orders", 0) is None)
-        assert "orders" not in first.topics.by_name
+        await eventually_on_loop(
+            lambda: len(first.context.brokers.live.by_id) == len(second.context.brokers.live.by_id) == 2
+        )
+        await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1]}))
+        await eventually_on_loop(lambda: "orders" in second.context.topics.by_name)
+        await second.context.topic_admin.add_partitions("orders", 2, [[1]])
+        await eventually_on_loop(lambda: first.context.partitions.find("orders", 1) is not None)
+        await second.context.topic_admin.delete("orders")
+        await eventually_on_loop(lambda: first.context.partitions.find("orders", 0) is None)
+        assert "orders" not in first.context.topics.by_name
         await eventually_on_loop(lambda: not list((tmp_path / "broker-1").glob("orders-?")))
 
 
 async def test_offsets_of_groups_elsewhere_are_not_deleted(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
-        await eventually_on_loop(lambda: len(first.live.by_id) == len(second.live.by_id) == 2)
-        await first.create_topic(NewTopic("__consumer_offsets", assignment={0: [1]}))
-        await eventually_on_loop(lambda: "__consumer_offsets" in second.topics.by_name)
+        await eventually_on_loop(
+            lambda: len(first.context.brokers.live.by_id) == len(second.context.brokers.live.by_id) == 2
+        )
+        await first.context.topic_admin.create(NewTopic("__consumer_offsets", assignment={0: [1]}))
+        await eventually_on_loop(lambda: "__consumer_offsets" in second.context.topics.by_name)
         with pytest.raises(RequestError) as refusal:
-            await second.delete_topic("__consumer_offsets")
+            await second.context.topic_admin.delete("__consumer_offsets")
         assert refusal.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -205,7 +216,7 @@ async def test_more_replicas_than_brokers_are_refused(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first = await brokers.start(1)
         with pytest.raises(RequestError) as refusal:
-            await first.create_topic(NewTopic("orders", 1, 2))
+            await first.context.topic_admin.create(NewTopic("orders", 1, 2))
         assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 

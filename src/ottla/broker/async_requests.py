@@ -46,11 +46,11 @@ class ColdCalls:
     """Answers the requests of every API but Produce and Fetch."""
 
     def __init__(
-        self, broker: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
+        self, context: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
     ) -> None:  # fmt: skip
         """`slow` reports the requests that take long; `room` counts the large answers."""
         self._room = room or AnswerRoom()
-        self._broker = broker
+        self._context = context
         self._slow = slow
         self._metadata_answers = MetadataAnswers()
         self._in_making: dict[Hashable, _InMaking] = {}
@@ -73,7 +73,7 @@ class ColdCalls:
         else:
             if (
                 api in _ANSWERED_IN_VAIN_MAX
-                and releases_clients(self._broker)
+                and releases_clients(self._context)
                 and not _wants_brokers_only(api, version, body)
             ):
                 answered_count = connection.answered_in_vain.get(api, 0)
@@ -94,7 +94,7 @@ class ColdCalls:
                 del body
                 connection.let_go()
             read_s = perf_counter()
-            response = await HANDLERS[api](request, self._broker, call)
+            response = await HANDLERS[api](request, self._context, call)
             served_s = perf_counter()
             del request
         pieces = await response_pieces(api, version, header.correlation_id, response, self._room)
@@ -115,7 +115,7 @@ class ColdCalls:
         Of many who ask the same at once, as after a restart, one has it made, and the others wait for it.
         """
         while True:
-            view = self._broker.topics
+            view = self._context.topics
             asked = (self._brokers_state(), call.api_version, call.local_address, body)
             kept = self._metadata_answers.find(view, asked)
             if kept is not None:
@@ -129,11 +129,11 @@ class ColdCalls:
         making = self._in_making[asked] = _InMaking()
         try:
             request = decode_request(ApiKey.METADATA, call.api_version, body)
-            response = await HANDLERS[ApiKey.METADATA](request, self._broker, call)
+            response = await HANDLERS[ApiKey.METADATA](request, self._context, call)
             assert isinstance(response, MetadataResponse)
             answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
             # Else parts of the answer may describe what was before, and others what came between two steps.
-            if self._broker.topics is view and self._brokers_state() == asked[0]:
+            if self._context.topics is view and self._brokers_state() == asked[0]:
                 self._metadata_answers.keep(view, asked, response, answer)
                 # A topic that this connection may not create may be created by another one.
                 if not any(topic.error_code for topic in response.topics):
@@ -148,7 +148,11 @@ class ColdCalls:
 
         A broker that registers again may lead before it has read that registration, and before its partitions may.
         """
-        return self._broker.live.version, self._broker.may_lead, self._broker.partitions.resignations_count
+        return (
+            self._context.brokers.live.version,
+            self._context.brokers.may_lead,
+            self._context.partitions.resignations_count,
+        )
 
 
 def _wants_brokers_only(api: ApiKey, version: int, body: bytes | memoryview) -> bool:

@@ -1,4 +1,4 @@
-"""What handlers may use of the broker.  They depend on this, never on its parts, so tests pass a small one."""
+"""What handlers use of the broker.  They depend on these protocols, so a test passes a small implementation."""
 
 from __future__ import annotations
 
@@ -97,14 +97,13 @@ class Elections(Protocol):
         ...
 
 
-class BrokerContext(Protocol):
-    """The broker as a handler sees it."""
+class Brokers(Protocol):
+    """The brokers of the cluster as this one sees them (broker/live_brokers.py)."""
 
     @property
-    def node_id(self) -> NodeId: ...
-
-    @property
-    def cluster_id(self) -> str: ...
+    def live(self) -> BrokersView:
+        """The brokers that are registered now; this one too, also while it has no session."""
+        ...
 
     @property
     def controller_id(self) -> NodeId:
@@ -115,47 +114,19 @@ class BrokerContext(Protocol):
         ...
 
     @property
-    def is_sole(self) -> bool:
-        """Whether the tree is in this broker's data directory, so that no other broker can share it."""
-        ...
-
-    @property
-    def live(self) -> BrokersView:
-        """The brokers that are registered now; this one too, also while it has no session."""
-        ...
-
-    @property
     def may_lead(self) -> bool:
         """Whether this broker is registered, in a session that is certain; else others may lead by now what it led."""
         ...
 
-    @property
-    def settings(self) -> BrokerSettings:
-        """The broker's static settings."""
+    def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
+        """The live brokers by id, with the addresses for a client that connected to `local_address`."""
         ...
 
-    @property
-    def clock(self) -> Clock: ...
 
-    @property
-    def partitions(self) -> PartitionTable: ...
+class TopicAdmin(Protocol):
+    """Changes of topics and settings (broker/topics/topic_requests.py); each is in force here when its call returns."""
 
-    @property
-    def groups(self) -> Groups: ...
-
-    @property
-    def topics(self) -> TopicsView: ...
-
-    @property
-    def configs(self) -> ConfigsView: ...
-
-    def log_directory(self) -> LogDirectoryState: ...
-
-    def brokers(self, call: Call) -> list[BrokerAddress]:
-        """The live brokers by id, with the addresses that this client can use."""
-        ...
-
-    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Create a topic, or only check that it could be created; it is served when this returns.
 
         Raises `RequestError` with the code that CreateTopics answers, or `NotServed` when its logs cannot be created
@@ -176,28 +147,31 @@ class BrokerContext(Protocol):
     async def reassign(
         self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
     ) -> Mapping[int, RequestError | None]:
-        """Begin to move partitions to these replicas, or with None end a move; returns what was refused, by index.
+        """Start to move partitions to these replicas, or with None end a move; returns what was refused, by index.
 
-        The moves go on after this returns.  Raises `RequestError` with the code of the whole topic, or `OttlaError`.
+        The moves continue after this returns.  Raises `RequestError` with the code of the whole topic, or `OttlaError`.
         """
         ...
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
+    async def delete(self, name: str, topic_id: UUID | None = None) -> None:
         """Delete a topic; it is no longer served when this returns.  Raises `RequestError`."""
         ...
 
     async def alter_config(
         self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
     ) -> None:
-        """Set (or with None, unset) some dynamic settings of a topic or a group; they are in force when this returns.
+        """Set (or with None, unset) some dynamic settings of a topic, a group or a broker.
 
-        `replaces_all`: what is not in `changed` is unset.
-
-        Names and values were checked by the caller.  Raises `RequestError`.
+        `replaces_all`: what is not in `changed` is unset.  The caller has checked names and values.  Raises
+        `RequestError`.
         """
         ...
 
-    async def delete_records(
+
+class RecordDeletions(Protocol):
+    """Deletions of records at their leader (broker/partitions/record_deletions.py)."""
+
+    async def delete(
         self, before: Mapping[TopicPartition, int], timeout_ms: int
     ) -> Mapping[TopicPartition, int | OttlaError]:
         """Move the log starts of partitions up (-1: to the high watermark); durable here when this returns.
@@ -207,14 +181,75 @@ class BrokerContext(Protocol):
         """
         ...
 
+
+class ProducerIds(Protocol):
+    """The ids of idempotent producers, each given once in a cluster."""
+
+    async def next(self) -> ProducerId: ...
+
+
+class LogDirectoryReport(Protocol):
+    """The log directory as DescribeLogDirs shows it."""
+
+    def state(self) -> LogDirectoryState: ...
+
+
+class BrokerContext(Protocol):
+    """The broker as a handler sees it: facts, views of the tree, and the objects that own the answers."""
+
     @property
-    def elections(self) -> Elections | None:
-        """None for a broker by itself, which leads all its partitions."""
+    def node_id(self) -> NodeId: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether the tree is in this broker's data directory, so that no other broker can share it."""
         ...
 
-    async def next_producer_id(self) -> ProducerId: ...
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's static settings."""
+        ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def topics(self) -> TopicsView: ...
+
+    @property
+    def configs(self) -> ConfigsView: ...
+
+    @property
+    def partitions(self) -> PartitionTable: ...
+
+    @property
+    def brokers(self) -> Brokers: ...
+
+    @property
+    def groups(self) -> Groups: ...
+
+    @property
+    def topic_admin(self) -> TopicAdmin: ...
+
+    @property
+    def record_deletions(self) -> RecordDeletions: ...
+
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+
+    @property
+    def log_directory(self) -> LogDirectoryReport: ...
+
+    @property
+    def elections(self) -> Elections | None:
+        """None for a standalone broker, which leads all its partitions."""
+        ...
 
 
-def releases_clients(broker: BrokerContext) -> bool:
+def releases_clients(context: BrokerContext) -> bool:
     """Whether clients must look for another broker: this one may not lead, and others are live."""
-    return not broker.may_lead and any(node_id != broker.node_id for node_id in broker.live.by_id)
+    brokers = context.brokers
+    return not brokers.may_lead and any(node_id != context.node_id for node_id in brokers.live.by_id)

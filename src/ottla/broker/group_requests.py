@@ -174,7 +174,7 @@ class GroupCalls:
 
     def __init__(
         self,
-        broker: BrokerContext,
+        context: BrokerContext,
         ready: ReadyConnections,
         slow: SlowRequests | None = None,
         room: AnswerRoom | None = None,
@@ -182,7 +182,7 @@ class GroupCalls:
         """`slow` reports the requests that take long; `room` counts the large answers."""
         self._room: Final = room or AnswerRoom()
         self._slow: Final = slow
-        self._broker: Final = broker
+        self._context: Final = context
         self._ready: Final = ready
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
@@ -192,7 +192,7 @@ class GroupCalls:
         began_s = perf_counter()
         request = decode_request(api, header.api_version, body)
         waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, None, self._slow, began_s)
-        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
         if steps is not None and not run_slice(steps):
             self._start(_go_on(steps, connection, api))
         waiting.served()
@@ -210,7 +210,7 @@ class GroupCalls:
         del body
         connection.let_go()
         waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, answer, self._slow, began_s)
-        steps = GROUP_HANDLERS[api](request, self._broker, _call(header, connection), waiting.reply)
+        steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
         if isinstance(request, JoinGroupRequest):
             self._watch_join(request.group_id, connection, waiting)
         del request
@@ -221,9 +221,9 @@ class GroupCalls:
     def _watch_join(self, group_id: str, connection: Connection, waiting: GroupCall) -> None:
         """Report to the group when the connection closes while its join is parked."""
         if connection.is_closed:
-            self._broker.groups.abandon_join(group_id, connection)
+            self._context.groups.abandon_join(group_id, connection)
         elif not waiting.is_answered:
-            connection.watch_close(partial(self._broker.groups.abandon_join, group_id, connection))
+            connection.watch_close(partial(self._context.groups.abandon_join, group_id, connection))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

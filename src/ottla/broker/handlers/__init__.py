@@ -25,12 +25,12 @@ GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[objec
 def _lazy(module_name: str) -> Handler:
     handle: Handler | None = None
 
-    async def imported_when_called(request: object, broker: BrokerContext, call: Call) -> object:
+    async def imported_when_called(request: object, context: BrokerContext, call: Call) -> object:
         nonlocal handle
         if handle is None:
             found: Handler = import_module(f"{__name__}.{module_name}").handle
             handle = found
-        return await handle(request, broker, call)
+        return await handle(request, context, call)
 
     return imported_when_called
 
@@ -39,13 +39,13 @@ def _lazy_group(module_name: str) -> GroupHandler:
     answer: GroupHandler | None = None
 
     def imported_when_called(
-        request: object, broker: BrokerContext, call: Call, reply: Callable[[object], None]
+        request: object, context: BrokerContext, call: Call, reply: Callable[[object], None]
     ) -> Steps[None] | None:
         nonlocal answer
         if answer is None:
             found: GroupHandler = import_module(f"{__name__}.{module_name}").answer
             answer = found
-        return answer(request, broker, call, reply)
+        return answer(request, context, call, reply)
 
     return imported_when_called
 

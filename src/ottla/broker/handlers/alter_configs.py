@@ -34,9 +34,9 @@ from ottla.protocol.schemas.alter_configs import (
 )
 
 
-async def handle(request: AlterConfigsRequest, broker: BrokerContext, call: Call) -> AlterConfigsResponse:
+async def handle(request: AlterConfigsRequest, context: BrokerContext, call: Call) -> AlterConfigsResponse:
     async def alter(resource: AlterConfigsResource) -> None:
-        await _alter(resource, broker, validate_only=request.validate_only)
+        await _alter(resource, context, validate_only=request.validate_only)
 
     responses = await alter_each(
         request.resources, alter, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
@@ -44,25 +44,25 @@ async def handle(request: AlterConfigsRequest, broker: BrokerContext, call: Call
     return AlterConfigsResponse(responses=responses)
 
 
-async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
+async def _alter(resource: AlterConfigsResource, context: BrokerContext, *, validate_only: bool) -> None:
     name = resource.resource_name
     given = _given(resource)
     if resource.resource_type == ResourceType.BROKER:
-        refuse_broker_changes(broker, name, given)
+        refuse_broker_changes(context, name, given)
         return
     if resource.resource_type == ResourceType.GROUP:
         require_group_name(name)
         of_group = checked_overrides(given, group_setting)
-        check_group(of_group, broker.settings)
+        check_group(of_group, context.settings)
         if not validate_only:
-            await broker.alter_config(ConfigEntity.group(name), of_group, replaces_all=True)
+            await context.topic_admin.alter_config(ConfigEntity.group(name), of_group, replaces_all=True)
         return
     if resource.resource_type != ResourceType.TOPIC:
         raise unknown_type(resource.resource_type)
-    require_topic(broker, name)
+    require_topic(context, name)
     after = checked_overrides(given)
     if not validate_only:
-        await broker.alter_config(ConfigEntity.topic(name), after, replaces_all=True)
+        await context.topic_admin.alter_config(ConfigEntity.topic(name), after, replaces_all=True)
 
 
 def _given(resource: AlterConfigsResource) -> dict[str, str | None]:

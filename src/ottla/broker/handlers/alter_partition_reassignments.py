@@ -34,7 +34,7 @@ _PARTITIONS_OF_TURN: Final = 500
 
 
 async def handle(
-    request: AlterPartitionReassignmentsRequest, broker: BrokerContext, call: Call
+    request: AlterPartitionReassignmentsRequest, context: BrokerContext, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     may_change_count = request.allow_replication_factor_change
     turn = LoopOffload()
@@ -45,19 +45,19 @@ async def handle(
         for partition in topic.partitions:
             targets[partition.partition_index] = partition.replicas
             await turn.pause()
-        responses.append(await _altered(topic.name, targets, broker, may_change_count=may_change_count))
+        responses.append(await _altered(topic.name, targets, context, may_change_count=may_change_count))
         await turn.pause()
     return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, responses=responses)
 
 
 async def _altered(
-    name: str, targets: Mapping[int, Sequence[int] | None], broker: BrokerContext, *, may_change_count: bool
+    name: str, targets: Mapping[int, Sequence[int] | None], context: BrokerContext, *, may_change_count: bool
 ) -> ReassignableTopicResponse:
     turn = LoopOffload()
     there: dict[int, Sequence[int] | None] = {}
     results: dict[int, RequestError | None] = {}
     for index, replicas in targets.items():
-        if broker.topics.partition(TopicPartition(name, index)) is None:
+        if context.topics.partition(TopicPartition(name, index)) is None:
             results[index] = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
         elif replicas is not None and len(replicas) > REPLICAS_MAX:
             problem = f"{len(replicas)} replicas: {REPLICAS_MAX} are taken"
@@ -67,7 +67,7 @@ async def _altered(
         await turn.pause()
     for indexes in parts_of(list(there), _PARTITIONS_OF_TURN):
         some = {index: there[index] for index in indexes}
-        results |= await _reassigned(name, some, broker, may_change_count=may_change_count)
+        results |= await _reassigned(name, some, context, may_change_count=may_change_count)
     response = ReassignableTopicResponse(name, [])
     for index in targets:
         response.partitions.append(_response(index, results[index]))
@@ -76,10 +76,10 @@ async def _altered(
 
 
 async def _reassigned(
-    name: str, targets: Mapping[int, Sequence[int] | None], broker: BrokerContext, *, may_change_count: bool
+    name: str, targets: Mapping[int, Sequence[int] | None], context: BrokerContext, *, may_change_count: bool
 ) -> Mapping[int, RequestError | None]:
     try:
-        return await broker.reassign(name, targets, may_change_count=may_change_count)
+        return await context.topic_admin.reassign(name, targets, may_change_count=may_change_count)
     except RequestError as error:
         return dict.fromkeys(targets, error)
     except OttlaError as error:

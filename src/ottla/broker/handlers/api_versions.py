@@ -22,7 +22,7 @@ _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\
 _SOFTWARE_FROM_VERSION: Final = 3
 
 
-async def handle(request: ApiVersionsRequest, broker: BrokerContext, call: Call) -> ApiVersionsResponse:
+async def handle(request: ApiVersionsRequest, context: BrokerContext, call: Call) -> ApiVersionsResponse:
     if call.api_version >= _SOFTWARE_FROM_VERSION and not (
         _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
     ):

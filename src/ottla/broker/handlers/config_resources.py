@@ -84,12 +84,12 @@ def require_few_settings(count: int) -> None:
         raise RequestError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def require_topic(broker: BrokerContext, name: str) -> None:
+def require_topic(context: BrokerContext, name: str) -> None:
     """Raise `RequestError` unless there is a topic of this name."""
     problem = topic_name_problem(name)
     if problem is not None:
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name not in broker.topics.by_name:
+    if name not in context.topics.by_name:
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
 
 
@@ -101,23 +101,23 @@ def require_group_name(name: str) -> None:
         raise RequestError(ErrorCode.INVALID_REQUEST, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
 
 
-def is_every_broker(broker: BrokerContext, name: str) -> bool:
+def is_every_broker(context: BrokerContext, name: str) -> bool:
     """Whether the resource is every broker (an empty name), or else this broker.
 
     Raises `RequestError` for another broker: only it knows its settings.
     """
     if name == "":
         return True
-    if name != str(broker.node_id):
+    if name != str(context.node_id):
         raise RequestError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; {name!r} is neither its id nor empty"
+            ErrorCode.INVALID_REQUEST, f"this is broker {context.node_id}; {name!r} is neither its id nor empty"
         )
     return False
 
 
-def refuse_broker_changes(broker: BrokerContext, name: str, changed: Iterable[str]) -> None:
+def refuse_broker_changes(context: BrokerContext, name: str, changed: Iterable[str]) -> None:
     """Raise `RequestError` when something of a broker would be changed; no change at all is allowed."""
-    is_every_broker(broker, name)
+    is_every_broker(context, name)
     settings = sorted(changed)
     if settings:
         problem = f"a broker's settings are read when it starts: {', '.join(settings)} cannot be changed at run time"

@@ -31,7 +31,7 @@ _CONSUMER_MEMBER: Final = 1
 
 def answer(
     request: ConsumerGroupDescribeRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[ConsumerGroupDescribeResponse | Steps[ConsumerGroupDescribeResponse]], None],
 ) -> Steps[None]:
@@ -48,7 +48,7 @@ def answer(
     group_ids = list(dict.fromkeys(request.group_ids))
     gathering: Gathering[ConsumerGroupDescription] = Gathering(len(group_ids), lambda described: reply(told(described)))
     for index, group_id in enumerate(group_ids):
-        broker.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
+        context.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
         yield
 
 

@@ -31,7 +31,7 @@ _OWNED_MAX: Final = 20_000
 
 def answer(
     request: ConsumerGroupHeartbeatRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[ConsumerGroupHeartbeatResponse], None],
 ) -> Steps[None]:
@@ -69,7 +69,7 @@ def answer(
             note_refused_join(request.group_id, call, found.error)
         reply(_response(found))
 
-    broker.groups.submit(request.group_id, command, on_reply)
+    context.groups.submit(request.group_id, command, on_reply)
 
 
 def _response(found: ConsumerGroupHeartbeatReply) -> ConsumerGroupHeartbeatResponse:

@@ -10,6 +10,6 @@ from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-async def handle(request: CreateAclsRequest, broker: BrokerContext, call: Call) -> CreateAclsResponse:
+async def handle(request: CreateAclsRequest, context: BrokerContext, call: Call) -> CreateAclsResponse:
     refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     return CreateAclsResponse(results=[refused] * len(request.creations))

@@ -26,7 +26,7 @@ from ottla.protocol.schemas.create_partitions import (
 from ottla.runtime.loop_offload import LoopOffload
 
 
-async def handle(request: CreatePartitionsRequest, broker: BrokerContext, call: Call) -> CreatePartitionsResponse:
+async def handle(request: CreatePartitionsRequest, context: BrokerContext, call: Call) -> CreatePartitionsResponse:
     turn = LoopOffload()
     results: list[CreatePartitionsTopicResult] = []
     named, named_twice = await by_name(request.topics, turn)
@@ -36,16 +36,16 @@ async def handle(request: CreatePartitionsRequest, broker: BrokerContext, call: 
             text = "the topic is named twice in the request"
             results.append(CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, text))
         else:
-            results.append(await _add(topic, broker, validate_only=request.validate_only))
+            results.append(await _add(topic, context, validate_only=request.validate_only))
     return CreatePartitionsResponse(results=results)
 
 
 async def _add(
-    wanted: CreatePartitionsTopic, broker: BrokerContext, *, validate_only: bool
+    wanted: CreatePartitionsTopic, context: BrokerContext, *, validate_only: bool
 ) -> CreatePartitionsTopicResult:  # fmt: skip
     assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
     try:
-        await broker.add_partitions(wanted.name, wanted.count, assignment, validate_only=validate_only)
+        await context.topic_admin.add_partitions(wanted.name, wanted.count, assignment, validate_only=validate_only)
     except RequestError as error:
         return CreatePartitionsTopicResult(wanted.name, error.code, error_text(error))
     except OttlaError as error:

@@ -44,12 +44,12 @@ PARTITIONS_OF_REQUEST_MAX: Final = 10_000
 _DEFAULT: Final = -1
 
 
-async def handle(request: CreateTopicsRequest, broker: BrokerContext, call: Call) -> CreateTopicsResponse:
+async def handle(request: CreateTopicsRequest, context: BrokerContext, call: Call) -> CreateTopicsResponse:
     turn = LoopOffload()
     named, named_twice = await by_name(request.topics, turn)
     partitions_count = 0
     for topic in request.topics:
-        partitions_count += _partitions_count(topic, broker)
+        partitions_count += _partitions_count(topic, context)
         await turn.pause()
     results: list[CreatableTopicResult] = []
     for name, topic in named.items():
@@ -60,14 +60,14 @@ async def handle(request: CreateTopicsRequest, broker: BrokerContext, call: Call
         elif name in named_twice:
             results.append(_refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request"))
         else:
-            results.append(await _create(topic, broker, validate_only=request.validate_only))
+            results.append(await _create(topic, context, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(wanted: CreatableTopic, context: BrokerContext, *, validate_only: bool) -> CreatableTopicResult:
     try:
-        new = _new_topic(wanted, broker)
-        topic = await broker.create_topic(new, validate_only=validate_only)
+        new = _new_topic(wanted, context)
+        topic = await context.topic_admin.create(new, validate_only=validate_only)
     except RequestError as error:
         return _refused(wanted.name, error.code, error_text(error))
     except OttlaError as error:
@@ -80,12 +80,12 @@ async def _create(wanted: CreatableTopic, broker: BrokerContext, *, validate_onl
         replication_factor=len(topic.partitions[0].replicas),
         configs=[
             CreatableTopicConfigs(entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive)
-            for entry in describe_topic(overrides, broker.settings)
+            for entry in describe_topic(overrides, context.settings)
         ],
     )
 
 
-def _new_topic(wanted: CreatableTopic, broker: BrokerContext) -> NewTopic:
+def _new_topic(wanted: CreatableTopic, context: BrokerContext) -> NewTopic:
     require_few_settings(len(wanted.configs))
     assignment = {each.partition_index: each.broker_ids for each in wanted.assignments}
     if len(assignment) != len(wanted.assignments):
@@ -93,14 +93,14 @@ def _new_topic(wanted: CreatableTopic, broker: BrokerContext) -> NewTopic:
     config = {each.name: each.value for each in wanted.configs}  # the last one holds, as in Apache Kafka
     if wanted.name == OFFSETS_TOPIC:
         # Retention would delete committed offsets: what is not given is as when the broker makes it.
-        config = {**offsets_topic_config(broker.settings), **config}
+        config = {**offsets_topic_config(context.settings), **config}
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignment or None, config)
 
 
-def _partitions_count(wanted: CreatableTopic, broker: BrokerContext) -> int:
+def _partitions_count(wanted: CreatableTopic, context: BrokerContext) -> int:
     if wanted.assignments:
         return len(wanted.assignments)
-    return broker.settings[NUM_PARTITIONS] if wanted.num_partitions == _DEFAULT else max(wanted.num_partitions, 0)
+    return context.settings[NUM_PARTITIONS] if wanted.num_partitions == _DEFAULT else max(wanted.num_partitions, 0)
 
 
 def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:

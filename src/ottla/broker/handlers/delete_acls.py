@@ -10,6 +10,6 @@ from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 
-async def handle(request: DeleteAclsRequest, broker: BrokerContext, call: Call) -> DeleteAclsResponse:
+async def handle(request: DeleteAclsRequest, context: BrokerContext, call: Call) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

@@ -18,7 +18,7 @@ from ottla.runtime.steps import Steps
 
 def answer(
     request: DeleteGroupsRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[DeleteGroupsResponse | Steps[DeleteGroupsResponse]], None],
 ) -> Steps[None]:
@@ -33,5 +33,5 @@ def answer(
 
     gathering: Gathering[ErrorCode] = Gathering(len(group_ids), lambda errors: reply(told(errors)))
     for index, group_id in enumerate(group_ids):
-        broker.groups.submit(group_id, DeleteGroup(group_id), gathering.place(index))
+        context.groups.submit(group_id, DeleteGroup(group_id), gathering.place(index))
         yield

@@ -25,7 +25,7 @@ from ottla.protocol.schemas.delete_records import (
 from ottla.runtime.loop_offload import LoopOffload
 
 
-async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Call) -> DeleteRecordsResponse:
+async def handle(request: DeleteRecordsRequest, context: BrokerContext, call: Call) -> DeleteRecordsResponse:
     turn = LoopOffload()
     # A partition that is named several times is answered once, and the last of its offsets holds, as in Apache Kafka.
     wanted: dict[str, dict[int, int]] = {}
@@ -38,9 +38,9 @@ async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Cal
     refused: dict[TopicPartition, ErrorCode] = {}
     before: dict[TopicPartition, int] = {}
     for name, offsets in wanted.items():
-        refusal = _topic_refusal(broker, name)
+        refusal = _topic_refusal(context, name)
         for index, offset in offsets.items():
-            partition = find_partition(broker, name, index)
+            partition = find_partition(context, name, index)
             if isinstance(partition, ErrorCode):
                 refused[TopicPartition(name, index)] = partition
             elif refusal is not None:
@@ -49,7 +49,7 @@ async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Cal
                 before[TopicPartition(name, index)] = offset
             await turn.pause()
     # All at once: they share a checkpoint, and wait for followers together.
-    found = await broker.delete_records(before, request.timeout_ms) if before else {}
+    found = await context.record_deletions.delete(before, request.timeout_ms) if before else {}
     topics: list[DeleteRecordsTopicResult] = []
     for name, offsets in wanted.items():
         results: list[DeleteRecordsPartitionResult] = []
@@ -61,12 +61,12 @@ async def handle(request: DeleteRecordsRequest, broker: BrokerContext, call: Cal
     return DeleteRecordsResponse(topics=topics)
 
 
-def _topic_refusal(broker: BrokerContext, topic_name: str) -> ErrorCode | None:
+def _topic_refusal(context: BrokerContext, topic_name: str) -> ErrorCode | None:
     if topic_name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if topic_name not in broker.topics.by_name:
+    if topic_name not in context.topics.by_name:
         return None  # none of its partitions is found
-    settings = TopicSettings(broker.configs.topic(topic_name), broker.settings)
+    settings = TopicSettings(context.configs.topic(topic_name), context.settings)
     return None if "delete" in settings[CLEANUP_POLICY] else ErrorCode.POLICY_VIOLATION
 
 

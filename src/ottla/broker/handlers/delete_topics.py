@@ -33,10 +33,10 @@ from ottla.runtime.offload import Offload
 _DISABLED_FROM_VERSION: Final = 3
 
 
-async def handle(request: DeleteTopicsRequest, broker: BrokerContext, call: Call) -> DeleteTopicsResponse:
+async def handle(request: DeleteTopicsRequest, context: BrokerContext, call: Call) -> DeleteTopicsResponse:
     turn = LoopOffload()
     wanted = request.topics or [DeleteTopicState(name) for name in request.topic_names]
-    if not broker.settings[DELETE_TOPIC_ENABLE]:
+    if not context.settings[DELETE_TOPIC_ENABLE]:
         is_named = call.api_version >= _DISABLED_FROM_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if is_named else ErrorCode.INVALID_REQUEST
         return DeleteTopicsResponse(
@@ -45,7 +45,7 @@ async def handle(request: DeleteTopicsRequest, broker: BrokerContext, call: Call
     given: dict[tuple[object, ...], DeleteTopicState] = {}
     given_twice: set[tuple[object, ...]] = set()
     async for each in _in_turns(wanted, turn):
-        key = _key(each, broker)
+        key = _key(each, context)
         if given.setdefault(key, each) is not each:
             given_twice.add(key)
     responses: list[DeletableTopicResult] = []
@@ -55,7 +55,7 @@ async def handle(request: DeleteTopicsRequest, broker: BrokerContext, call: Call
             problem = "the topic is there twice in the request"
             responses.append(_refused(each, ErrorCode.INVALID_REQUEST, problem))
         else:
-            responses.append(await _delete(each, broker))
+            responses.append(await _delete(each, context))
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -65,32 +65,32 @@ async def _in_turns(wanted: Sequence[DeleteTopicState], turn: Offload) -> AsyncI
         yield each
 
 
-def _key(wanted: DeleteTopicState, broker: BrokerContext) -> tuple[object, ...]:
+def _key(wanted: DeleteTopicState, context: BrokerContext) -> tuple[object, ...]:
     """Equal for two that mean the same topic, by name or by id."""
-    known = _find(wanted, broker)
+    known = _find(wanted, context)
     return (wanted.name, wanted.topic_id) if isinstance(known, RequestError) else (known.topic_id,)
 
 
-def _find(wanted: DeleteTopicState, broker: BrokerContext) -> Topic | RequestError:
+def _find(wanted: DeleteTopicState, context: BrokerContext) -> Topic | RequestError:
     has_id = wanted.topic_id != ZERO_UUID
     if (wanted.name is not None) is has_id:
         problem = "a topic is given by its name or by its id" + (", not by both" if has_id else "")
         return RequestError(ErrorCode.INVALID_REQUEST, problem)
     if has_id:
-        by_id = broker.topics.by_id.get(wanted.topic_id)
+        by_id = context.topics.by_id.get(wanted.topic_id)
         return by_id or RequestError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
     assert wanted.name is not None
-    by_name = broker.topics.by_name.get(wanted.name)
+    by_name = context.topics.by_name.get(wanted.name)
     return by_name or RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
 
 
-async def _delete(wanted: DeleteTopicState, broker: BrokerContext) -> DeletableTopicResult:
-    known = _find(wanted, broker)
+async def _delete(wanted: DeleteTopicState, context: BrokerContext) -> DeletableTopicResult:
+    known = _find(wanted, context)
     if isinstance(known, RequestError):
         return _refused(wanted, known.code, error_text(known))
     try:
         # By id as well: a topic that was recreated under the name meanwhile is another one.
-        await broker.delete_topic(known.name, known.topic_id)
+        await context.topic_admin.delete(known.name, known.topic_id)
     except RequestError as error:
         return _refused(wanted, error.code, error_text(error))
     except OttlaError as error:

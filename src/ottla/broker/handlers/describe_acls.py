@@ -10,7 +10,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
-async def handle(request: DescribeAclsRequest, broker: BrokerContext, call: Call) -> DescribeAclsResponse:
+async def handle(request: DescribeAclsRequest, context: BrokerContext, call: Call) -> DescribeAclsResponse:
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

@@ -29,20 +29,20 @@ _CONTROLLERS: Final = 2
 _FENCED_FROM_VERSION: Final = 2
 
 
-async def handle(request: DescribeClusterRequest, broker: BrokerContext, call: Call) -> DescribeClusterResponse:
+async def handle(request: DescribeClusterRequest, context: BrokerContext, call: Call) -> DescribeClusterResponse:
     if request.endpoint_type != _BROKERS:
         if request.endpoint_type == _CONTROLLERS:
             code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller"
         else:
             code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{request.endpoint_type} is no type of endpoint"
         return DescribeClusterResponse(error_code=code, error_message=message)
-    is_fenced = call.api_version >= _FENCED_FROM_VERSION and not broker.may_lead
+    is_fenced = call.api_version >= _FENCED_FROM_VERSION and not context.brokers.may_lead
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=context.cluster_id,
+        controller_id=context.brokers.controller_id,
         brokers=[
-            DescribeClusterBroker(*address, is_fenced=is_fenced and address.node_id == broker.node_id)
-            for address in broker.brokers(call)
+            DescribeClusterBroker(*address, is_fenced=is_fenced and address.node_id == context.node_id)
+            for address in context.brokers.addresses_for(call.local_address)
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS

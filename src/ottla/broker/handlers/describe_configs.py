@@ -52,7 +52,7 @@ _FIXED_BYTES: Final = 16
 _MARGIN_BYTES: Final = 32 * MIB
 
 
-async def handle(request: DescribeConfigsRequest, broker: BrokerContext, call: Call) -> DescribeConfigsResponse:
+async def handle(request: DescribeConfigsRequest, context: BrokerContext, call: Call) -> DescribeConfigsResponse:
     turn = LoopOffload()
     wanted: dict[tuple[int, str], set[str]] = {}
     for resource in request.resources:
@@ -71,7 +71,7 @@ async def handle(request: DescribeConfigsRequest, broker: BrokerContext, call: C
     results: list[DescribeConfigsResult] = []
     described = _Described(request)
     for (resource_type, name), keys_of_it in wanted.items():
-        results.append(_result(resource_type, name, keys_of_it, described, broker))
+        results.append(_result(resource_type, name, keys_of_it, described, context))
         await turn.pause()
     return DescribeConfigsResponse(results=results)
 
@@ -101,12 +101,12 @@ class _Described:
 
 
 def _result(
-    resource_type: int, name: str, wanted: set[str], described: _Described, broker: BrokerContext
+    resource_type: int, name: str, wanted: set[str], described: _Described, context: BrokerContext
 ) -> DescribeConfigsResult:
     # As in Apache Kafka the message is empty, not null, on success.
     result = DescribeConfigsResult(ErrorCode.NONE, "", resource_type, name)
     try:
-        entries = _entries(resource_type, name, broker)
+        entries = _entries(resource_type, name, context)
         result.configs = described.of(entry for entry in entries if not wanted or entry.name in wanted)
     except RequestError as error:
         result.error_code, result.error_message = error.code, error_text(error)
@@ -120,18 +120,18 @@ def _size_bytes(result: DescribeConfigsResourceResult) -> int:
     return sum(map(len, texts)) + _FIXED_BYTES * (1 + len(result.synonyms))
 
 
-def _entries(resource_type: int, name: str, broker: BrokerContext) -> list[ConfigEntry]:
+def _entries(resource_type: int, name: str, context: BrokerContext) -> list[ConfigEntry]:
     if resource_type == ResourceType.TOPIC:
-        require_topic(broker, name)
-        return describe_topic(broker.configs.topic(name), broker.settings)
+        require_topic(context, name)
+        return describe_topic(context.configs.topic(name), context.settings)
     if resource_type == ResourceType.BROKER:
-        of_all = broker.configs.of(ConfigEntity.broker(None))
-        if is_every_broker(broker, name):
+        of_all = context.configs.of(ConfigEntity.broker(None))
+        if is_every_broker(context, name):
             return describe_every_broker(of_all)
-        return describe_broker(broker.settings, broker.configs.of(ConfigEntity.broker(broker.node_id)), of_all)
+        return describe_broker(context.settings, context.configs.of(ConfigEntity.broker(context.node_id)), of_all)
     if resource_type == ResourceType.GROUP:
         require_group_name(name)
-        return describe_group(broker.configs.of(ConfigEntity.group(name)), broker.settings)
+        return describe_group(context.configs.of(ConfigEntity.group(name)), context.settings)
     raise unknown_type(resource_type)
 
 

@@ -30,7 +30,7 @@ _NOT_FOUND_FROM: Final = 6
 
 def answer(
     request: DescribeGroupsRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[DescribeGroupsResponse | Steps[DescribeGroupsResponse]], None],
 ) -> Steps[None]:
@@ -47,7 +47,7 @@ def answer(
     group_ids = list(dict.fromkeys(request.groups))
     gathering: Gathering[replies.DescribedGroup] = Gathering(len(group_ids), lambda described: reply(told(described)))
     for index, group_id in enumerate(group_ids):
-        broker.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
+        context.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
         yield
 
 

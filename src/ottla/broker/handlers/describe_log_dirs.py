@@ -24,16 +24,16 @@ from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
 
 
-async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: Call) -> DescribeLogDirsResponse:
+async def handle(request: DescribeLogDirsRequest, context: BrokerContext, call: Call) -> DescribeLogDirsResponse:
     try:
-        state = broker.log_directory()
+        state = context.log_directory.state()
     except OSError:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR)])
     if not state.is_online:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, state.path)])
     sizes: dict[str, list[DescribeLogDirsPartition]] = {}
     turn = LoopOffload()
-    for partition in await _wanted(request, broker, turn):
+    for partition in await _wanted(request, context, turn):
         if not partition.takes_records:
             continue
         size_bytes = partition.size_bytes
@@ -47,14 +47,14 @@ async def handle(request: DescribeLogDirsRequest, broker: BrokerContext, call: C
     return DescribeLogDirsResponse(results=[result])
 
 
-async def _wanted(request: DescribeLogDirsRequest, broker: BrokerContext, turn: Offload) -> Iterable[Partition]:
+async def _wanted(request: DescribeLogDirsRequest, context: BrokerContext, turn: Offload) -> Iterable[Partition]:
     """Each once, however often it is named."""
     if request.topics is None:
-        return list(broker.partitions)
+        return list(context.partitions)
     found: dict[Partition, None] = {}
     for topic in request.topics:
         for index in topic.partitions:
-            partition = broker.partitions.find(topic.topic, index)
+            partition = context.partitions.find(topic.topic, index)
             if partition is not None:
                 found[partition] = None
             await turn.pause()

@@ -36,7 +36,7 @@ _NAMES_OF_STEP: Final = 1_000
 
 
 async def handle(
-    request: DescribeTopicPartitionsRequest, broker: BrokerContext, call: Call
+    request: DescribeTopicPartitionsRequest, context: BrokerContext, call: Call
 ) -> DescribeTopicPartitionsResponse:
     turn = LoopOffload()
     cursor = request.cursor
@@ -44,20 +44,20 @@ async def handle(
         refused = [_error_entry(name, ErrorCode.INVALID_REQUEST) async for name in _in_turns(request, turn)]
         return DescribeTopicPartitionsResponse(topics=refused)
     response = DescribeTopicPartitionsResponse()
-    room = max(min(request.response_partition_limit, broker.settings[MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
-    for name in await _names(request, broker, turn):
+    room = max(min(request.response_partition_limit, context.settings[MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
+    for name in await _names(request, context, turn):
         await turn.pause()
         if room == 0:
             response.next_cursor = Cursor(name, 0)
             break
-        topic = broker.topics.by_name.get(name)
+        topic = context.topics.by_name.get(name)
         if topic is None:
             problem = topic_name_problem(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(_error_entry(name, code, TOPIC_OPERATIONS))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        told = _topic_entry(topic, first, room, broker)
+        told = _topic_entry(topic, first, room, context)
         response.topics.append(told)
         room -= len(told.partitions)
         if first + len(told.partitions) < len(topic.partitions):
@@ -76,9 +76,9 @@ async def _in_turns(request: DescribeTopicPartitionsRequest, turn: Offload) -> A
             yield topic.name
 
 
-async def _names(request: DescribeTopicPartitionsRequest, broker: BrokerContext, turn: Offload) -> Iterator[str]:
+async def _names(request: DescribeTopicPartitionsRequest, context: BrokerContext, turn: Offload) -> Iterator[str]:
     """The requested topics, from the cursor's on, sorted a part at a time."""
-    names = [name async for name in _in_turns(request, turn)] or list(broker.topics.by_name)
+    names = [name async for name in _in_turns(request, turn)] or list(context.topics.by_name)
     begin = request.cursor.topic_name if request.cursor is not None else ""
     parts: list[list[str]] = []
     for some in parts_of(names, _NAMES_OF_STEP):
@@ -92,11 +92,11 @@ def _is_sound(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
     return is_named and cursor.partition_index >= 0
 
 
-def _topic_entry(topic: Topic, first: int, count: int, broker: BrokerContext) -> DescribeTopicPartitionsResponseTopic:
+def _topic_entry(topic: Topic, first: int, count: int, context: BrokerContext) -> DescribeTopicPartitionsResponseTopic:
     told = DescribeTopicPartitionsResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id)
     told.is_internal, told.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATIONS
     for index in range(first, min(first + count, len(topic.partitions))):
-        known = partition_entry(broker, topic.name, index, topic.partitions[index])
+        known = partition_entry(context, topic.name, index, topic.partitions[index])
         told.partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 known.error_code,

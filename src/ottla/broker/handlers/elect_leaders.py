@@ -35,25 +35,25 @@ _MESSAGES: Final = {
 }
 
 
-async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call) -> ElectLeadersResponse:
+async def handle(request: ElectLeadersRequest, context: BrokerContext, call: Call) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     turn = LoopOffload()
-    wanted = await _wanted(request, broker, turn)
+    wanted = await _wanted(request, context, turn)
     results: dict[str, list[PartitionResult]] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     there: list[TopicPartition] = []
     for each in wanted:
         await turn.pause()
-        if broker.topics.partition(each) is None:
+        if context.topics.partition(each) is None:
             codes[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif broker.elections is None:
-            codes[each] = _of_sole(broker, each)
+        elif context.elections is None:
+            codes[each] = _of_sole(context, each)
         else:
             there.append(each)
-    if broker.elections is not None:
+    if context.elections is not None:
         is_unclean = request.election_type == _UNCLEAN
-        found = await broker.elections.elect(there, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
+        found = await context.elections.elect(there, is_unclean=is_unclean, timeout_ms=request.timeout_ms)
         codes.update(zip(there, found, strict=True))
     for each in wanted:
         await turn.pause()
@@ -65,11 +65,11 @@ async def handle(request: ElectLeadersRequest, broker: BrokerContext, call: Call
     )
 
 
-async def _wanted(request: ElectLeadersRequest, broker: BrokerContext, turn: Offload) -> list[TopicPartition]:
+async def _wanted(request: ElectLeadersRequest, context: BrokerContext, turn: Offload) -> list[TopicPartition]:
     """Each once, however often it is named."""
     wanted: dict[TopicPartition, None] = {}
     if request.topic_partitions is None:
-        for topic, node in broker.topics.partitions():
+        for topic, node in context.topics.partitions():
             wanted[TopicPartition(topic.name, node.partition_index)] = None
             await turn.pause()
     for named in request.topic_partitions or ():
@@ -80,7 +80,7 @@ async def _wanted(request: ElectLeadersRequest, broker: BrokerContext, turn: Off
     return list(wanted)
 
 
-def _of_sole(broker: BrokerContext, topic_partition: TopicPartition) -> ErrorCode:
+def _of_sole(context: BrokerContext, topic_partition: TopicPartition) -> ErrorCode:
     """On a broker by itself: it leads each partition whose log can be used."""
-    is_served = broker.partitions.find(*topic_partition) is not None
+    is_served = context.partitions.find(*topic_partition) is not None
     return ErrorCode.ELECTION_NOT_NEEDED if is_served else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

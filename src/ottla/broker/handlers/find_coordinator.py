@@ -34,16 +34,16 @@ _NO_NODE: Final = -1
 _UNUSABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
-async def handle(request: FindCoordinatorRequest, broker: BrokerContext, call: Call) -> FindCoordinatorResponse:
+async def handle(request: FindCoordinatorRequest, context: BrokerContext, call: Call) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.api_version >= _MANY_FROM_VERSION else [request.key]
-    failure = await _make_topic(broker) if request.key_type == GROUP and keys else None
+    failure = await _make_topic(context) if request.key_type == GROUP and keys else None
     turn = LoopOffload()
     # Each once, however often it is named.
     found: dict[str, Coordinator] = {}
     for key in keys:
         await turn.pause()
         if key not in found:
-            each = found[key] = replace(failure) if failure else _find(key, request.key_type, broker, call)
+            each = found[key] = replace(failure) if failure else _find(key, request.key_type, context, call)
             each.key = key
     if call.api_version >= _MANY_FROM_VERSION:
         return FindCoordinatorResponse(coordinators=list(found.values()))
@@ -57,12 +57,12 @@ async def handle(request: FindCoordinatorRequest, broker: BrokerContext, call: C
     )
 
 
-async def _make_topic(broker: BrokerContext) -> Coordinator | None:
+async def _make_topic(context: BrokerContext) -> Coordinator | None:
     """Create `__consumer_offsets` if it does not exist; the error to answer if that fails."""
-    if broker.groups.exists:
+    if context.groups.exists:
         return None
     try:
-        await broker.create_topic(offsets_topic(broker.settings, is_sole=broker.is_sole))
+        await context.topic_admin.create(offsets_topic(context.settings, is_sole=context.is_sole))
     except OttlaError as error:
         if isinstance(error, RequestError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             return None  # another request was faster
@@ -70,7 +70,7 @@ async def _make_topic(broker: BrokerContext) -> Coordinator | None:
     return None
 
 
-def _find(key: str, key_type: int, broker: BrokerContext, call: Call) -> Coordinator:
+def _find(key: str, key_type: int, context: BrokerContext, call: Call) -> Coordinator:
     if key_type == TRANSACTION:
         problem = "this broker does not offer transactions; use an idempotent producer without a transactional id"
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
@@ -78,25 +78,25 @@ def _find(key: str, key_type: int, broker: BrokerContext, call: Call) -> Coordin
         return _refused(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
     if len(key) > GROUP_ID_LENGTH_MAX:
         return _refused(ErrorCode.INVALID_GROUP_ID, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
-    leader = _leader_of(key, broker)
-    if leader == broker.node_id and broker.groups.state_of(key) in _UNUSABLE:
+    leader = _leader_of(key, context)
+    if leader == context.node_id and context.groups.state_of(key) in _UNUSABLE:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group cannot be used")
-    for address in broker.brokers(call):
+    for address in context.brokers.addresses_for(call.local_address):
         if address.node_id == leader:
             return Coordinator("", address.node_id, address.host, address.port)
     return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group has no leader now")
 
 
-def _leader_of(group_id: str, broker: BrokerContext) -> NodeId:
+def _leader_of(group_id: str, context: BrokerContext) -> NodeId:
     """The leader of the group's partition, as this broker's view has it.
 
     One that registered again since it was elected coordinates nothing before the next election.
     """
-    topic = broker.topics.by_name.get(OFFSETS_TOPIC)
+    topic = context.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
         return NO_LEADER
     state = topic.partitions[partition_of(group_id, len(topic.partitions))].state
-    return state.leader if broker.is_sole or broker.live.has_leader(state) else NO_LEADER
+    return state.leader if context.is_sole or context.brokers.live.has_leader(state) else NO_LEADER
 
 
 def _refused(code: ErrorCode, message: str) -> Coordinator:

@@ -14,11 +14,11 @@ from ottla.protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def answer(
-    request: HeartbeatRequest, broker: BrokerContext, call: Call, reply: Callable[[HeartbeatResponse], None]
+    request: HeartbeatRequest, context: BrokerContext, call: Call, reply: Callable[[HeartbeatResponse], None]
 ) -> None:
     command = Heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
 
     def on_reply(error: ErrorCode) -> None:
         reply(HeartbeatResponse(error_code=error))
 
-    broker.groups.submit(request.group_id, command, on_reply)
+    context.groups.submit(request.group_id, command, on_reply)

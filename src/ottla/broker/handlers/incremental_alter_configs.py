@@ -41,10 +41,10 @@ from ottla.protocol.schemas.incremental_alter_configs import (
 
 
 async def handle(
-    request: IncrementalAlterConfigsRequest, broker: BrokerContext, call: Call
+    request: IncrementalAlterConfigsRequest, context: BrokerContext, call: Call
 ) -> IncrementalAlterConfigsResponse:
     async def alter(resource: AlterConfigsResource) -> None:
-        await _alter(resource, broker, validate_only=request.validate_only)
+        await _alter(resource, context, validate_only=request.validate_only)
 
     responses = await alter_each(
         request.resources, alter, lambda outcome: AlterConfigsResourceResponse(**outcome._asdict())
@@ -52,45 +52,47 @@ async def handle(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(resource: AlterConfigsResource, broker: BrokerContext, *, validate_only: bool) -> None:
+async def _alter(resource: AlterConfigsResource, context: BrokerContext, *, validate_only: bool) -> None:
     name = resource.resource_name
     changes = _changes(resource.configs)
     if resource.resource_type == ResourceType.BROKER:
-        refuse_broker_changes(broker, name, [each.name for each in changes if each.name not in DYNAMIC_BROKER_SETTINGS])
-        node_id = None if is_every_broker(broker, name) else broker.node_id
-        await _alter_broker(ConfigEntity.broker(node_id), changes, broker, validate_only=validate_only)
+        refuse_broker_changes(
+            context, name, [each.name for each in changes if each.name not in DYNAMIC_BROKER_SETTINGS]
+        )
+        node_id = None if is_every_broker(context, name) else context.node_id
+        await _alter_broker(ConfigEntity.broker(node_id), changes, context, validate_only=validate_only)
         return
     if resource.resource_type == ResourceType.GROUP:
         require_group_name(name)
-        await _alter_group(name, changes, broker, validate_only=validate_only)
+        await _alter_group(name, changes, context, validate_only=validate_only)
         return
     if resource.resource_type != ResourceType.TOPIC:
         raise unknown_type(resource.resource_type)
-    require_topic(broker, name)
-    before = broker.configs.topic(name)
-    after = changed_overrides(before, _effective(changes, before), broker.settings)
+    require_topic(context, name)
+    before = context.configs.topic(name)
+    after = changed_overrides(before, _effective(changes, before), context.settings)
     if not validate_only:
-        await broker.alter_config(ConfigEntity.topic(name), _changed(before, after))
+        await context.topic_admin.alter_config(ConfigEntity.topic(name), _changed(before, after))
 
 
 async def _alter_broker(
-    entity: ConfigEntity, changes: list[ConfigChange], broker: BrokerContext, *, validate_only: bool
+    entity: ConfigEntity, changes: list[ConfigChange], context: BrokerContext, *, validate_only: bool
 ) -> None:
-    before = broker.configs.of(entity)
-    after = changed_overrides(before, _effective(changes, before), broker.settings, dynamic_broker_setting)
+    before = context.configs.of(entity)
+    after = changed_overrides(before, _effective(changes, before), context.settings, dynamic_broker_setting)
     if not validate_only and after != before:
-        await broker.alter_config(entity, _changed(before, after))
+        await context.topic_admin.alter_config(entity, _changed(before, after))
 
 
 async def _alter_group(
-    group_id: str, changes: list[ConfigChange], broker: BrokerContext, *, validate_only: bool
+    group_id: str, changes: list[ConfigChange], context: BrokerContext, *, validate_only: bool
 ) -> None:
     entity = ConfigEntity.group(group_id)
-    before = broker.configs.of(entity)
-    after = changed_overrides(before, _effective(changes, before), broker.settings, group_setting)
-    check_group(after, broker.settings)
+    before = context.configs.of(entity)
+    after = changed_overrides(before, _effective(changes, before), context.settings, group_setting)
+    check_group(after, context.settings)
     if not validate_only:
-        await broker.alter_config(entity, _changed(before, after))
+        await context.topic_admin.alter_config(entity, _changed(before, after))
 
 
 def _effective(changes: list[ConfigChange], before: Mapping[str, str]) -> list[ConfigChange]:

@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 _NO_EPOCH = -1
 
 
-async def handle(request: InitProducerIdRequest, broker: BrokerContext, call: Call) -> InitProducerIdResponse:
+async def handle(request: InitProducerIdRequest, context: BrokerContext, call: Call) -> InitProducerIdResponse:
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != _NO_EPOCH
     if request.transactional_id is not None or has_id != has_epoch:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=_NO_EPOCH)
     try:
-        return InitProducerIdResponse(producer_id=await broker.next_producer_id())
+        return InitProducerIdResponse(producer_id=await context.producer_ids.next())
     except OttlaError as error:
         log.warning("producer_id.not_assigned", extra=frequent(error=str(error)))
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=_NO_EPOCH)

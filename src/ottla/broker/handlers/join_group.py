@@ -30,7 +30,7 @@ _SKIPS_ASSIGNMENT_FROM: Final = 9
 
 
 def answer(
-    request: JoinGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[JoinGroupResponse], None]
+    request: JoinGroupRequest, context: BrokerContext, call: Call, reply: Callable[[JoinGroupResponse], None]
 ) -> None:
     version = call.api_version
     protocols_max = GROUP_MEMBER_METADATA_BYTES_MAX // ELEMENT_BYTES
@@ -58,7 +58,7 @@ def answer(
         note_refused_join(request.group_id, call, joined.error)
         reply(_response(joined, version))
 
-    broker.groups.submit(request.group_id, command, on_reply)
+    context.groups.submit(request.group_id, command, on_reply)
 
 
 def _kept_bytes(request: JoinGroupRequest) -> int:

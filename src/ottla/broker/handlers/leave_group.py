@@ -23,7 +23,7 @@ _MEMBERS_OF_TURN: Final = 500
 
 def answer(
     request: LeaveGroupRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[LeaveGroupResponse | Steps[LeaveGroupResponse]], None],
 ) -> Steps[None]:
@@ -53,5 +53,5 @@ def answer(
     gathering: Gathering[LeaveReply] = Gathering(len(starts), lambda parts: reply(told(parts)))
     for number, start in enumerate(starts):
         command = LeaveGroup(request.group_id, members[start : start + _MEMBERS_OF_TURN])
-        broker.groups.submit(request.group_id, command, gathering.place(number))
+        context.groups.submit(request.group_id, command, gathering.place(number))
         yield

@@ -22,20 +22,22 @@ from ottla.protocol.schemas.list_config_resources import (
 _KNOWN: Final = frozenset[int](ResourceType)
 
 
-async def handle(request: ListConfigResourcesRequest, broker: BrokerContext, call: Call) -> ListConfigResourcesResponse:
+async def handle(
+    request: ListConfigResourcesRequest, context: BrokerContext, call: Call
+) -> ListConfigResourcesResponse:
     asked: Iterable[int] = request.resource_types or ResourceType
     wanted = list(dict.fromkeys(asked)) if call.api_version >= 1 else []
     if not _KNOWN.issuperset(wanted):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    resources = [ConfigResource(name, each) for each in wanted for name in _names(broker, call, each)]
+    resources = [ConfigResource(name, each) for each in wanted for name in _names(context, call, each)]
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-def _names(broker: BrokerContext, call: Call, resource_type: int) -> Iterable[str]:
+def _names(context: BrokerContext, call: Call, resource_type: int) -> Iterable[str]:
     if resource_type == ResourceType.TOPIC:
-        return sorted(broker.topics.by_name)
+        return sorted(context.topics.by_name)
     if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return [str(address.node_id) for address in broker.brokers(call)]
+        return [str(address.node_id) for address in context.brokers.addresses_for(call.local_address)]
     if resource_type == ResourceType.GROUP:
-        return sorted(broker.configs.groups())
+        return sorted(context.configs.groups())
     return ()

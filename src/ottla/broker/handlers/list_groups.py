@@ -23,7 +23,7 @@ _FILTERS_MAX: Final = 100
 
 def answer(
     request: ListGroupsRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[ListGroupsResponse | Steps[ListGroupsResponse]], None],
 ) -> Steps[None]:
@@ -43,4 +43,4 @@ def answer(
         return ListGroupsResponse(error_code=error, groups=groups)
 
     command = ListGroups(request.states_filter, request.types_filter)
-    yield from broker.groups.submit_to_all(command, lambda listed: reply(told(listed)))
+    yield from context.groups.submit_to_all(command, lambda listed: reply(told(listed)))

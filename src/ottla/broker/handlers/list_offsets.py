@@ -48,7 +48,7 @@ _OFFSET_NOT_AVAILABLE_FROM_VERSION: Final = 5
 _SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
-async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call) -> ListOffsetsResponse:
+async def handle(request: ListOffsetsRequest, context: BrokerContext, call: Call) -> ListOffsetsResponse:
     turn = LoopOffload()
     named: dict[str, dict[int, ListOffsetsPartition]] = {}
     named_twice: set[tuple[str, int]] = set()
@@ -67,13 +67,13 @@ async def handle(request: ListOffsetsRequest, broker: BrokerContext, call: Call)
             if (name, wanted.partition_index) in named_twice:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
-            answers.append(await _partition_answer(broker, request.replica_id, name, wanted, call.api_version, turn))
+            answers.append(await _partition_answer(context, request.replica_id, name, wanted, call.api_version, turn))
         topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _partition_answer(
-    broker: BrokerContext,
+    context: BrokerContext,
     replica_id: int,
     topic_name: str,
     wanted: ListOffsetsPartition,
@@ -81,16 +81,16 @@ async def _partition_answer(
     turn: LoopOffload,
 ) -> ListOffsetsPartitionResponse:
     while True:
-        partition = find_partition(broker, topic_name, wanted.partition_index, wanted.current_leader_epoch)
+        partition = find_partition(context, topic_name, wanted.partition_index, wanted.current_leader_epoch)
         if isinstance(partition, ErrorCode):
             return _refused(wanted, partition)
         if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
             return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
         leader_epoch = partition.leader_epoch
-        as_replica = _is_replica(broker, partition, replica_id)
+        as_replica = _is_replica(context, partition, replica_id)
         answer = await _answer_of(partition, wanted, api_version, turn, as_replica=as_replica)
         # A search lets others run: the topic may be another one now, or this broker not lead, or in another epoch.
-        if find_partition(broker, topic_name, wanted.partition_index, leader_epoch) is partition:
+        if find_partition(context, topic_name, wanted.partition_index, leader_epoch) is partition:
             return answer
 
 
@@ -114,11 +114,11 @@ async def _answer_of(
     )
 
 
-def _is_replica(broker: BrokerContext, partition: Partition, replica_id: int) -> bool:
+def _is_replica(context: BrokerContext, partition: Partition, replica_id: int) -> bool:
     """Whether a live broker with this id has a replica of the partition."""
     return (
         replica_id >= 0
-        and replica_id in broker.live.by_id
+        and replica_id in context.brokers.live.by_id
         and partition.node is not None
         and replica_id in partition.node.replicas
     )

@@ -21,9 +21,9 @@ from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(
-    request: ListPartitionReassignmentsRequest, broker: BrokerContext, call: Call
+    request: ListPartitionReassignmentsRequest, context: BrokerContext, call: Call
 ) -> ListPartitionReassignmentsResponse:
-    by_name = broker.topics.by_name
+    by_name = context.topics.by_name
     turn = LoopOffload()
     named: dict[str, dict[int, None]] = {}
     for each in request.topics or ():

@@ -52,15 +52,15 @@ _TREE_AWAY: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 _IDS_FROM_VERSION: Final = 12
 
 
-async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) -> MetadataResponse:
+async def handle(request: MetadataRequest, context: BrokerContext, call: Call) -> MetadataResponse:
     turn = LoopOffload()
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     if request.topics is None or (call.api_version == 0 and not request.topics):
-        by_name = broker.topics.by_name
+        by_name = context.topics.by_name
         topics = []
         for name in sorted(by_name):
             await turn.pause()
-            topics.append(await _topic_entry(broker, by_name[name], operations, turn))
+            topics.append(await _topic_entry(context, by_name[name], operations, turn))
     elif call.api_version < _IDS_FROM_VERSION and any(
         t.name is None or t.topic_id != ZERO_UUID for t in request.topics
     ):
@@ -73,12 +73,12 @@ async def handle(request: MetadataRequest, broker: BrokerContext, call: Call) ->
         for wanted in (await _distinct(request.topics, turn)).values():
             await turn.pause()
             topics.append(
-                await _wanted_entry(broker, wanted, call, request.allow_auto_topic_creation, operations, turn)
+                await _wanted_entry(context, wanted, call, request.allow_auto_topic_creation, operations, turn)
             )  # fmt: skip
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(*address) for address in broker.brokers(call)],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        brokers=[MetadataResponseBroker(*address) for address in context.brokers.addresses_for(call.local_address)],
+        cluster_id=context.cluster_id,
+        controller_id=context.brokers.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
@@ -97,7 +97,7 @@ async def _distinct(
 
 
 async def _wanted_entry(
-    broker: BrokerContext,
+    context: BrokerContext,
     wanted: MetadataRequestTopic,
     call: Call,
     may_create: bool,
@@ -105,36 +105,36 @@ async def _wanted_entry(
     turn: Offload,
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
-        known = broker.topics.by_id.get(wanted.topic_id)
+        known = context.topics.by_id.get(wanted.topic_id)
         if known is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return await _topic_entry(broker, known, operations, turn)
+        return await _topic_entry(context, known, operations, turn)
     if wanted.name is None:
         return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, None)
-    known = broker.topics.by_name.get(wanted.name)
+    known = context.topics.by_name.get(wanted.name)
     if known is None:
-        code = await _create(broker, wanted.name, call, may_create)
-        known = broker.topics.by_name.get(wanted.name)
+        code = await _create(context, wanted.name, call, may_create)
+        known = context.topics.by_name.get(wanted.name)
         if known is None:
             return MetadataResponseTopic(
                 code, wanted.name, is_internal=wanted.name in INTERNAL_TOPICS, topic_authorized_operations=operations
             )
-    return await _topic_entry(broker, known, operations, turn)
+    return await _topic_entry(context, known, operations, turn)
 
 
-async def _create(broker: BrokerContext, name: str, call: Call, may_create: bool) -> ErrorCode:
+async def _create(context: BrokerContext, name: str, call: Call, may_create: bool) -> ErrorCode:
     """Create the topic if that is requested and allowed; the error to answer if it does not exist afterwards."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if may_create and broker.settings[AUTO_CREATE_TOPICS_ENABLE] and _is_counted_in(call, broker):
+    if may_create and context.settings[AUTO_CREATE_TOPICS_ENABLE] and _is_counted_in(call, context):
         try:
             is_offsets = name == OFFSETS_TOPIC
             new = (
-                offsets_topic(broker.settings, is_sole=broker.is_sole)
+                offsets_topic(context.settings, is_sole=context.is_sole)
                 if is_offsets
                 else NewTopic(name, is_automatic=True)
             )
-            await broker.create_topic(new)
+            await context.topic_admin.create(new)
         except RequestError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 return error.code
@@ -144,10 +144,10 @@ async def _create(broker: BrokerContext, name: str, call: Call, may_create: bool
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _is_counted_in(call: Call, broker: BrokerContext) -> bool:
+def _is_counted_in(call: Call, context: BrokerContext) -> bool:
     """Whether this connection may have one more topic created now."""
-    per_minute = broker.settings[MAX_AUTO_CREATE_TOPICS_PER_MINUTE]
-    return call.auto_creations is None or call.auto_creations.take(broker.clock.monotonic_ms(), per_minute)
+    per_minute = context.settings[MAX_AUTO_CREATE_TOPICS_PER_MINUTE]
+    return call.auto_creations is None or call.auto_creations.take(context.clock.monotonic_ms(), per_minute)
 
 
 def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int) -> MetadataResponseTopic:
@@ -158,11 +158,11 @@ def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int
 
 
 async def _topic_entry(
-    broker: BrokerContext, topic: Topic, operations: int, turn: Offload
+    context: BrokerContext, topic: Topic, operations: int, turn: Offload
 ) -> MetadataResponseTopic:  # fmt: skip
     partitions: list[MetadataResponsePartition] = []
     for index, partition in enumerate(topic.partitions):
-        partitions.append(partition_entry(broker, topic.name, index, partition))
+        partitions.append(partition_entry(context, topic.name, index, partition))
         await turn.pause()
     return MetadataResponseTopic(
         ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
@@ -170,7 +170,7 @@ async def _topic_entry(
 
 
 def partition_entry(
-    broker: BrokerContext, topic_name: str, index: int, partition: Partition
+    context: BrokerContext, topic_name: str, index: int, partition: Partition
 ) -> MetadataResponsePartition:
     """A partition as the tree has it, except that nobody can use a leader that is not live, or lacks its log.
 
@@ -179,16 +179,16 @@ def partition_entry(
     of which one may be older than its registration.
     """
     state = partition.state
-    live = broker.live.by_id
-    is_led = state.leader in live if broker.is_sole else broker.live.has_leader(state)
+    live = context.brokers.live.by_id
+    is_led = state.leader in live if context.is_sole else context.brokers.live.has_leader(state)
     replicas: list[int] = list(partition.replicas)
     code, leader = ErrorCode.NONE, state.leader
     offline: list[int] = [replica for replica in partition.replicas if replica not in live]
-    if leader == broker.node_id:
-        here = broker.partitions.find(topic_name, index)
+    if leader == context.node_id:
+        here = context.partitions.find(topic_name, index)
         if here is None:
-            offline = [*offline, broker.node_id]
-        if here is None or here.leadership_error(NO_LEADER_EPOCH) or not is_led or not broker.may_lead:
+            offline = [*offline, context.node_id]
+        if here is None or here.leadership_error(NO_LEADER_EPOCH) or not is_led or not context.brokers.may_lead:
             # A client that was sent back here would stay with a broker that is cut off from the others.
             leader = NO_LEADER
     elif not is_led:

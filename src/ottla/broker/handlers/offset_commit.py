@@ -34,11 +34,11 @@ _OFFSETS_OF_BATCH: Final = 500
 
 def answer(
     request: OffsetCommitRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[OffsetCommitResponse | Steps[OffsetCommitResponse]], None],
 ) -> Steps[None]:
-    topics, offsets, accepted = yield from _sort(request, broker.topics)
+    topics, offsets, accepted = yield from _sort(request, context.topics)
     if not offsets:
         reply(OffsetCommitResponse(topics=topics))
         return
@@ -64,7 +64,7 @@ def answer(
             knows_stale_epoch=call.api_version >= _STALE_EPOCH_FROM,
             client_host=call.client_host,
         )
-        broker.groups.submit(request.group_id, command, gathering.place(number))
+        context.groups.submit(request.group_id, command, gathering.place(number))
         yield
 
 

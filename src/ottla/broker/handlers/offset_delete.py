@@ -24,14 +24,14 @@ from ottla.runtime.steps import Steps
 
 
 def answer(
-    request: OffsetDeleteRequest, broker: BrokerContext, call: Call, reply: Callable[[OffsetDeleteResponse], None]
+    request: OffsetDeleteRequest, context: BrokerContext, call: Call, reply: Callable[[OffsetDeleteResponse], None]
 ) -> Steps[None]:
     # Each partition once, however often it is named.
     known: dict[str, dict[int, None]] = {}
     unknown: dict[str, dict[int, None]] = {}
     for wanted in request.topics:
         for one in wanted.partitions:
-            is_there = broker.topics.partition(TopicPartition(wanted.name, one.partition_index)) is not None
+            is_there = context.topics.partition(TopicPartition(wanted.name, one.partition_index)) is not None
             (known if is_there else unknown).setdefault(wanted.name, {})[one.partition_index] = None
             yield
         yield
@@ -46,7 +46,7 @@ def answer(
             reply(OffsetDeleteResponse(topics=[_topic(*each) for each in told.items()]))
 
     topics = [TopicPartitions(name, list(indexes)) for name, indexes in known.items()]
-    broker.groups.submit(request.group_id, DeleteOffsets(request.group_id, topics), on_reply)
+    context.groups.submit(request.group_id, DeleteOffsets(request.group_id, topics), on_reply)
 
 
 def _topic(name: str, partitions: Iterable[tuple[int, ErrorCode]]) -> OffsetDeleteResponseTopic:

@@ -42,7 +42,7 @@ _TOPICS_OF_TURN: Final = 1_000
 
 def answer(
     request: OffsetFetchRequest,
-    broker: BrokerContext,
+    context: BrokerContext,
     call: Call,
     reply: Callable[[OffsetFetchResponse | Steps[OffsetFetchResponse]], None],
 ) -> Steps[None]:
@@ -75,7 +75,7 @@ def answer(
         of_group = Gathering(len(parts), partial(_join, gathering.place(index)))
         for number, part in enumerate(parts):
             command = FetchOffsets(group.group_id, part, group.member_id, group.member_epoch)
-            broker.groups.submit(group.group_id, command, of_group.place(number))
+            context.groups.submit(group.group_id, command, of_group.place(number))
             yield
 
 

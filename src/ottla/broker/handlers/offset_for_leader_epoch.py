@@ -22,7 +22,7 @@ from ottla.runtime.loop_offload import LoopOffload
 
 
 async def handle(
-    request: OffsetForLeaderEpochRequest, broker: BrokerContext, call: Call
+    request: OffsetForLeaderEpochRequest, context: BrokerContext, call: Call
 ) -> OffsetForLeaderEpochResponse:  # fmt: skip
     turn = LoopOffload()
     results: dict[str, OffsetForLeaderTopicResult] = {}
@@ -31,12 +31,12 @@ async def handle(
         result = results.setdefault(topic.topic, OffsetForLeaderTopicResult(topic.topic))
         for each in topic.partitions:
             await turn.pause()
-            result.partitions.append(_answer(broker, topic.topic, each))
+            result.partitions.append(_answer(context, topic.topic, each))
     return OffsetForLeaderEpochResponse(topics=list(results.values()))
 
 
-def _answer(broker: BrokerContext, topic_name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-    partition = find_partition(broker, topic_name, wanted.partition, wanted.current_leader_epoch)
+def _answer(context: BrokerContext, topic_name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = find_partition(context, topic_name, wanted.partition, wanted.current_leader_epoch)
     if isinstance(partition, ErrorCode):
         return EpochEndOffset(partition, wanted.partition)
     return EpochEndOffset(ErrorCode.NONE, wanted.partition, *partition.epoch_end_offset(wanted.leader_epoch))

@@ -10,14 +10,14 @@ from ottla.model.identifiers import NO_LEADER_EPOCH
 
 
 def find_partition(
-    broker: BrokerContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
+    context: BrokerContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Partition | ErrorCode:
     """The partition, or the error that the request gets: not here, not open, not led, or in another leader epoch."""
-    partition = broker.partitions.find(topic_name, index)
+    partition = context.partitions.find(topic_name, index)
     if partition is None:
-        return broker.partitions.absence_error(topic_name, index)
+        return context.partitions.absence_error(topic_name, index)
     error = partition.leadership_error(current_leader_epoch)
-    if not error and not broker.may_lead:
+    if not error and not context.brokers.may_lead:
         # The process was paused until its lease was over, and has not suspended its partitions yet.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode(error) if error else partition

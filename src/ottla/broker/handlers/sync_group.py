@@ -23,7 +23,7 @@ _ASSIGNMENTS_MAX: Final = MEMBER_BYTES_MAX // BARE_MEMBER_BYTES
 
 
 def answer(
-    request: SyncGroupRequest, broker: BrokerContext, call: Call, reply: Callable[[SyncGroupResponse], None]
+    request: SyncGroupRequest, context: BrokerContext, call: Call, reply: Callable[[SyncGroupResponse], None]
 ) -> Steps[None]:
     if call.api_version >= _NAMES_FROM and (request.protocol_type is None or request.protocol_name is None):
         reply(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
@@ -55,4 +55,4 @@ def answer(
             )
         )
 
-    broker.groups.submit(request.group_id, command, on_reply)
+    context.groups.submit(request.group_id, command, on_reply)

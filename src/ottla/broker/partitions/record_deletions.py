@@ -30,13 +30,13 @@ class RecordDeletions:
         self.waiting_count = 0
 
     async def delete(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: int
+        self, before: Mapping[TopicPartition, int], timeout_ms: int
     ) -> Mapping[TopicPartition, int | OttlaError]:  # fmt: skip
-        """See `BrokerContext.delete_records`."""
+        """See `RecordDeletions.delete` of the context."""
         turn = LoopOffload()
         found: dict[TopicPartition, int | OttlaError] = {}
         begun: dict[TopicPartition, tuple[Partition, int]] = {}
-        for topic_partition, before_offset in wanted.items():
+        for topic_partition, before_offset in before.items():
             try:
                 begun[topic_partition] = self._begin(topic_partition, before_offset)
             except OttlaError as error:

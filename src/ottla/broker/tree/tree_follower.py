@@ -29,31 +29,34 @@ class Loop(Protocol):
 
 
 class TreeFollower:
-    """`follow` reads what changed and acts on it; it is called again for changes that are reported while it runs."""
+    """Collects the reports of changes from its construction on, and applies them from `start` on."""
 
-    def __init__(self, follow: Callable[[], Coroutine[Any, Any, None]], loop: Loop) -> None:
-        self._follow = follow
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._is_stale = False
-        self._is_started = False
+        # None before the start.
+        self._apply: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._is_stopped = False
         self._failures_count = 0
         self._running: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        """Passes may run from now on; one does at once if a change was reported before."""
-        self._is_started = True
+    def start(self, apply: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Passes may run from now on; one does at once if a change was reported before.
+
+        `apply` reads what changed and acts on it; it is called again for changes that are reported while it runs.
+        """
+        self._apply = apply
         if self._is_stale:
             self.on_stale()
 
     def on_stale(self) -> None:
         """Something changed in the tree: a pass begins, or follows the one that runs."""
         self._is_stale = True
-        if self._running is not None or not self._is_started or self._is_stopped:
+        if self._running is not None or self._apply is None or self._is_stopped:
             return
         self._cancel_timer()
-        self._running = self._loop.create_task(self._run(), name="tree-follower")
+        self._running = self._loop.create_task(self._run(self._apply), name="tree-follower")
 
     async def stop(self) -> None:
         """No further pass; returns when none runs."""
@@ -62,11 +65,11 @@ class TreeFollower:
         if self._running is not None:
             await self._running
 
-    async def _run(self) -> None:
+    async def _run(self, apply: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             while self._is_stale and not self._is_stopped:
                 self._is_stale = False
-                await self._follow()
+                await apply()
                 self._failures_count = 0
         except OttlaError as error:
             log.warning("tree.not_followed", extra=fields(error=str(error)))

@@ -47,19 +47,107 @@ PARTITIONS_MADE_MAX = 8
 HOST, PORT = "reached.example", 19_092
 
 
+class SmallBrokers:
+    """This broker as it was reached, and the others as they registered."""
+
+    def __init__(self) -> None:
+        self.controller_id = NODE_ID
+        self.live = live(NODE_ID)
+        self.may_lead = True
+
+    def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
+        own = BrokerAddress(NODE_ID, *local_address, "rack-1")
+        others = self.live.by_id.keys() - {NODE_ID}
+        listeners = {each: self.live.by_id[each].registration.listeners[0] for each in others}
+        return [own, *(BrokerAddress(each, found.host, found.port, None) for each, found in listeners.items())]
+
+
+class SmallLogDirectory:
+    def __init__(self) -> None:
+        self.is_online = True
+
+    def state(self) -> LogDirectoryState:
+        return LogDirectoryState("/data", self.is_online, 1000, 400)
+
+
+class CountedIds:
+    def __init__(self) -> None:
+        self._given = 1000
+
+    async def next(self) -> ProducerId:
+        self._given += 1
+        return ProducerId(self._given)
+
+
+class SmallTopicAdmin:
+    """Records what is requested; only a creation has an effect."""
+
+    def __init__(self, broker: SmallBroker) -> None:
+        self._broker = broker
+
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        self._broker.refuse()
+        if new.name in self._broker.topics.by_name:
+            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
+        checked_config(new.config, self._broker.settings)
+        self._broker.created.append((new, validate_only))
+        if validate_only:
+            return _topic(new.name, 1, UUID(int=0), 0)
+        return self._broker.add_topic(new.name, min(max(new.partitions_count, 1), PARTITIONS_MADE_MAX))
+
+    async def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        self._broker.refuse()
+        self._broker.grown.append((name, count, assignment, validate_only))
+
+    async def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
+    ) -> Mapping[int, RequestError | None]:
+        self._broker.refuse()
+        self._broker.reassigned.append((name, dict(targets), may_change_count))
+        missing = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is none")
+        return {index: None if index == 0 else missing for index in targets}
+
+    async def delete(self, name: str, topic_id: UUID | None = None) -> None:
+        self._broker.refuse()
+        self._broker.deleted.append((name, topic_id))
+
+    async def alter_config(
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
+    ) -> None:
+        self._broker.refuse()
+        if replaces_all:
+            self._broker.replaced.append((entity, changed))
+            return
+        self._broker.altered.append((entity, changed))
+
+
+class SmallRecordDeletions:
+    def __init__(self, broker: SmallBroker) -> None:
+        self._broker = broker
+
+    async def delete(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> Mapping[TopicPartition, int | OttlaError]:
+        broker = self._broker
+        if broker.refusal is not None:
+            return dict.fromkeys(before, broker.refusal)
+        return await RecordDeletions(broker.partitions, broker.directory).delete(before, timeout_ms)
+
+
 class SmallBroker:
     """A `BrokerContext` whose state the test reads and writes."""
 
     def __init__(self, **settings: str) -> None:
-        self.node_id = self.controller_id = NODE_ID
+        self.node_id = NODE_ID
         self.cluster_id = "cluster-of-the-test-xx"
         self.settings = BrokerSettings.of({name.replace("_", "."): value for name, value in settings.items()})
         self.clock = FakeClock()
         self.partitions = PartitionTable()
         self.topics = TopicsView.of(0, {})
         self.is_sole = True
-        self.live = live(NODE_ID)
-        self.may_lead = True
+        self.brokers = SmallBrokers()
         self.elections: Elections | None = None
         self.overrides: dict[ConfigEntity, Mapping[str, str]] = {}
         self.refusal: OttlaError | None = None
@@ -67,14 +155,16 @@ class SmallBroker:
         self.grown: list[tuple[str, int, Sequence[Sequence[int]] | None, bool]] = []
         self.reassigned: list[tuple[str, Mapping[int, Sequence[int] | None], bool]] = []
         self.replaced: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
-        self.is_online = True
+        self.log_directory = SmallLogDirectory()
         self.deleted: list[tuple[str, UUID | None]] = []
         self.altered: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
         self.disk = MemoryDisk()
-        self._directory = LogDirectory.open(
+        self.directory = LogDirectory.open(
             self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
         )
-        self._producer_id = 1000
+        self.producer_ids = CountedIds()
+        self.topic_admin = SmallTopicAdmin(self)
+        self.record_deletions = SmallRecordDeletions(self)
         self.loop = TurnedLoop()
         self.groups = GroupCoordinator(
             group_settings(self.settings),
@@ -92,65 +182,8 @@ class SmallBroker:
     def configs(self) -> ConfigsView:
         return ConfigsView(1, self.overrides)
 
-    def brokers(self, call: Call) -> list[BrokerAddress]:
-        """Itself as it was reached, the others as they registered."""
-        own = BrokerAddress(self.node_id, *call.local_address, "rack-1")
-        others = self.live.by_id.keys() - {self.node_id}
-        listeners = {each: self.live.by_id[each].registration.listeners[0] for each in others}
-        return [own, *(BrokerAddress(each, found.host, found.port, None) for each, found in listeners.items())]
-
-    def log_directory(self) -> LogDirectoryState:
-        return LogDirectoryState("/data", self.is_online, 1000, 400)
-
-    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        self._refuse()
-        if new.name in self.topics.by_name:
-            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
-        checked_config(new.config, self.settings)
-        self.created.append((new, validate_only))
-        if validate_only:
-            return _topic(new.name, 1, UUID(int=0), 0)
-        return self.add_topic(new.name, min(max(new.partitions_count, 1), PARTITIONS_MADE_MAX))
-
-    async def add_partitions(
-        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
-    ) -> None:
-        self._refuse()
-        self.grown.append((name, count, assignment, validate_only))
-
-    async def reassign(
-        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
-    ) -> Mapping[int, RequestError | None]:
-        self._refuse()
-        self.reassigned.append((name, dict(targets), may_change_count))
-        missing = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is none")
-        return {index: None if index == 0 else missing for index in targets}
-
-    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
-        self._refuse()
-        self.deleted.append((name, topic_id))
-
-    async def alter_config(
-        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
-    ) -> None:
-        self._refuse()
-        if replaces_all:
-            self.replaced.append((entity, changed))
-            return
-        self.altered.append((entity, changed))
-
-    async def delete_records(
-        self, before: Mapping[TopicPartition, int], timeout_ms: int
-    ) -> Mapping[TopicPartition, int | OttlaError]:
-        if self.refusal is not None:
-            return dict.fromkeys(before, self.refusal)
-        return await RecordDeletions(self.partitions, self._directory).delete(before, timeout_ms)
-
-    async def next_producer_id(self) -> ProducerId:
-        self._producer_id += 1
-        return ProducerId(self._producer_id)
-
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """Raise what the test wants raised."""
         if self.refusal is not None:
             raise self.refusal
 
@@ -161,7 +194,7 @@ class SmallBroker:
         topic = _topic(name, partitions_count, topic_id, leader_epoch)
         self.topics = TopicsView.of(self.topics.version + 1, {**self.topics.by_name, name: topic})
         names = [TopicPartition(name, index) for index in range(partitions_count)]
-        for log in run_inline(self._directory.create([(each, topic_id) for each in names])):
+        for log in run_inline(self.directory.create([(each, topic_id) for each in names])):
             partition = Partition(log, HERE)
             lead(partition, leader_epoch)
             self.partitions.add(partition)
@@ -189,7 +222,7 @@ class SmallBroker:
 
     def fail_log(self, topic: str, index: int) -> None:
         """Its disk fails, or damage is found in it: it takes no appends any more."""
-        self._directory.logs[TopicPartition(topic, index)].distrust()
+        self.directory.logs[TopicPartition(topic, index)].distrust()
 
     def append(self, topic: str, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
         """One batch with a record for each timestamp."""

@@ -25,7 +25,7 @@ from ottla.protocol.frame import RequestHeader, read_request_header, read_respon
 from ottla.protocol.messages import decode_response, encode_request, request_class
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.runtime.disk import FileRun
-from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
+from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker, SmallBrokers
 from tests.unit.broker.live_brokers import live
 from tests.unit.broker.roles import resign
 
@@ -188,7 +188,7 @@ async def test_request_that_takes_long_is_told(
     assert [each.getMessage() for each in caplog.records] == ["request.slow"]
 
 
-class Registering(SmallBroker):
+class Registering(SmallBrokers):
     """It may lead again while it answers for the first time, and then not any more."""
 
     leads_when_asked: Sequence[bool] = ()
@@ -216,11 +216,11 @@ async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_tha
     body, connection = frame[header.body_position :], cast("Connection", reached)
     assert await calls.answer(header, body, connection)
     assert reached.release_reasons == []
-    broker.may_lead = False
+    broker.brokers.may_lead = False
     for _ in range(2):
         assert await calls.answer(header, body, connection)
     assert reached.release_reasons == [], "no other broker is live"
-    broker.live = live(broker.node_id, 7)
+    broker.brokers.live = live(broker.node_id, 7)
     for _ in range(answered_count):
         assert await calls.answer(header, body, connection)
     assert reached.release_reasons == [], "tools that ask once get their answer, and what they sent behind it"
@@ -230,7 +230,7 @@ async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_tha
 
 async def test_client_that_asks_for_brokers_only_stays_connected_to_one_that_may_not_lead() -> None:
     broker, reached = SmallBroker(), Reached()
-    broker.may_lead, broker.live = False, live(broker.node_id, 7)
+    broker.brokers.may_lead, broker.brokers.live = False, live(broker.node_id, 7)
     for topics, is_released in (([], False), ([], False), ([], False), (None, False), ([], False), (None, True)):
         request = MetadataRequest(topics)
         frame = request_frame(ApiKey.METADATA, 12, 77, "a-client", encode_request(ApiKey.METADATA, 12, request))
@@ -240,13 +240,14 @@ async def test_client_that_asks_for_brokers_only_stays_connected_to_one_that_may
 
 
 async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_not() -> None:
-    broker = Registering()
+    broker, brokers = SmallBroker(), Registering()
+    broker.brokers = brokers
     broker.add_topic("big", 8)
     broker.add_topic("bigger", 12)
     calls = ColdCalls(broker)
-    broker.leads_when_asked = [False, False, *[True] * 22]
+    brokers.leads_when_asked = [False, False, *[True] * 22]
     assert await led_count(calls) == 20
-    broker.leads_when_asked = [False] * 24
+    brokers.leads_when_asked = [False] * 24
     assert await led_count(calls) == 0
 
 
@@ -256,7 +257,7 @@ async def test_metadata_of_a_time_before_a_leader_resigned_is_not_answered_after
     broker.is_sole = False
     broker.add_topic("big", 20)
     broker.place("big", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
-    broker.live = live(NODE_ID, 7)
+    broker.brokers.live = live(NODE_ID, 7)
     calls = ColdCalls(broker)
     assert [await led_count(calls) for _ in range(2)] == [20, 20]
     for partition in broker.partitions:

@@ -114,7 +114,7 @@ async def test_this_broker_coordinates_every_group(broker: SmallBroker, version:
 @versions(ApiKey.FIND_COORDINATOR)
 async def test_coordinator_is_the_leader_of_the_groups_partition(broker: SmallBroker, version: int) -> None:
     broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
-    broker.live = live(broker.node_id, 6, 7)
+    broker.brokers.live = live(broker.node_id, 6, 7)
     request = FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest("g")
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, request, FindCoordinatorResponse)
     found = answer.coordinators[0] if version >= 4 else answer
@@ -123,7 +123,7 @@ async def test_coordinator_is_the_leader_of_the_groups_partition(broker: SmallBr
 
 async def test_no_coordinator_is_named_while_the_groups_partition_has_no_live_leader(broker: SmallBroker) -> None:
     broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
-    broker.live = live(broker.node_id, 7)
+    broker.brokers.live = live(broker.node_id, 7)
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, 2, FindCoordinatorRequest("g"), FindCoordinatorResponse)
     assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
@@ -131,9 +131,9 @@ async def test_no_coordinator_is_named_while_the_groups_partition_has_no_live_le
 async def test_broker_that_registered_again_coordinates_nothing_before_the_next_election(broker: SmallBroker) -> None:
     broker.is_sole = False
     broker.place(OFFSETS_TOPIC, replicas=(6, 7), leader=6, in_sync=(6, 7))
-    broker.live = live(broker.node_id, 6, 7)
-    again = broker.live.by_id[NodeId(6)]._replace(broker_epoch=9)
-    broker.live = BrokersView(2, {**broker.live.by_id, NodeId(6): again})
+    broker.brokers.live = live(broker.node_id, 6, 7)
+    again = broker.brokers.live.by_id[NodeId(6)]._replace(broker_epoch=9)
+    broker.brokers.live = BrokersView(2, {**broker.brokers.live.by_id, NodeId(6): again})
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, 2, FindCoordinatorRequest("g"), FindCoordinatorResponse)
     assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 

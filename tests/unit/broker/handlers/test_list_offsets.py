@@ -237,7 +237,7 @@ async def test_partition_that_is_led_elsewhere_is_refused() -> None:
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
 async def test_broker_that_was_paused_until_its_lease_was_over_answers_for_no_partition(timestamp: int) -> None:
     broker = with_records()
-    broker.may_lead = False
+    broker.brokers.may_lead = False
     assert (await ask(broker, 9, timestamp)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -255,7 +255,7 @@ def of_a_new_leader(high_watermark: int) -> SmallBroker:
     partition = Partition(former._log, HERE, high_watermark=high_watermark)
     partition.on_state(replicated(HERE, 3, 1), one_of(HERE, ELSEWHERE), 0)
     broker.partitions.add(partition)
-    broker.live = live(HERE, ELSEWHERE)
+    broker.brokers.live = live(HERE, ELSEWHERE)
     return broker
 
 
@@ -287,7 +287,7 @@ async def test_replica_is_told_the_log_end() -> None:
 async def test_other_ids_than_those_of_live_replicas_count_for_nothing(replica_id: int) -> None:
     broker = of_a_new_leader(3)
     # Broker 3 is live, and the partition is not assigned to it.
-    broker.live = live(HERE, ELSEWHERE, 3)
+    broker.brokers.live = live(HERE, ELSEWHERE, 3)
     assert (await ask(broker, 9, LATEST, replica_id=replica_id)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-    broker.live = live(HERE)
+    broker.brokers.live = live(HERE)
     assert (await ask(broker, 9, LATEST, replica_id=ELSEWHERE)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -168,7 +168,7 @@ async def test_leader_that_is_not_live_is_not_told() -> None:
     broker = SmallBroker()
     broker.add_topic("orders", leader_epoch=4)
     broker.place("orders", replicas=(6, 7), leader=6, in_sync=(6,))
-    broker.live = live(NODE_ID, 7)
+    broker.brokers.live = live(NODE_ID, 7)
     (partition,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
     assert partition == MetadataResponsePartition(ErrorCode.LEADER_NOT_AVAILABLE, 0, -1, 4, [6, 7], [6], [6])
 
@@ -177,9 +177,9 @@ async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leade
     broker = SmallBroker()
     broker.add_topic("orders", leader_epoch=4)
     broker.place("orders", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
-    broker.live = live(NODE_ID, 7)
+    broker.brokers.live = live(NODE_ID, 7)
     assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == NODE_ID
-    broker.may_lead = False
+    broker.brokers.may_lead = False
     answer = await ask(broker, 12, named("orders"))
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -192,7 +192,7 @@ async def test_broker_that_registered_again_and_has_not_read_so_is_no_leader() -
     broker.is_sole = False
     broker.add_topic("orders", leader_epoch=4)
     broker.place("orders", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
-    broker.live = live(NODE_ID, 7)
+    broker.brokers.live = live(NODE_ID, 7)
     assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == NODE_ID
     partition = broker.partitions.find("orders", 0)
     assert partition is not None
@@ -206,11 +206,11 @@ async def test_broker_that_registered_anew_is_no_leader_before_the_next_election
     broker.is_sole = False
     broker.add_topic("orders", leader_epoch=4)
     broker.place("orders", replicas=(NODE_ID, 7), leader=7, in_sync=(NODE_ID, 7))
-    broker.live = live(NODE_ID, 7)
+    broker.brokers.live = live(NODE_ID, 7)
     assert (await ask(broker, 12, named("orders"))).topics[0].partitions[0].leader_id == 7
-    registered = broker.live.by_id[NodeId(7)]
+    registered = broker.brokers.live.by_id[NodeId(7)]
     anew = registered._replace(broker_epoch=registered.broker_epoch + 1)
-    broker.live = BrokersView(2, {**broker.live.by_id, NodeId(7): anew})
+    broker.brokers.live = BrokersView(2, {**broker.brokers.live.by_id, NodeId(7): anew})
     (partition,) = (await ask(broker, 12, named("orders"))).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
@@ -219,7 +219,7 @@ async def test_leader_elsewhere_is_told_with_its_address() -> None:
     broker = SmallBroker()
     broker.add_topic("orders")
     broker.place("orders", replicas=(6, 7), leader=6, in_sync=(6, 7))
-    broker.live = live(NODE_ID, 6, 7)
+    broker.brokers.live = live(NODE_ID, 6, 7)
     answer = await ask(broker, 12, named("orders"))
     (partition,) = answer.topics[0].partitions
     assert partition == MetadataResponsePartition(ErrorCode.NONE, 0, 6, 0, [6, 7], [6, 7], [])

@@ -23,7 +23,7 @@ from ottla.protocol.schemas.describe_cluster import (
     DescribeClusterResponse,
 )
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, SmallBroker
+from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, CountedIds, SmallBroker
 from tests.unit.broker.live_brokers import live
 
 # --- InitProducerId ---------------------------------------------------------------------------------------------
@@ -43,12 +43,14 @@ async def test_producer_gets_an_id_of_its_own_and_epoch_0(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_producer_is_told_to_try_again_while_the_tree_does_not_answer(version: int) -> None:
-    class CutOff(SmallBroker):
-        async def next_producer_id(self) -> ProducerId:
+async def test_producer_gets_a_retriable_error_while_the_tree_does_not_answer(version: int) -> None:
+    class CutOff(CountedIds):
+        async def next(self) -> ProducerId:
             raise ConnectionLoss("/latest_producer_id_block")
 
-    result = await init(CutOff(), version, InitProducerIdRequest())
+    broker = SmallBroker()
+    broker.producer_ids = CutOff()
+    result = await init(broker, version, InitProducerIdRequest())
     assert result == InitProducerIdResponse(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 
 
@@ -94,8 +96,8 @@ async def test_cluster_is_described(version: int, with_operations: bool) -> None
 @pytest.mark.parametrize(("version", "is_fenced"), [(0, False), (1, False), (2, True)])
 async def test_broker_that_may_not_lead_is_fenced(version: int, is_fenced: bool) -> None:
     broker = SmallBroker()
-    broker.live = live(NODE_ID, 2)
-    broker.may_lead = False
+    broker.brokers.live = live(NODE_ID, 2)
+    broker.brokers.may_lead = False
     response = await broker.ask(ApiKey.DESCRIBE_CLUSTER, version, DescribeClusterRequest(), DescribeClusterResponse)
     assert [(each.broker_id, each.is_fenced) for each in response.brokers] == [(NODE_ID, is_fenced), (2, False)]
 

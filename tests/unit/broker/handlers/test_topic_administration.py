@@ -141,7 +141,7 @@ async def test_directory_names_the_partitions_that_are_here_once() -> None:
 async def test_directory_that_is_out_of_use_says_so() -> None:
     broker = SmallBroker()
     broker.add_topic("a")
-    broker.is_online = False
+    broker.log_directory.is_online = False
     (directory,) = (await describe(broker, None)).results
     assert (directory.error_code, directory.log_dir, directory.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, "/data", [])
 

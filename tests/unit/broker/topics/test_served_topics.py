@@ -24,7 +24,7 @@ from ottla.broker.topics.served_topics import (
     ServedTopics,
     TopicsObserver,
 )
-from ottla.broker.topics.topics import Topics
+from ottla.broker.topics.topic_requests import TopicRequests
 from ottla.broker.tree.membership import Membership
 from ottla.coordination.changes import Changes
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
@@ -116,7 +116,7 @@ class Node:
                 ),
             ),
         )
-        self.topics = Topics(
+        self.topics = TopicRequests(
             HERE,
             lambda: live(HERE),
             self.settings,
@@ -125,6 +125,7 @@ class Node:
             self.directory,
             self.partitions,
             self.served,
+            lambda _topic, _partition: 1,
             self.room,
         )
 

@@ -28,9 +28,9 @@ class Passes:
         self.may_end = asyncio.Event()
         self.error: Exception | None = None
         self.timers: list[Handle] = []
-        self.follower = TreeFollower(self._follow, self)
+        self.follower = TreeFollower(self)
 
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
         self.begun += 1
         await self.may_end.wait()
         if self.error is not None:
@@ -57,7 +57,7 @@ class Passes:
 
 async def started() -> Passes:
     passes = Passes()
-    passes.follower.start()
+    passes.follower.start(passes.follow)
     return passes
 
 
@@ -86,7 +86,7 @@ async def test_changes_before_the_start_are_followed_after_it() -> None:
     passes.follower.on_stale()
     await passes.settle()
     assert passes.begun == 0
-    passes.follower.start()
+    passes.follower.start(passes.follow)
     await passes.settle()
     assert passes.begun == 1
 

@@ -35,8 +35,8 @@ from ottla.storage.directory.open_files import LogsRoom
 log = logging.getLogger(__name__)
 
 
-class Topics:
-    """The topics in the tree, as admin requests change them; one request at a time."""
+class TopicRequests:
+    """`TopicAdmin` of the context; one request at a time."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Topics:
         directory: LogDirectory,
         partitions: PartitionTable,
         served: ServedTopics,
+        min_in_sync: Callable[[Topic, PartitionNode], int],
         room: LogsRoom | None = None,
     ) -> None:
         """`room`: how many logs the limit of open files allows; None: any number."""
@@ -59,6 +60,7 @@ class Topics:
         self._directory = directory
         self._partitions = partitions
         self._served = served
+        self._min_in_sync = min_in_sync
         self._creation_room = CreationRoom(
             node_id, settings[MAX_BROKER_PARTITIONS], None if room is None else room.logs_max
         )
@@ -68,8 +70,8 @@ class Topics:
         self._changing = Mutex()
         self._is_full = False
 
-    async def create(self, new: NewTopic, *, validate_only: bool) -> Topic:
-        """See `BrokerContext.create_topic`."""
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """See `TopicAdmin.create`."""
         async with self._changing:
             begun = None if validate_only else self._begun(new)
             if begun is not None:
@@ -120,32 +122,27 @@ class Topics:
         self._is_full = False
 
     async def add_partitions(
-        self, name: str, count: int, given: Sequence[Sequence[int]] | None, *, validate_only: bool
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> None:
-        """See `BrokerContext.add_partitions`."""
+        """See `TopicAdmin.add_partitions`."""
         async with self._changing:
             topic = self._registry.view.by_name.get(name)
             if topic is None:
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            assignment = added_assignment(topic, count, given, self._live())
-            self._require_room(name, assignment)
+            added_replicas = added_assignment(topic, count, assignment, self._live())
+            self._require_room(name, added_replicas)
             if validate_only:
                 return
             self._require_online()
-            added = await self._registry.add_partitions(topic, assignment, self._live().epochs())
+            added = await self._registry.add_partitions(topic, added_replicas, self._live().epochs())
             await self._served.follow()
         log.info("topic.grown", extra=fields(topic=name, partitions_count=count, added_count=len(added)))
         self._served.require_served(name)
 
     async def reassign(
-        self,
-        name: str,
-        targets: Mapping[int, Sequence[int] | None],
-        min_in_sync: Callable[[Topic, PartitionNode], int],
-        *,
-        may_change_count: bool,
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_count: bool
     ) -> Mapping[int, RequestError | None]:
-        """See `BrokerContext.reassign`."""
+        """See `TopicAdmin.reassign`."""
         topic = self._registry.view.by_name.get(name)
         if topic is None:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
@@ -156,7 +153,7 @@ class Topics:
                 partition,
                 None if target is None else [NodeId(node_id) for node_id in target],
                 self._live().epochs(),
-                lambda moved: min_in_sync(topic, moved),
+                lambda moved: self._min_in_sync(topic, moved),
                 may_change_count=may_change_count,
             )
 
@@ -167,8 +164,8 @@ class Topics:
         log.info("topic.reassigned", extra=fields(topic=name, partitions_count=begun_count))
         return results
 
-    async def delete(self, name: str, topic_id: UUID | None) -> None:
-        """See `BrokerContext.delete_topic`."""
+    async def delete(self, name: str, topic_id: UUID | None = None) -> None:
+        """See `TopicAdmin.delete`."""
         if not self._settings[DELETE_TOPIC_ENABLE]:
             raise RequestError(ErrorCode.TOPIC_DELETION_DISABLED, "topics may not be deleted (delete.topic.enable)")
         async with self._changing:
@@ -182,9 +179,9 @@ class Topics:
         log.info("topic.deleted", extra=fields(topic=name))
 
     async def alter_config(
-        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool
-    ) -> None:  # fmt: skip
-        """See `BrokerContext.alter_config`."""
+        self, entity: ConfigEntity, changed: Mapping[str, str | None], *, replaces_all: bool = False
+    ) -> None:
+        """See `TopicAdmin.alter_config`."""
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
             merged = changed if replaces_all else {**before, **changed}

@@ -1,0 +1,63 @@
+"""What the admin listener shows: the figures of all parts, and whether the broker is healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.assembly.broker_start import BrokerStart
+from ottla.broker.assembly.log_parts import OpenLogs
+from ottla.broker.assembly.request_parts import RequestParts
+from ottla.broker.assembly.tree_parts import TreeParts
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.net.listener import Listener
+from ottla.broker.upkeep.flusher import Flusher
+
+if TYPE_CHECKING:
+    from ottla.broker.admin.server import AdminServer
+    from ottla.broker.replicas.cluster_part import ClusterPart
+
+
+def show_figures(
+    start: BrokerStart,
+    admin: AdminServer,
+    tree: TreeParts,
+    logs: OpenLogs,
+    cluster: ClusterPart | None,
+    groups: GroupCoordinator,
+    flusher: Flusher,
+    requests: RequestParts,
+    listeners: Sequence[Listener],
+) -> None:
+    # Few brokers have the admin listener, and all would pay for these imports.
+    from ottla.broker.admin.figures.groups import group_figures
+    from ottla.broker.admin.figures.membership import membership_figures
+    from ottla.broker.admin.figures.partitions import partition_figures
+    from ottla.broker.admin.figures.process import process_families
+    from ottla.broker.admin.figures.replica_fetchers import replica_fetcher_figures
+    from ottla.broker.admin.figures.requests import request_figures
+
+    directory, partitions, clock = logs.directory, logs.partitions, start.clock
+    started_ms, cluster_id = clock.now_ms(), tree.coordination.cluster_id
+    registry = admin.registry
+    registry.add(lambda: process_families(started_ms, start.node_id, cluster_id))
+    if requests.meter is not None:
+        meter = requests.meter
+        registry.add(lambda: request_figures(requests.router, meter, requests.fetch, partitions, listeners, flusher))
+    registry.add(lambda: partition_figures(partitions, directory, clock.monotonic_ms()))
+    registry.add(lambda: group_figures(groups, partitions))
+    registry.add(lambda: membership_figures(tree.membership, cluster, clock.boottime_ms()))
+    if cluster is not None:
+        registry.add(lambda: replica_fetcher_figures(cluster.fetchers))
+    offline = "the log directory takes no more writes: look at the disk, then start again"
+    admin.health.add_life_check(lambda: offline if directory.offline is not None else None)
+    admin.health.add_service_check(lambda: _session_problem(start, tree))
+
+
+def _session_problem(start: BrokerStart, tree: TreeParts) -> str | None:
+    """Why this broker can lead nothing now."""
+    if tree.membership.is_uncertain(start.clock.boottime_ms()):
+        return "ZooKeeper has not answered for so long that nothing is acknowledged"
+    if not tree.membership.is_registered:
+        return "not registered yet in a new session with ZooKeeper"
+    return None

@@ -1,0 +1,228 @@
+"""The fifth step: requests are served, from the flushes that acknowledge records to the open listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.assembly.broker_start import BrokerStart
+from ottla.broker.assembly.listening import Listening
+from ottla.broker.assembly.log_parts import OpenLogs
+from ottla.broker.assembly.tree_parts import TreeParts
+from ottla.broker.async_requests import ColdCalls
+from ottla.broker.context import BrokerContext
+from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
+from ottla.broker.group_requests import GroupCalls
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.settings import consumer_times, group_settings
+from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.handlers.fetch import FetchHandler
+from ottla.broker.handlers.produce import ProduceHandler
+from ottla.broker.net.limits import DRAIN_MS
+from ottla.broker.net.listener import ConnectionLimits, Listener
+from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_meter import RequestMeter
+from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.partitions.batch_opener import BatchOpener
+from ottla.broker.replicas.leader_hints import LeaderHints
+from ottla.broker.router import Router
+from ottla.broker.topics.served_topics import ServedTopics
+from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import Flusher
+from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.model import broker_settings as setting
+from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.limits import INT32_MAX
+
+if TYPE_CHECKING:
+    from ottla.broker.replicas.cluster_part import ClusterPart
+
+
+class Flushing(NamedTuple):
+    """The flushes, and the connections that they make ready.  No lease: of a standalone broker, which leads alone."""
+
+    flusher: Flusher
+    ready: ReadyConnections
+    lease_watch: LeaseWatch | None
+
+
+def start_flusher(
+    start: BrokerStart, tree: TreeParts, logs: OpenLogs, served: ServedTopics, flushes: FlushSignal
+) -> Flushing:
+    ready = ReadyConnections(start.loop)
+
+    def on_flushed(error: OSError | None) -> None:
+        ready.send_all()
+        flushes.on_flushed(error)
+
+    membership, lease_watch = tree.membership, None
+    if membership.lease is not None:
+        lease_watch = LeaseWatch(membership, membership.lease, start.clock, start.loop, served.follow_membership)
+    flusher = Flusher(
+        logs.directory.scheduler,
+        start.disk,
+        start.clock,
+        start.loop,
+        on_flushed,
+        # What waits for a flush that ended after the lease must not be acknowledged.
+        before_announced=None if lease_watch is None else lease_watch.check,
+        on_stuck_changed=start.events.disk_changed,
+    )
+    flusher.start()
+    start.closing.push_async_callback(flusher.stop)
+    return Flushing(flusher, ready, lease_watch)
+
+
+def start_groups(
+    start: BrokerStart, tree: TreeParts, logs: OpenLogs, served: ServedTopics, flusher: Flusher
+) -> GroupCoordinator:
+    """The contents of `__consumer_offsets` are loaded while requests are served."""
+    settings, configs, events = start.settings, tree.coordination.configs, start.events
+    groups = GroupCoordinator(
+        group_settings(settings),
+        lambda group_id: consumer_times(configs.view, group_id, settings),
+        settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
+        logs.partitions,
+        start.clock,
+        start.loop,
+        lambda: flusher.is_busy,
+        membership=tree.membership,
+    )
+    start.closing.callback(groups.stop)
+    # The broker is ready before they are; until then their clients get an error that they retry.
+    start.loop.call_soon(lambda: groups.on_topics_changed(served.view))
+    events.topics_followed.subscribe(groups.on_topics_changed)
+    events.topic_changed.subscribe(lambda name, topic: groups.follow(topic) if name == OFFSETS_TOPIC else None)
+    events.directory_offline.subscribe(lambda _: groups.on_directory_offline())
+    return groups
+
+
+class RequestParts(NamedTuple):
+    """What serves the requests of all connections."""
+
+    fetch: FetchHandler
+    router: Router
+    # None: nobody reads the figures.
+    meter: RequestMeter | None
+    deadlines: Deadlines
+    slow: SlowRequests
+    answer_room: AnswerRoom
+
+
+def serve_requests(
+    start: BrokerStart,
+    tree: TreeParts,
+    context: BrokerContext,
+    cluster: ClusterPart | None,
+    flushing: Flushing,
+    *,
+    is_metered: bool,
+) -> RequestParts:
+    settings, brokers, ready = start.settings, tree.brokers, flushing.ready
+    deadlines = Deadlines(start.loop)
+    start.closing.callback(deadlines.cancel)
+    leader_hints = LeaderHints(
+        start.node_id, lambda: context.topics, lambda: brokers.live, brokers.addresses_for, tree.membership
+    )
+    slow = SlowRequests(settings[setting.REQUEST_SLOW_MS])
+    opener = BatchOpener(start.clock)
+    start.closing.callback(opener.close)
+    produce = ProduceHandler(
+        context.partitions, ready, start.clock, leader_hints, tree.membership.lease, slow, opener
+    )  # fmt: skip
+    selector = None
+    if settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
+        selector = RackAwareSelector(start.node_id, lambda: brokers.live, brokers.addresses_for)
+    sessions = FetchSessionCache(
+        settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+        lambda: secrets.randbelow(INT32_MAX),
+        tells_watermarks=selector is not None,
+        release=StartedTasks().run,
+    )
+    fetch = FetchHandler(
+        context.partitions,
+        ready,
+        deadlines,
+        settings[setting.FETCH_MAX_BYTES],
+        sessions,
+        start.clock,
+        leader_hints,
+        tree.membership,
+        None if cluster is None else cluster.gone_followers.on_connection_closed,
+        selector,
+        flushing.lease_watch,
+    )
+    answer_room = AnswerRoom()
+    group_calls = GroupCalls(context, ready, slow, answer_room)
+    cold_calls = ColdCalls(context, slow, answer_room)
+    meter = RequestMeter() if is_metered else None
+    router = Router(produce, fetch, group_calls, GROUP_HANDLERS, cold_calls.answer, ready, meter)
+    start.closing.push_async_callback(router.stop)
+    return RequestParts(fetch, router, meter, deadlines, slow, answer_room)
+
+
+def accept_connections(
+    start: BrokerStart,
+    listening: Listening,
+    requests: RequestParts,
+    housekeeping: Housekeeping,
+    groups: GroupCoordinator,
+    logs: OpenLogs,
+) -> Sequence[Listener]:
+    """Requests are served from now on; at the stop those in progress are answered before the parts below stop."""
+    limits = _connection_limits(start)
+    listeners = [
+        Listener(
+            each,
+            start.loop,
+            requests.router,
+            limits,
+            housekeeping.expire_produces,
+            start.sockets,
+            requests.slow,
+            requests.answer_room,
+        )
+        for each in listening.sockets
+    ]
+    for listener in listeners:
+        listener.start()
+
+    async def drain() -> None:
+        """Accept no further request; answer those in progress without waiting for more records or a due flush."""
+        for listener in listeners:
+            listener.stop_accepting()
+            listener.begin_drain()
+        requests.deadlines.expire_all()
+        # Before the last flush: parked members are answered, and commits that were logged are answered after it.
+        groups.stop()
+        for partition in logs.partitions:
+            if partition.has_waiting_produces:
+                logs.directory.scheduler.mark_due(logs.directory.logs[partition.topic_partition])
+        await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in listeners))
+
+    start.closing.push_async_callback(drain)
+    return listeners
+
+
+def _connection_limits(start: BrokerStart) -> ConnectionLimits:
+    settings = start.settings
+    # Half of the descriptors are for segments: a flood of connections must not keep a log from rolling.
+    connections_max = settings[setting.MAX_CONNECTIONS]
+    if start.open_files_max is not None:
+        connections_max = min(connections_max, max(start.open_files_max // 2, 16))
+    return ConnectionLimits(
+        connections_max,
+        settings[setting.SOCKET_REQUEST_MAX_BYTES],
+        settings[setting.CONNECTIONS_MAX_IDLE_MS],
+        settings[setting.SOCKET_SEND_BUFFER_BYTES],
+        settings[setting.SOCKET_RECEIVE_BUFFER_BYTES],
+        settings[setting.QUEUED_MAX_REQUEST_BYTES],
+        settings[setting.SOCKET_RECEIVE_MIN_BYTES_PER_SECOND],
+    )
