@@ -177,8 +177,8 @@ class Admin:
     def alter_reassignments(
         self, targets: Targets, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, BrokerRefused | None]:
-        """Begin to move partitions to other brokers, or end moves (KIP-455); None is success.  Moves go on after this
-        returns.
+        """Begin to move partitions to other brokers, or end moves (KIP-455); None is success.  Moves continue after
+        this returns.
         """
         wait_ms = self._cluster.options.request_timeout_ms if timeout_ms is None else timeout_ms
         request = alter_request(targets, wait_ms)

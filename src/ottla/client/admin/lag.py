@@ -30,7 +30,7 @@ from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResp
 from ottla.records.header import BATCH_OVERHEAD_BYTES, read_header
 
 # Bytes for a partition, round by round: a header; the batch size of most producers; the largest batch by default.  The
-# last is repeated: each response has at least its first partition's batch, whatever its size.
+# last is repeated: each response has at least its first partition's batch, of any size.
 _ROOMS_BYTES: Final = (256, 20 * KIB, 2 * MIB)
 _ANSWER_BYTES_MAX: Final = 16 * MIB
 # With the largest batches everywhere that is about 16 * 8 partitions of one broker, and 256 MiB read.

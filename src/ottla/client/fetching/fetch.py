@@ -90,7 +90,7 @@ def is_end_known(batch: memoryview, next_offset: int, high_watermark: int) -> bo
 class FetchPosition(NamedTuple):
     """`max_bytes` for this partition; `leader_epoch` -1 skips the epoch check (KIP-320).
 
-    With a `topic_id` the broker refuses to read another topic of the same name; all zeros: whatever has the name.
+    With a `topic_id` the broker refuses to read another topic of the same name; all zeros: any topic of the name.
     """
 
     offset: int
@@ -171,7 +171,7 @@ def fetch_raw(
     check_crc: bool = False,
     timeout_ms: float | None = None,
 ) -> FetchedPartition:
-    """Whole batches from `offset` on, about `max_bytes` of them; the first batch whatever its size.
+    """Whole batches from `offset` on, about `max_bytes` of them; the first batch of any size.
 
     Waits up to `max_wait_ms` for `min_bytes`; then the result may be empty.  Raises OffsetOutOfRange, UnknownTopic.
     """

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group: looked up once, and anew when it has moved."""
+"""Which broker coordinates a group: looked up once, and again after it has moved."""
 
 from __future__ import annotations
 

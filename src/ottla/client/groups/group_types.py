@@ -11,7 +11,7 @@ from ottla.model.identifiers import TopicPartition
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
-# Its consumers share partitions by themselves, over the tree that the brokers have in ZooKeeper.
+# Its consumers share partitions without a coordinator, over the tree that the brokers have in ZooKeeper.
 TREE: Final = "tree"
 STABLE: Final = "Stable"
 RECONCILING: Final = "Reconciling"

@@ -50,7 +50,7 @@ class GroupAdmin:
         self._coordinators = Coordinators(cluster)
 
     def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
-        """The groups of all brokers, by id; filtered by `states` and `kinds`.  `listing` tells which may be missing."""
+        """The groups of all brokers, by id, filtered by `states` and `kinds`.  `listing` names the possibly missing."""
         return list(self.listing(states, kinds).groups)
 
     def listing(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> GroupListing:

@@ -41,7 +41,7 @@ class Cluster:
         cluster.partitions("clicks")
 
     `dial`, `clock`, `sleep` and `wait` are its only access to the system: tests replace them.  Large responses are
-    received into `memory`, which several clusters may share.  `on_wait` is told each reason to try something again.
+    received into `memory`, which several clusters may share.  `on_wait` receives the reason of each retry.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class UnknownTopic(ClientError):
 
 
 class TopicRecreated(ClientError):
-    """The topic that is to be read was deleted, and there is another of its name; or this is another cluster."""
+    """The topic was deleted, and there is another of its name; or this is another cluster."""
 
     error_code = ErrorCode.UNKNOWN_TOPIC_ID
     hint = "records of the deleted topic cannot be read any more; read the new one from its beginning"

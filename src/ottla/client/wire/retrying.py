@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Retrying:
     """The options' times, with this clock and sleep function (seconds).
 
-    `on_wait` is told why something is tried again, each time: for whoever tells a user what a call waits for.
+    `on_wait` receives the reason of each retry, to show a user what a call waits for.
     """
 
     def __init__(

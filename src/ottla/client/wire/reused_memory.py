@@ -8,9 +8,9 @@ from ottla.model.limits import MIB
 
 
 class ReusedMemory:
-    """Lends buffers, and lends them again when no view of them is left, whoever had one; at most `kept_bytes_max` stay.
+    """Lends buffers, and lends them again when no view of them is left; at most `kept_bytes_max` stay.
 
-    For all threads.  The bytes of a lent buffer are whatever its last user left.
+    For all threads.  A lent buffer holds the bytes of its last user.
     """
 
     def __init__(self, kept_bytes_max: int) -> None:
@@ -46,7 +46,7 @@ class ReusedMemory:
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """A bytearray cannot change its size while anybody has a view of it."""
+    """A bytearray cannot change its size while a view of it exists."""
     try:
         last = buffer.pop()
     except BufferError:

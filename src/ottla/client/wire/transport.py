@@ -15,7 +15,7 @@ from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, Connection
 
 # The minimum that POSIX guarantees for sendmsg is 16; Linux and macOS take 1,024.
 PIECES_PER_SEND_MAX: Final = 512
-# Whoever waits for a peer may be told when it takes longer.
+# A longer wait for a peer is reported.
 SLOW_AFTER_MS: Final = 900
 
 
@@ -120,7 +120,7 @@ class TcpTransport:
 def dial_tcp(
     address: Address, deadline: Deadline, on_slow: Callable[[str], None] = lambda reason: None
 ) -> TcpTransport:
-    """Connect; tries every IP address of the host.  `on_slow` is told what takes longer than `SLOW_AFTER_MS`, then and
+    """Connect; tries every IP address of the host.  `on_slow` receives what takes longer than `SLOW_AFTER_MS`, then and
     later on the connection."""
     try:
         try:

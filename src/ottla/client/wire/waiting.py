@@ -1,4 +1,4 @@
-"""Tells why calls wait: one line within a second, and another when the reason is another."""
+"""Reports why calls wait: one line within a second, and another when the reason is another."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import Clock, SystemClock
 
-# What passes by itself so fast (an election, a topic that is just made) is not told.
+# What passes within this time (an election, a new topic) is not reported.
 PATIENCE_MS: Final = 500
-# A wait has ended when nothing was told of it for so long: an attempt to connect takes up to 10 s
+# A wait has ended when nothing was reported of it for so long: an attempt to connect takes up to 10 s
 # (`connect_timeout_ms`), and attempts are at most a second apart.
 OVER_AFTER_MS: Final = 12_000
 # Has a short wait of its own (`unknown_topic_wait_ms`), and an error that says the same.
@@ -25,21 +25,21 @@ _NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UN
 
 
 class Waiting:
-    """`on_wait` and `dial` of a `Cluster`; `tell` gets the lines.
+    """`on_wait` and `dial` of a `Cluster`; `report` gets the lines.
 
-    `again_after_ms`: a reason that lasts has another line after this time, for a log that nobody reads from its start.
+    `again_after_ms`: a reason that lasts has another line after this time, for a log that is not read from its start.
     """
 
     def __init__(
-        self, tell: Callable[[str], None], clock: Clock | None = None, *, again_after_ms: float = math.inf
+        self, report: Callable[[str], None], clock: Clock | None = None, *, again_after_ms: float = math.inf
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._again_after_ms = again_after_ms
         self._clock = clock or SystemClock()
         self._began_ms = 0
         self._latest_ms = -OVER_AFTER_MS
-        # Each reason, and when it was told last.
-        self._told: dict[object, int] = {}
+        # Each reason, and when it was reported last.
+        self._reported: dict[object, int] = {}
 
     def on_wait(self, reason: OttlaError) -> None:
         self._note()
@@ -47,33 +47,33 @@ class Waiting:
         kind = reason.code if isinstance(reason, BrokerRefused) else str(reason)
         if self._waited_ms >= PATIENCE_MS and kind not in _NOT_TOLD:
             hint = f": {reason.hint}" if reason.hint else ""
-            self._tell_once(kind, f"{reason}{hint}")
+            self._report_once(kind, f"{reason}{hint}")
 
     def dial(self, address: Address, deadline: Deadline) -> TcpTransport:
-        """Plain TCP, and a line when the peer keeps somebody waiting."""
+        """Plain TCP, and a line when the peer keeps a caller waiting."""
         return dial_tcp(address, deadline, self._on_slow)
 
     def _on_slow(self, reason: str) -> None:
         self._note()
-        self._tell_once(reason, reason)
+        self._report_once(reason, reason)
 
     def on_silence(self) -> None:
-        """Nobody has answered anything since the last look, and nothing has failed."""
+        """No response has arrived since the last look, and nothing has failed."""
         self._note()
-        if self._waited_ms >= SLOW_AFTER_MS and not self._told:
-            self._tell_once(None, "the broker has not acknowledged anything yet")
+        if self._waited_ms >= SLOW_AFTER_MS and not self._reported:
+            self._report_once(None, "the broker has not acknowledged anything yet")
 
-    def _tell_once(self, kind: object, text: str) -> None:
-        told_ms = self._told.get(kind)
-        if told_ms is None or self._latest_ms - told_ms >= self._again_after_ms:
-            self._told[kind] = self._latest_ms
-            self._tell(safe_line(f"waiting: {text}"))
+    def _report_once(self, kind: object, text: str) -> None:
+        reported_ms = self._reported.get(kind)
+        if reported_ms is None or self._latest_ms - reported_ms >= self._again_after_ms:
+            self._reported[kind] = self._latest_ms
+            self._report(safe_line(f"waiting: {text}"))
 
     def _note(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._latest_ms >= OVER_AFTER_MS:
             self._began_ms = now_ms
-            self._told.clear()
+            self._reported.clear()
         self._latest_ms = now_ms
 
     @property

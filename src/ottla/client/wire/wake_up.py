@@ -24,14 +24,14 @@ class WakeUp:
         try:
             self._is_rung = True
             self._write_end.send(b"\x00")
-        except OSError:  # it is full, so it can be read; or closed, so nobody waits
+        except OSError:  # it is full, so it can be read; or closed, so no thread waits
             pass
-        except BaseException:  # Ctrl-C between the two: later rings would count as this one, which nobody hears
+        except BaseException:  # Ctrl-C between the two: later rings would count as this one, which wakes no thread
             self._is_rung = False
             raise
 
     def clear(self) -> None:
-        """What rings from now on is a new reason to wake; so look at what is to be done after this."""
+        """What rings from now on is a new reason to wake; so look for work after this."""
         with suppress(OSError):
             self._read_end.recv(64)
         self._is_rung = False
