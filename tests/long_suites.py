@@ -23,7 +23,7 @@ class LongSuite(NamedTuple):
 
 LONG_SUITES: Final = (
     LongSuite(
-        ("tests/interop/librdkafka/test_librdkafka.py::test_librdkafka_is_content_or_fails_as_listed",),
+        ("tests/interop/librdkafka/test_librdkafka.py::test_librdkafka_tests_pass_or_fail_as_listed",),
         (
             "tests/interop/test_confluent_kafka.py",
             "tests/interop/test_group_clients.py",

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.testing.place import Place
 
 CLOCK_FILE_VARIABLE: Final = "OTTLA_TEST_CLOCK"
-# Brokers with clocks of their own.
+# Brokers with shiftable clocks.
 SHIFTED_COMMAND: Final = (sys.executable, "-m", "tests.cluster.shifted_broker")
 _SHIFT_NS: Final = struct.Struct("=q")
 
@@ -24,7 +24,7 @@ def read_shift_ns(file: mmap.mmap) -> int:
 
 
 class BrokerClocks:
-    """`directory` is made for them.  A shift outlives its broker's restarts."""
+    """`directory` is created for the files.  A shift outlives its broker's restarts."""
 
     def __init__(self, directory: Path, node_ids: Iterable[int]) -> None:
         directory.mkdir(parents=True)
@@ -38,5 +38,5 @@ class BrokerClocks:
             opened.write(_SHIFT_NS.pack(round(shift_s * 1e9)))
 
     def placed(self, node_id: int, place: Place) -> Place:
-        """There, with its clock."""
+        """Starts the broker at its node's place, with its clock."""
         return place._replace(enter=(*place.enter, "env", f"{CLOCK_FILE_VARIABLE}={self._paths[node_id]}"))

@@ -1,7 +1,7 @@
-"""A broker's own disk, which can lose what was not flushed: a file system in a file, cut off in the middle of its work.
+"""A broker's own disk, which can lose unflushed data: a file system in a file, stopped in the middle of its work.
 
-`cut` is what a power cut is to a disk: XFS stops at once and writes nothing more, neither its journal nor pages, so
-what was not made durable is gone at the next mount.  A process that was only killed leaves all its writes behind.
+`cut` acts as a power cut of the disk: XFS stops at once and writes nothing more, neither its journal nor pages, so
+data that was not synced is gone at the next mount.  A killed process alone loses none of its writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.eventually import eventually
 
-# XFS asks for 300 MiB at least.  The file is sparse: only what is written takes room.
+# XFS requires at least 300 MiB.  The file is sparse: only written blocks take space.
 SIZE_BYTES: Final = 384 << 20
 # FS_IOC_SHUTDOWN of <linux/fs.h>, and its way that flushes nothing.
 _SHUTDOWN: Final = 0x8004587D
@@ -47,7 +47,7 @@ class BrokerDisk:
         self._mount()
 
     def cut(self) -> None:
-        """Lose all that is not flushed.  The file system answers EIO from now on, until `restart`."""
+        """Lose all unflushed data.  The file system answers EIO from now on, until `restart`."""
         (self.mount_point / _MARKER).write_bytes(_MARKER_BYTES)
         root = os.open(self.mount_point, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -64,7 +64,7 @@ class BrokerDisk:
         """
         self.unmount()
         self._mount()
-        # The kernel is the same: nothing else would tell the broker that the machine was off.
+        # The kernel's boot id is unchanged: only the missing note shows the broker that the machine was off.
         (self.mount_point / BOOT_NOTE_FILE).unlink(missing_ok=True)
         marker = self.mount_point / _MARKER
         is_gone = not marker.exists() or marker.read_bytes() != _MARKER_BYTES
@@ -104,7 +104,7 @@ class BrokerDisk:
         )
 
     def copy_to(self, directory: Path) -> None:
-        """What is on it, for people who look for a cause."""
+        """Copy its content, to find the cause of a failure."""
         with suppress(OSError, shutil.Error):
             shutil.copytree(self.mount_point, directory)
 

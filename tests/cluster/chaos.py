@@ -3,7 +3,7 @@
     python -m tests.cluster.chaos [--rounds N] [--faults N] [--seed N] [--protocol NAME] [--only FAULT ...]
 
 Power cuts, disks and partitions of the network need root and a few packages (README.md beside this file); without
-them they are left out, and it is said why.  Each round takes some of the kinds of faults, others each time, and strikes
+them they are left out, and the reason is printed.  Each round takes a random choice of faults and strikes
 with them in random order.  Prints every count of every round and ends with 1 when any is not what it must be.
 """
 
@@ -97,7 +97,7 @@ def _rounds(chosen: argparse.Namespace, names: Sequence[str], seeds: Iterable[in
         except ZooKeeperUnavailable:
             raise
         except (OttlaError, AssertionError) as error:
-            # A state that did not come, or a process that did not start: its message says what was seen.
+            # A state that was not reached, or a process that did not start: the message has the last state.
             failed += 1
             print(f"seed={seed} FAILED {' '.join(plan)}", *traceback.format_exception(error), sep="\n", flush=True)
             continue
@@ -137,7 +137,7 @@ def _control(name: str, seeds: Iterable[int], network: Network | None) -> int:
 
 
 def _possible(names: Sequence[str], *, is_plain: bool) -> tuple[list[str], Network | None]:
-    """Those of the faults that this process can do, and the network for them; it may become another process before."""
+    """The faults that this process can inject, and the network for them; may first replace the process by another."""
     if not is_plain and not isolation.is_isolated():
         reason = isolation.missing()
         if reason is None:

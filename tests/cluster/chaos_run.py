@@ -74,7 +74,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass
 class ClusterResult:
-    """What the checker says, and what else was seen."""
+    """The checker's verdict, and the other observations."""
 
     report: Report
     strikes: Counter[str]
@@ -218,7 +218,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
 
 
 def _converge(target: Target) -> None:
-    """What does not is a problem, and what clients saw is judged all the same."""
+    """A failure to converge is a problem, and the histories are judged all the same."""
     try:
         target.cluster.wait_until_replicated()
     except ClusterStateMissing as missing:
@@ -247,14 +247,14 @@ def _strike(
 
 
 def _unserved(name: str, target: Target) -> Collection[Served]:
-    """Whom no replica can serve while this fault strikes."""
+    """The clients that no replica can serve while this fault is active."""
     if name in HURTS_THE_GROUP:
         return [Served.GROUP]
     return [] if name in LEAVES_A_REPLICA and _bears_a_loss(target) else ALL
 
 
 def _bears_a_loss(target: Target) -> bool:
-    """Whether each partition has a replica in sync whichever broker is hurt next: the last fault may be just over."""
+    """Whether each partition keeps an in-sync replica without any one broker: the last fault may be just over."""
     try:
         topics = target.cluster.topics()
     except ClientError:

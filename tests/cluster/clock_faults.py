@@ -1,10 +1,10 @@
 """Wall clocks that jump, and one that runs backwards.
 
-Sessions, leases and the time-outs of groups are by the monotonic clock: when only clocks change, nobody's session ends,
+Sessions, leases and the time-outs of groups are by the monotonic clock: when only clocks change, no session ends,
 no leader changes, and no member of the group is given other partitions.
 
-Retention is by the records' timestamps and the broker's wall clock, here as in Apache Kafka.  So what is younger than
-`retention.ms` by more than any clock is off must stay, what is older by more must go, also after a clock has gone back.
+Retention is by the records' timestamps and the broker's wall clock, here as in Apache Kafka.  So records younger than
+`retention.ms` by more than any clock is off must stay, older ones must be deleted, also after a clock has gone back.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _DRIFT_FACTOR: Final = -1.5
 _DRIFT_EVERY_S: Final = 0.05
 _ATTEMPTS: Final = 3
 _WATCHED_S: Final = 2.5 * SESSION_TIMEOUT_MS / 1000
-# Of a broker's stamp: how far it may be from what the shift makes of the true time.
+# The tolerance of a broker's timestamp around the shifted true time.
 _STAMP_TOLERANCE_S: Final = 5.0
 _RETENTION_S: Final = 2 * HOUR_S
 # Beyond the retention, and within it, for every clock that is off by up to an hour.
 _OLD_S: Final = _RETENTION_S + 1.5 * HOUR_S
 _FRESH_S: Final = 0.0
-# Two values do not fit a segment: each is in one of its own.
+# Two values do not fit a segment: each is in its own segment.
 _VALUE: Final = bytes(10_000)
 _SEGMENT_BYTES: Final = 16_384
 _VALUES_COUNT: Final = 3
@@ -66,7 +66,7 @@ def clock_runs_back(target: Target) -> str:
 
 
 def clocks_differ(target: Target) -> str:
-    """All jump at once, each another way."""
+    """All clocks jump at once, each by another amount."""
     brokers = list(target.cluster.brokers.values())
     shifts_s = dict(
         zip((each.node_id for each in brokers), target.random.sample([BACK_S, HOUR_S, 60.0], 3), strict=True)
@@ -88,7 +88,7 @@ def _drift(target: Target, broker: RunningBroker) -> float:
 
 
 def _with_clocks(target: Target, brokers: list[RunningBroker], change: Callable[[RunningBroker], float]) -> str:
-    """On a starved machine a session ends by itself now and then; one that a clock ends does so each time."""
+    """On a starved machine a session may end without a fault; one that a clock ends does so at each attempt."""
     for attempt in range(_ATTEMPTS):
         shifts_s, changes = _shift_for_a_while(target, brokers, change)
         if not changes:
@@ -101,7 +101,7 @@ def _with_clocks(target: Target, brokers: list[RunningBroker], change: Callable[
 def _shift_for_a_while(
     target: Target, brokers: list[RunningBroker], change: Callable[[RunningBroker], float]
 ) -> tuple[dict[int, float], list[str]]:
-    """The shifts, and what changed that should not have."""
+    """The shifts, and the changes that must not happen."""
     target.cluster.wait_until_replicated()
     target.clients.wait_until_settled()
     before = _State(target)
@@ -128,7 +128,7 @@ def _shift_for_a_while(
 
 
 class _State:
-    """What only sessions and time-outs that end would change."""
+    """State that changes only when sessions or time-outs end."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -146,16 +146,16 @@ class _State:
         now = self._look()
         changed = {name: (was, now.get(name)) for name, was in self._epochs.items() if now.get(name) != was}
         given_count = self._target.clients.given_count() - self._given_count
-        told = []
+        changes = []
         if changed:
-            told.append(f"{when}, leader epochs changed: {changed}")
+            changes.append(f"{when}, leader epochs changed: {changed}")
         if given_count:
-            told.append(f"{when}, the group gave {given_count} partitions anew")
-        return told
+            changes.append(f"{when}, the group gave {given_count} partitions again")
+        return changes
 
 
 def _must_stamp(target: Target, broker: RunningBroker, shift_s: float) -> None:
-    """A topic with the broker's own timestamps shows what time it is there."""
+    """A topic with log append time shows the broker's clock."""
     name = _make_topic(target, {"message.timestamp.type": "LogAppendTime"}, leader_id=broker.node_id or 0)
     try:
         (stamp,) = _write(target, name, {0: time.time()})
@@ -179,7 +179,7 @@ def _must_delete_what_is_old(target: Target, when: str) -> None:
             eventually(lambda: [_first_offset(each) for each in directories], lambda seen: min(seen) >= _VALUES_COUNT)
         except AssertionError as late:
             target.clients.problems.append(f"{when}, retention did not delete what is old: {late}")
-        # Some more rounds of retention.
+        # A few more runs of retention.
         time.sleep(4 * int(CLOCK_SETTINGS["log.retention.check.interval.ms"]) / 1000)
         first_offsets = [_first_offset(each) for each in directories]
         if max(first_offsets) > _VALUES_COUNT:
@@ -197,14 +197,14 @@ def _first_offset(partition_directory: Path) -> int:
 
 
 def _make_topic(target: Target, settings: Mapping[str, str], leader_id: int | None = None) -> str:
-    """Of one partition, with a name that nobody had before."""
+    """Of one partition, with a name that was never used."""
     node_ids = sorted(target.cluster.brokers)
     if leader_id is not None:
         node_ids = [leader_id, *(node_id for node_id in node_ids if node_id != leader_id)]
     made: list[str] = []
 
     def is_made() -> bool:
-        # After an answer that was lost the former name is taken, perhaps.
+        # After a lost response the former name may be taken.
         name = f"clocks-{time.monotonic_ns()}"
         try:
             with Cluster(target.cluster.bootstrap, _OPTIONS) as client:
@@ -225,28 +225,28 @@ def _make_topic(target: Target, settings: Mapping[str, str], leader_id: int | No
 
 
 def _delete_topic(target: Target, name: str) -> None:
-    # One that stays harms nobody.
+    # A topic that is left does no harm.
     with suppress(ClientError), Cluster(target.cluster.bootstrap, _OPTIONS) as client:
         Admin(client).delete_topics([name])
 
 
 def _write(target: Target, topic: str, timestamps_s: Mapping[int, float]) -> list[float]:
-    """One record after the other, each a batch; their timestamps as the broker told them."""
-    told: list[float] = []
+    """One record after the other, each a batch; returns the timestamps that the broker assigned."""
+    stamped: list[float] = []
     failures: list[KafkaError] = []
 
     def settled(error: KafkaError | None, message: Message) -> None:
         if error is not None:
             failures.append(error)
-        told.append(message.timestamp()[1] / 1000)
+        stamped.append(message.timestamp()[1] / 1000)
 
-    # Idempotent, since the offsets count: a record that is sent again must not be there twice.
+    # Idempotent, since offsets are compared: a record that is sent again must not be stored twice.
     producer = Producer({"bootstrap.servers": target.cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0})
     for timestamp_s in timestamps_s.values():
         producer.produce(topic, _VALUE, partition=0, timestamp=round(timestamp_s * 1000), on_delivery=settled)
         left_count = producer.flush(_WITHIN_S)
         assert left_count + len(failures) == 0, f"{topic}: {failures}"
-    return told
+    return stamped
 
 
 CLOCK_FAULTS: Final[Mapping[str, Fault]] = {

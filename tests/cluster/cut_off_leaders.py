@@ -1,11 +1,11 @@
-"""How long clients are silent when the leader that they wait at is cut off: per library, role and kind of cut.
+"""How long clients are silent when their leader is cut off: per library, role and kind of cut.
 
     python -m tests.cluster.cut_off_leaders [--cut KIND ...] [--seconds S] [--bootstrap leader|all] [--library NAME ...]
         [--apache]
 
-Three brokers and a ZooKeeper in namespaces of the run's own (root), a topic of one partition, and for each library a
-reader, a member of a group that the leader coordinates, a producer and an asker of latest offsets.  Prints a line for
-each client, and ends with 1 where one was silent for longer than 10 s, or where the checker found something.
+Three brokers and a ZooKeeper in separate namespaces (root), a topic of one partition, and for each library a
+reader, a member of a group that the leader coordinates, a producer and a poller of latest offsets.  Prints a line for
+each client, and ends with 1 where one was silent for longer than 10 s, or where the checker found an anomaly.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from tests.peers.unavailable import PeerUnavailable
 TOPIC: Final = "cut"
 BROKERS_COUNT: Final = 3
 OFFSETS_PARTITIONS_COUNT: Final = 50
-# What a run of one partition and without a final reader cannot be judged by.
+# Checks that do not apply to a run of one partition without a final reader.
 _NOT_JUDGED: Final = frozenset({Anomaly.UNSEEN, Anomaly.NOT_DELIVERED})
 _AFTERWARDS_S: Final = 8.0
 _ENDED_WITHIN_S: Final = 20.0
-# One millisecond less than the session's time-out: it lives on, and its lease does not.
+# One millisecond less than the session's time-out: the session survives, and the lease expires.
 PAUSED_S: Final = 5.9
 Kind = str
 JAVA: Final = "java"
@@ -89,8 +89,8 @@ class Outcomes:
 
     @property
     def is_clean(self) -> bool:
-        # Askers are judged by what they are answered: two of the libraries do not look for another leader (see
-        # docs/operating.md), whichever broker refuses them.
+        # Offset pollers are judged by their responses: two of the libraries do not look for another leader (see
+        # docs/operating.md) after a refusal by any broker.
         judged = [each for each in self.silences if waiting_clients.ASKER not in each.client]
         return not self.anomalies and all(each.longest_s <= SILENCE_NS_MAX / 1e9 for each in judged)
 
@@ -105,7 +105,7 @@ def measure(
     is_bootstrapped_at_leader: bool,
     is_apache: bool = False,
 ) -> Outcomes:
-    """Cut the leader off for so long, and see how long each client was silent from then on."""
+    """Cut the leader off for this long; measure how long each client was silent since."""
     cluster = _cluster(network, directory / "cluster", is_apache=is_apache)
     clients: list[Client] = []
     try:
@@ -122,7 +122,7 @@ def measure(
                     if role == waiting_clients.MEMBER:
                         name = group_coordinated_by(cluster, leader.node_id or 0, name)
                     clients.append(_start(network, directory, library, role, name, bootstrap))
-            # Of a client that the fault does not touch: otherwise readers could be silent since nobody writes.
+            # From a client that the fault does not affect: otherwise readers could be silent for lack of records.
             clients.append(_start(network, directory, "ottla", waiting_clients.PRODUCER, "feeder", cluster.bootstrap))
             _wait_until_at_work(clients)
             began_ns = now_ns()
@@ -132,7 +132,7 @@ def measure(
             for each in clients:
                 each.process.terminate()
             for each in clients:
-                # What it does at its end is not what is measured.
+                # Its shutdown is not measured.
                 with suppress(subprocess.TimeoutExpired):
                     each.process.wait(_ENDED_WITHIN_S)
     finally:

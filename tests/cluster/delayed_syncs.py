@@ -1,4 +1,4 @@
-"""Syncs of one process that take longer: a library in front of libc's delays them while a file says so.
+"""Syncs of one process that take longer: a preloaded library delays them while a file requests it.
 
 It costs the process nothing else, unlike a trace (injected_calls.py), so answers can be timed.
 """
@@ -61,7 +61,7 @@ class DelayedSyncs:
 
     @contextmanager
     def delayed(self, pid: int, sync_ms: int) -> Iterator[None]:
-        """Each sync of this process that starts from now on until the end takes so much longer."""
+        """Each sync of this process that starts within the context takes this much longer."""
         path = self._directory / str(pid)
         ready = path.with_suffix(".new")
         ready.write_text(str(sync_ms))

@@ -1,4 +1,4 @@
-"""A client that writes to one broker and nobody else, and notes what that one acknowledges, and when."""
+"""A client that writes to one broker only, and records what it acknowledges, and when."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _OPTIONS: Final = ClientOptions(client_id="fence", connect_timeout_ms=_CALL_TIME
 
 
 class Acknowledged(NamedTuple):
-    """By the clock of the machine, as ZooKeeper's modification times and the times of traces are."""
+    """By the clock of the machine, like ZooKeeper's modification times and the times of traces."""
 
     sent_ms: float
     answered_ms: float
 
 
 class DirectWriter:
-    """Writes to one broker, whoever leads, one record after the other, and notes when which was acknowledged."""
+    """Writes to one broker, leader or not, one record after the other, and records when each was acknowledged."""
 
     def __init__(self, broker: RunningBroker, partition: TopicPartition, acks: int) -> None:
         self.acks = acks

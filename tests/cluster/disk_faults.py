@@ -1,4 +1,4 @@
-"""Power cuts, full and broken disks, damaged and lost ones: each broker has a file system of its own."""
+"""Power cuts, full and broken disks, damaged and lost ones: each broker has its own file system."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ ILL_S: Final = (1.0, 5.0)
 _FLIPPED_BYTES: Final = 8
 _SYNCS: Final = "fdatasync,fsync,syncfs"
 _WRITES: Final = "pwrite64,pwritev"
-# Some of them are of some machines only.
+# Some of these calls exist on some architectures only.
 _RENAMES: Final = "?rename,?renameat,?renameat2"
-# A disk that others have kept busy for long.
+# A disk that other processes keep busy.
 SLOW_SYNC_MS: Final = 300
 SLOW_S: Final = (3.0, 10.0)
-# A disk, or its controller, that tries a bad sector again and again.
+# A disk or controller that retries a bad sector.
 STUCK_SYNC_MS: Final = 20_000
 STUCK_S: Final = (20.0, 45.0)
-# A broker whose syncs are late answers what needs none.  It is traced, and shares the machine with all others.
+# A broker whose syncs are late answers requests that need none.  It is traced, and shares the machine with all others.
 ANSWERS_WITHIN_S: Final = 10.0
 _ASK_EVERY_S: Final = 0.2
 # The others serve what a broker with a stuck disk led and followed: after the time until it gives way, the aim of 10 s
@@ -61,12 +61,12 @@ def power_cut_two(target: Target) -> str:
 
 
 def power_cut_all(target: Target) -> str:
-    """The power of the building."""
+    """A power cut of all machines."""
     return _power_cut(target, list(target.cluster.brokers.values()))
 
 
 def _power_cut(target: Target, brokers: Sequence[RunningBroker]) -> str:
-    """At one moment: none of them sees that another one is gone."""
+    """At the same moment: none of them notices that another one is down."""
     disks = [target.site.disks[broker.node_id or 0] for broker in brokers]
     for broker in brokers:
         broker.pause()
@@ -85,7 +85,7 @@ def _power_cut(target: Target, brokers: Sequence[RunningBroker]) -> str:
 
 
 def disk_dies(target: Target) -> str:
-    """Every read and write fails from one moment on, and the broker goes on for a while; then the machine restarts."""
+    """Every read and write fails from one moment on, and the broker runs for a while; then the machine restarts."""
     broker = target.leader()
     disk = target.site.disks[broker.node_id or 0]
     disk.cut()
@@ -97,7 +97,7 @@ def disk_dies(target: Target) -> str:
 
 
 def disk_full(target: Target) -> str:
-    """No room for a while; the broker must go on by itself when there is some."""
+    """No room for a while; the broker must recover automatically when there is some."""
     broker = target.leader()
     disk = target.site.disks[broker.node_id or 0]
     disk.fill()
@@ -111,7 +111,7 @@ def disk_full(target: Target) -> str:
 
 
 def sync_fails(target: Target) -> str:
-    """EIO of the syncs of a leader: what it has not flushed may be gone, whatever a later sync says.
+    """EIO of the syncs of a leader: unflushed data may be lost even when a later sync succeeds.
 
     So it acknowledges nothing that was sent to it after the first failure, also when syncs succeed again.
     """
@@ -125,7 +125,7 @@ def sync_fails(target: Target) -> str:
         time.sleep(target.random.uniform(*ILL_S))
         broker.kill()
     broker.start()
-    told = []
+    shown = []
     for writer in (of_all, of_leader):
         late = [each for each in writer.acknowledged if each.sent_ms > failed_ms]
         if late:
@@ -133,17 +133,17 @@ def sync_fails(target: Target) -> str:
                 f"broker {broker.node_id} acknowledged {len(late)} writes with acks={writer.acks} that were sent after "
                 f"a sync had failed, the last one {late[-1].sent_ms - failed_ms:.0f} ms after it"
             )
-        told.append(f"acks={writer.acks} {len(writer.acknowledged)} before it, {len(late)} after it")
-    return f"{struck_count} of {_SYNCS} of {_ids_of([broker])} answered EIO; acknowledged: {'; '.join(told)}"
+        shown.append(f"acks={writer.acks} {len(writer.acknowledged)} before it, {len(late)} after it")
+    return f"{struck_count} of {_SYNCS} of {_ids_of([broker])} answered EIO; acknowledged: {'; '.join(shown)}"
 
 
 def sync_fails_at_follower(target: Target) -> str:
-    """It must not report what it could not flush."""
+    """It must not acknowledge records that it could not flush."""
     return _with_failing_calls(target, [target.follower()], _SYNCS, "when=1+")
 
 
 def sync_fails_everywhere(target: Target) -> str:
-    """Nobody can flush: nothing may be acknowledged until the operator has restarted somebody."""
+    """No broker can flush: nothing may be acknowledged until the operator has restarted one."""
     return _with_failing_calls(target, list(target.cluster.brokers.values()), _SYNCS, "when=1+")
 
 
@@ -201,11 +201,11 @@ def stuck_sync_of_follower(target: Target) -> str:
 
 
 def _with_stuck_syncs(target: Target, broker: RunningBroker) -> str:
-    """The other replicas are in sync at the start, so they can serve."""
+    """The other replicas are in sync at the start, so they can take over."""
     target.cluster.wait_until_replicated()
     target.servability.postpone(STUCK_FLUSH_MS / 1000, *ALL)
     started_ns = now_ns()
-    told = _with_slow_syncs(target, [broker], STUCK_SYNC_MS, STUCK_S)
+    shown = _with_slow_syncs(target, [broker], STUCK_SYNC_MS, STUCK_S)
     silent_s = _silent_s(target, started_ns, now_ns())
     late = {index: round(each_s, 1) for index, each_s in silent_s.items() if each_s > _SERVED_WITHIN_S}
     if late:
@@ -213,7 +213,7 @@ def _with_stuck_syncs(target: Target, broker: RunningBroker) -> str:
             f"nothing was acknowledged for up to {max(late.values())} s while the disk of {_ids_of([broker])} was "
             f"stuck, {_SERVED_WITHIN_S:.0f} s allowed: {late}"
         )
-    return f"{told}; each partition silent for up to {max(silent_s.values()):.1f} s"
+    return f"{shown}; each partition silent for up to {max(silent_s.values()):.1f} s"
 
 
 def _silent_s(target: Target, started_ns: int, ended_ns: int) -> dict[int, float]:
@@ -234,7 +234,7 @@ def _with_slow_syncs(
     sync_ms: int = SLOW_SYNC_MS,
     lasts_s: tuple[float, float] = SLOW_S,
 ) -> str:
-    """Nothing fails, nobody is restarted, and what needs no sync is answered."""
+    """Nothing fails, no broker is restarted, and requests without a sync are answered."""
     pids = [broker.pid for broker in brokers]
     acknowledged_count = target.acknowledged_count()
     with injected(brokers, _SYNCS, f"delay_enter={sync_ms * 1000}") as struck:
@@ -252,12 +252,12 @@ def _with_slow_syncs(
         target.clients.problems.append(
             f"{_ids_of(brokers)} with a slow disk took {answered_s:.1f} s for what needs no sync"
         )
-    told = f"{delayed_count} syncs of {_ids_of(brokers)} took {sync_ms} ms longer"
-    return f"{told}; {acknowledged_count} records acknowledged, metadata answered within {answered_s:.1f} s meanwhile"
+    shown = f"{delayed_count} syncs of {_ids_of(brokers)} took {sync_ms} ms longer"
+    return f"{shown}; {acknowledged_count} records acknowledged, metadata answered within {answered_s:.1f} s meanwhile"
 
 
 def _answer_s(broker: RunningBroker) -> float:
-    """How long it takes for an answer that needs no sync."""
+    """The time of a response that needs no sync."""
     asked_s = time.monotonic()
     with suppress(ClientError), Cluster(broker.bootstrap) as cluster:
         Admin(cluster).describe_cluster()
@@ -268,13 +268,13 @@ def _ids_of(brokers: Sequence[RunningBroker]) -> str:
     return f"broker {', '.join(str(broker.node_id) for broker in brokers)}"
 
 
-# --- data that is damaged or gone ---------------------------------------------------------------------------------
+# --- data that is damaged or lost ---------------------------------------------------------------------------------
 
 
 def corrupt_replica(target: Target) -> str:
-    """Some bytes of one replica are others when its broker starts.
+    """Some bytes of one replica have changed when its broker starts.
 
-    In the last segment, which is read whole after a kill.  In a closed one they are found when somebody reads them.
+    In the last segment, which is read whole after a kill.  In a closed one the next reader finds them.
     """
     broker = target.any_broker()
     with _down_while_others_lead(target, broker):
@@ -310,7 +310,7 @@ def lose_disk(target: Target) -> str:
 
 @contextmanager
 def _down_while_others_lead(target: Target, broker: RunningBroker) -> Iterator[None]:
-    """Kill it when all others have all, and wait until they lead: what happens now happens to a minority."""
+    """Kill it when all others have all records, and wait until they lead: a fault now hurts a minority only."""
     target.cluster.wait_until_replicated()
     broker.kill()
 
@@ -333,7 +333,7 @@ def _leads_or_is_alone(topic: TopicInfo, partition: int, node_id: int) -> bool:
 
 
 def _segments(target: Target, broker: RunningBroker) -> list[Path]:
-    """Those that hold something, of a partition by chance, in their order."""
+    """The non-empty segments of a random partition, in order."""
     index = target.random.randrange(PARTITIONS_COUNT)
     paths = sorted((broker.data_dir / f"{TOPIC}-{index}").glob(f"*{LOG_SUFFIX}"))
     return [path for path in paths if path.stat().st_size]

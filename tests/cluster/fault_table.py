@@ -1,4 +1,4 @@
-"""All faults by their names, and which of them need namespaces of the run's own."""
+"""All faults by their names, and which of them need separate namespaces."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ LEAVES_A_REPLICA: Final = (
         "lossy-everywhere",
     }
 )
-# A broker is silent to clients, and its connections stay: what they requested there they give up by their own time-out,
+# A broker is silent to clients, and its connections stay: clients give up their requests by their own time-out,
 # which no broker shortens.
 SILENT_BROKER_FAULTS: Final = frozenset({"pause-leader", "pause-broker", "pause-coordinator", "leader-alone"})
-# The group itself is hurt, and no broker is.
+# The group is hurt, and no broker is.
 HURTS_THE_GROUP: Final = GROUP_FAULTS.keys() | {"kill-member", "pause-member", "replace-member"}
-# Clients are judged from the end of the fault on: why no replica can serve them until then, or need not.
+# Clients are judged after the end of the fault; the reason why no replica can serve them before, or need not.
 LEAVES_NONE: Final[Mapping[str, str]] = {
     "kill-all": "all are killed",
     "power-cut-two": "one is left, and `min.insync.replicas` is two",
@@ -105,5 +105,5 @@ SLOW_FAULTS: Final = (
         "leader-from-zookeeper-with-waiting-clients",
     }
 )
-# Loses records by intent: only the controls do it.
+# Loses records intentionally: only the controls use it.
 CONTROL_FAULTS: Final[Mapping[str, Fault]] = {"power-cut-all-unflushed": power_cut_all_unflushed}

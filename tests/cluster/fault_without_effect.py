@@ -1,7 +1,7 @@
-"""What makes a run say nothing."""
+"""The error of a fault that makes a run void."""
 
 from __future__ import annotations
 
 
 class FaultWithoutEffect(Exception):
-    """The fault did not do what it says."""
+    """The fault had no effect."""

@@ -1,8 +1,8 @@
-"""What is done to a cluster under load.
+"""Faults that are injected into a cluster under load.
 
-A fault is a plug-in: it strikes, returns what shows that it did, and is undone by then.
+A fault is a plug-in: it strikes, is undone, and returns a text that proves its effect.
 
-A fault that had no effect makes its run void, so each looks for its effect from outside: a process that is gone, a
+A fault that had no effect makes its run void, so each observes its effect from outside: a dead process, a
 leader that changed, a server that does not answer.
 """
 
@@ -20,10 +20,10 @@ from tests.history.clients import PARTITIONS_COUNT, TOPIC
 
 # Of a broker with ZooKeeper, as the runs set it.
 SESSION_TIMEOUT_MS: Final = 2_000
-# Longer than a session: what was paused is taken for dead, and must notice that itself when it wakes up.
+# Longer than a session: the cluster considers the paused process dead, and it must notice that when it resumes.
 PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
 
-# A broker that is starved: for how long, and its share.
+# A broker without CPU time: for how long, and its share.
 STARVED_S: Final = (3.0, 8.0)
 STARVED_ON_S: Final = 0.01
 STARVED_OFF_S: Final = 0.09
@@ -56,7 +56,7 @@ def kill_leader(target: Target) -> str:
 
 
 def kill_broker(target: Target) -> str:
-    """kill -9 of any broker; it may be back before anyone has noticed."""
+    """kill -9 of any broker; it may be back before others have noticed."""
     return _killed(target, target.any_broker(), "broker killed")
 
 
@@ -87,7 +87,7 @@ def stop_broker(target: Target) -> str:
 
 
 def pause_leader(target: Target) -> str:
-    """SIGSTOP of a leader for longer than its session: it wakes up as one who leads nothing any more."""
+    """SIGSTOP of a leader for longer than its session: it resumes without any leadership."""
     index = target.random.randrange(PARTITIONS_COUNT)
     leader_id = target.cluster.leader_of(TOPIC, index)
     broker = target.cluster.broker(leader_id)
@@ -125,7 +125,7 @@ def pause_coordinator(target: Target) -> str:
 
 
 def starve_broker(target: Target) -> str:
-    """It gets a tenth of the time that it wants, in small pieces, as on a machine with too much work."""
+    """It gets a tenth of the CPU time that it needs, in small slices, as on an overloaded machine."""
     broker = target.any_broker()
     began_s = time.monotonic()
     duration_s = target.random.uniform(*STARVED_S)
@@ -162,7 +162,7 @@ def pause_zookeeper(target: Target) -> str:
     zookeeper = target.cluster.zookeeper
     zookeeper.pause()
     try:
-        # Its threads stop one after the other, and on a busy machine that takes a while.
+        # Its threads stop one after another, and on a busy machine that takes a while.
         eventually(lambda: zookeeper.ask("ruok", timeout_s=0.1), lambda answer: not answer)
         if zookeeper.ask("ruok", timeout_s=PAUSED_S):
             raise FaultWithoutEffect("ZooKeeper paused: it answers")

@@ -1,4 +1,4 @@
-"""A leader that is cut off from ZooKeeper and from nobody else must fall silent before another one is elected.
+"""A leader that is cut off only from ZooKeeper must stop acknowledging before another one is elected.
 
 Its own clients write to it all the time, with acks of all and of the leader alone; the moment of the election is the
 modification time of the partition's state in ZooKeeper.  An acknowledgement that arrives after it breaks the promise.
@@ -29,7 +29,7 @@ from tests.cluster.site import broker_name
 from tests.cluster.target import Target
 from tests.eventually import eventually
 
-# A topic of its own: nobody else may write to it, and the history's is written by those who write it down.
+# A separate topic without other writers: the history's topic is written only by recorded clients.
 FENCE_TOPIC: Final = "fence"
 _PARTITIONS_COUNT: Final = 3
 _LOOK_EVERY_S: Final = 0.02
@@ -54,14 +54,14 @@ def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
         try:
             if network.reaches(others[0], name):
                 raise FaultWithoutEffect(f"{others[0]} reaches {name} through a wall")
-            # Not by metadata: the leader that is cut off goes on to name itself.
+            # Not from metadata: the leader that is cut off still names itself.
             elected_ms = epochs.wait_for_next(after=before)
             time.sleep(_AFTERWARDS_S)
         finally:
             stopped_count = network.open(name)
     if stopped_count == 0:
         raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
-    told = []
+    shown = []
     for writer in (of_all, of_leader):
         late = [each.answered_ms for each in writer.acknowledged if each.answered_ms > elected_ms]
         if late:
@@ -70,8 +70,8 @@ def watch_the_fence(target: Target, cut_off_from: Iterable[str]) -> str:
                 f"the last one {late[-1] - elected_ms:.0f} ms after it"
             )
         last_ms = max(each.answered_ms for each in writer.acknowledged)
-        told.append(f"acks={writer.acks} {len(writer.acknowledged)}, last {elected_ms - last_ms:.0f} ms before it")
-    return f"{name} cut off from {', '.join(others)} until the next election; acknowledged: {'; '.join(told)}"
+        shown.append(f"acks={writer.acks} {len(writer.acknowledged)}, last {elected_ms - last_ms:.0f} ms before it")
+    return f"{name} cut off from {', '.join(others)} until the next election; acknowledged: {'; '.join(shown)}"
 
 
 def fenced_partition(target: Target) -> tuple[TopicPartition, RunningBroker]:
@@ -88,7 +88,7 @@ def fenced_partition(target: Target) -> tuple[TopicPartition, RunningBroker]:
 
 
 class _Epochs:
-    """When each leader epoch of the partition began, as ZooKeeper dates it."""
+    """The start of each leader epoch of the partition, by ZooKeeper's modification times."""
 
     def __init__(self, connect: str, index: int) -> None:
         self._began_ms: dict[int, float] = {}
@@ -99,13 +99,13 @@ class _Epochs:
         self._thread = threading.Thread(target=self._look_on, daemon=True)
 
     def wait_for_first(self) -> int:
-        """The epoch now."""
+        """The current epoch."""
         if not self._has_first.wait(60):
             raise FaultWithoutEffect("the state of the partition cannot be read")
         return max(self._began_ms)
 
     def wait_for_next(self, *, after: int) -> float:
-        """When the first epoch after this one began."""
+        """The start of the first epoch after this one."""
         began = eventually(lambda: {epoch: at_ms for epoch, at_ms in list(self._began_ms.items()) if epoch > after})
         return min(began.values())
 
@@ -128,6 +128,6 @@ class _Epochs:
                 topic = layout.topic_path(FENCE_TOPIC)
                 (topic_id,) = self._client.get_children(topic)
                 data, stat = self._client.get(f"{topic}/{topic_id}/partitions/{self._index}/state")
-                # Later changes of the same epoch have later times: the first that is seen counts.
+                # Later changes of the same epoch have later times: the earliest one counts.
                 self._began_ms.setdefault(json.loads(data)["leader_epoch"], stat.mtime)
                 self._has_first.set()

@@ -22,9 +22,9 @@ _MARKS: Final = ("(INJECTED)", "(DELAYED)")
 
 @contextmanager
 def injected(brokers: Sequence[RunningBroker], calls: str, action: str) -> Iterator[StruckCalls]:
-    """Do `action` of strace's `inject` to these calls of all the brokers, from the first that was struck to the end.
+    """Apply `action` of strace's `inject` to these calls of all the brokers, from the first affected call to the end.
 
-    When all are to fail, those that fail first may leave nothing to do for the last one: so one broker that was struck
+    When all must fail, the first failures may leave no call for the last broker: so one affected broker
     is enough.
     """
     with ExitStack() as stack:
@@ -42,7 +42,7 @@ def injected(brokers: Sequence[RunningBroker], calls: str, action: str) -> Itera
 
 
 class StruckCalls:
-    """Those that were changed so far; it may be asked until the injection ends."""
+    """The calls that were changed so far; may be called until the injection ends."""
 
     def __init__(self, traces: Sequence[_Trace]) -> None:
         self._traces = traces
@@ -51,7 +51,7 @@ class StruckCalls:
         return sum(len(trace.struck_at_ms()) for trace in self._traces)
 
     def first_at_ms(self) -> float:
-        """When, by the machine's clock."""
+        """The times of the calls, by the machine's clock."""
         return min(at_ms for trace in self._traces for at_ms in trace.struck_at_ms())
 
 

@@ -1,6 +1,6 @@
-"""A run in namespaces of its own: network, mounts and processes that nobody else sees, and that end with it.
+"""A run in separate namespaces: network, mounts and processes that no other process sees and that end with the run.
 
-Nothing has a name outside: whatever happens to the run, the kernel removes its mounts, interfaces and processes.
+Nothing has a name outside: when the run ends in any way, the kernel removes its mounts, interfaces and processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 _UNSHARE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _COMMANDS: Final = ("unshare", "nsenter", "mount", "umount", "mkfs.xfs", "losetup", "ip", "nft", "strace")
 _PACKAGES: Final = "util-linux, mount, xfsprogs, iproute2, nftables and strace of Debian"
-# What tells the run that it is in its namespaces already.
+# Set when the run is already in its namespaces.
 _ENTERED: Final = "OTTLA_TEST_NAMESPACES"
 _TRIALS: Final = (
     "losetup -f",
@@ -31,7 +31,7 @@ def is_isolated() -> bool:
 
 
 def missing() -> str | None:
-    """Why this process cannot have namespaces of its own; None when it can."""
+    """The reason why this process cannot have separate namespaces; None when it can."""
     if not sys.platform.startswith("linux"):
         return "namespaces are Linux's"
     if os.geteuid() != 0:
@@ -51,6 +51,6 @@ def missing() -> str | None:
 
 
 def enter(command: Sequence[str]) -> NoReturn:
-    """Become `command` in namespaces of its own."""
+    """Replace this process by `command` in separate namespaces."""
     sys.stdout.flush()
     os.execvpe(_UNSHARE[0], [*_UNSHARE, *command], {**os.environ, _ENTERED: "1"})

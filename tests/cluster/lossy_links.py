@@ -1,9 +1,9 @@
-"""A switch in user space between network namespaces that delays, loses and doubles packets.
+"""A switch in user space between network namespaces that delays, drops and duplicates packets.
 
     python -m tests.cluster.lossy_links SEED DELAY_MS JITTER_MS LOSS DUPLICATION NAMESPACE=ADDRESS ...
 
 Kernels without netem have no other way.  Each namespace gets a TUN device and a route through it to each of the other
-addresses, which is narrower than the one of the bridge: connections that stand go on, through here.  It says `ready`
+addresses, which is narrower than the one of the bridge: established connections move to it.  It prints `ready`
 when all routes are there.  When its input ends the devices go, with their routes, and it prints its `LinkFigures`.
 """
 
@@ -28,7 +28,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 READY: Final = "ready"
-# As on the bridge: the connections that stand have agreed on segments for it.
+# As on the bridge: established connections have negotiated segments for it.
 _MTU_BYTES: Final = 1500
 _DEVICE: Final = "lossy"
 # <linux/if_tun.h> and <linux/sched.h>.
@@ -58,7 +58,7 @@ class LinkQuality(NamedTuple):
 
 @dataclass
 class LinkFigures:
-    """What has happened to packets."""
+    """Counts of delivered, lost and duplicated packets."""
 
     packets_count: int = 0
     lost_count: int = 0
@@ -105,7 +105,7 @@ class _Switch:
         now_s = time.monotonic()
         while self._under_way and self._under_way[0][0] <= now_s:
             _, _, read_s, device, packet = heapq.heappop(self._under_way)
-            # A device that takes no more has lost it: that is what these links are for.
+            # A device that refuses the packet loses it, as these links should.
             with suppress(OSError):
                 os.write(device, packet)
             self.figures.delivered_count += 1
@@ -134,7 +134,7 @@ class _Switch:
 
 
 def _open_device(namespace: str, address: str, others: Sequence[str]) -> int:
-    """In that namespace, with the routes to the others; the device ends with its descriptor."""
+    """Open the device in that namespace, with routes to the others; it is removed when its descriptor is closed."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY)
     inside = os.open(namespace, os.O_RDONLY)
     try:

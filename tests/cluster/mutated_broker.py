@@ -1,4 +1,4 @@
-"""`ottla` with a fault planted in its replication: a run must notice it, or its silence says nothing.
+"""`ottla` with a fault planted in its replication: a run must detect it, or its clean result proves nothing.
 
 python -m tests.cluster.mutated_broker MUTATION serve ...
 """
@@ -22,21 +22,21 @@ LOSSES: Final = frozenset({Anomaly.LOST_WRITE, Anomaly.UNSEEN})
 
 
 def flush_nothing() -> None:
-    """What is acknowledged as durable is in the page cache only."""
+    """Records that are acknowledged as durable are in the page cache only."""
     FlushPlan.execute = lambda *_: None  # type: ignore[method-assign]
 
 
 def nothing() -> None:
-    """The product as it is, with another setting."""
+    """The unchanged product, with another setting."""
 
 
 def forget_followers() -> None:
-    """The high watermark follows the leader's own end: acknowledged with acks=all is what it has itself."""
+    """The high watermark follows the leader's own end: acks=all acknowledges the records of its own log."""
     Leadership.end_of_in_sync = lambda _, own_end: own_end  # type: ignore[method-assign, assignment]
 
 
 def forget_epochs() -> None:
-    """A follower is cut where the leader's log ends, whatever it holds below: logs are compared by length alone."""
+    """A follower truncates to the leader's log end without comparing epochs: logs are compared by length alone."""
     on_fetch = Replica.on_fetch
 
     def on_fetch_by_length(
@@ -55,7 +55,7 @@ def forget_epochs() -> None:
 
 
 class Planted(NamedTuple):
-    """A fault, what is done to the cluster with it, and what the checker must say, one of these at least."""
+    """A mutation, the faults injected with it, and the anomalies of which the checker must report at least one."""
 
     plant: Callable[[], None]
     plan: Sequence[str]

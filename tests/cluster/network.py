@@ -1,4 +1,4 @@
-"""Processes in network namespaces, behind one bridge that lives in the run's own namespace, with walls between them.
+"""Processes in network namespaces, connected by one bridge in the run's own namespace, with walls between them.
 
 The run itself is at the bridge and is never cut off, so that it can watch both sides.
 """
@@ -22,7 +22,7 @@ from tests.cluster.lossy_links import READY, LinkFigures, LinkQuality
 _BRIDGE: Final = "switch"
 _PREFIX: Final = "10.99.0"
 _WATCHER: Final = 254
-# A dropped packet is not answered at all: an address on this bridge that is silent for so long is cut off.
+# A dropped packet gets no answer: an address on this bridge that is silent for this long is cut off.
 _ANSWERED_WITHIN_S: Final = 0.5
 _TRIAL: Final = """\
 import socket, sys
@@ -37,7 +37,7 @@ _TABLE: Final = "table inet walls"
 
 
 class Direction(Flag):
-    """Which packets a wall stops, as its node sees them."""
+    """Which packets a wall drops, from the view of its node."""
 
     IN = auto()
     OUT = auto()
@@ -45,7 +45,7 @@ class Direction(Flag):
 
 
 class Network:
-    """Made in the namespace of the run: `isolation.enter` first.  `directory` is removed with it."""
+    """Created in the namespace of the run: `isolation.enter` first.  `directory` is removed with it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -89,16 +89,16 @@ class Network:
         self._in(name, "nft", f"{_TABLE} {{\n" + "\n".join(chains) + "\n}")
 
     def open(self, name: str) -> int:
-        """Take the node's wall away; how many packets it has stopped."""
+        """Remove the node's wall; return how many packets it has dropped."""
         listed = self._in(name, "nft", "list", *_TABLE.split())
         self._in(name, "nft", "delete", *_TABLE.split())
         return sum(int(count) for count in re.findall(r"counter packets (\d+)", listed))
 
     @contextmanager
     def degraded(self, names: Iterable[str], quality: LinkQuality, seed: int) -> Iterator[Callable[[], LinkFigures]]:
-        """All that these send to each other is delayed, lost and doubled.
+        """All packets between these are delayed, lost and duplicated.
 
-        Yields what ends it and tells what it did; leaving the context ends it, too.
+        Yields a function that ends it and returns its figures; leaving the context ends it, too.
         """
         nodes = [f"{self._namespace(name)}={self.address(name)}" for name in names]
         command = (sys.executable, "-m", "tests.cluster.lossy_links", str(seed), *map(str, quality), *nodes)
@@ -108,24 +108,24 @@ class Network:
                 raise RuntimeError(f"{' '.join(command)} did not start")
 
             def end() -> LinkFigures:
-                told, _ = switch.communicate()
-                return LinkFigures(**json.loads(told))
+                output, _ = switch.communicate()
+                return LinkFigures(**json.loads(output))
 
             yield end
 
     def open_all(self) -> None:
-        """Every wall that is left."""
+        """Remove every remaining wall."""
         for name in self._number_of:
             self._in(name, "nft", "flush", "ruleset")
 
     def close(self) -> None:
-        """Only the files need it: the namespaces themselves end with the run's processes."""
+        """Remove the files; the namespaces end with the run's processes."""
         for name in self._number_of:
             _run("umount", self._namespace(name))
         shutil.rmtree(self._directory)
 
     def reaches(self, name: str, other: str) -> bool:
-        """Whether a packet gets from one to the other and its answer back."""
+        """Whether a packet and its answer pass between the two."""
         trial = (sys.executable, "-S", "-E", "-c", _TRIAL, self.address(other), str(_ANSWERED_WITHIN_S))
         return self._in(name, *trial).strip() == "reached"
 

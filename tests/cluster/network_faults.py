@@ -1,4 +1,4 @@
-"""Partitions of the network, where a broker is cut off from some while others reach it, and links that lose packets."""
+"""Partitions of the network, where some nodes reach a broker and others do not, and links that lose packets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CUT_S: Final = (0.5, 3.5 * SESSION_TIMEOUT_MS / 1000)
 WAITED_S: Final = (12.0, 25.0)
 AFTER_S: Final = 5.0
 
-# A long way, over bad radio.
+# A long-distance link over bad radio.
 LOSSY: Final = LinkQuality(delay_ms=50, jitter_ms=50, loss=0.05, duplication=0.1)
 LOSSY_S: Final = (4.0, 12.0)
 _PACKETS_MIN: Final = 200
@@ -33,19 +33,19 @@ _DELAY_MS_MIN: Final = 0.7 * LOSSY.delay_ms
 
 
 def leader_from_followers(target: Target) -> str:
-    """Nobody follows it any more, and it still may change the state: nothing below `min.insync.replicas` is
+    """No follower fetches from it, and it can still change the state: nothing below `min.insync.replicas` is
     acknowledged."""
     broker = target.leader()
     return _cut(target, broker_name(broker.node_id or 0), _others(target, broker))
 
 
 def leader_from_zookeeper(target: Target) -> str:
-    """It is replaced and does not hear of it, while clients and followers reach it: its lease must end before."""
+    """It is replaced without notice, while clients and followers reach it: its lease must end before."""
     return watch_the_fence(target, [ZOOKEEPER])
 
 
 def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
-    """Others lead when its session has ended: clients that wait at it, and knew only it at first, must go there.
+    """Others lead when its session has ended: clients that wait at it, and know only it, must find the new leaders.
 
     From ZooKeeper only, or from its followers too; also one way.  The checker judges how long each client was silent.
     """
@@ -75,7 +75,7 @@ def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
 
 
 def leader_alone(target: Target) -> str:
-    """From everybody."""
+    """From all nodes."""
     broker = target.leader()
     return _cut(target, broker_name(broker.node_id or 0), [*_others(target, broker), ZOOKEEPER, CLIENTS])
 
@@ -91,16 +91,16 @@ def brokers_in_a_ring(target: Target) -> str:
 
 
 def zookeeper_alone(target: Target) -> str:
-    """From all brokers: no session lives on, and nobody can change anything."""
+    """From all brokers: all sessions end, and no broker can change the state."""
     return _cut(target, ZOOKEEPER, [broker_name(node_id) for node_id in target.cluster.brokers])
 
 
 def one_way(target: Target) -> str:
-    """What a leader sends arrives and what it is sent does not, or the other way round."""
+    """Packets from a leader arrive and packets to it do not, or the reverse."""
     broker = target.leader()
     others = target.random.choice([[ZOOKEEPER], _others(target, broker), [CLIENTS]])
     direction = target.random.choice([Direction.IN, Direction.OUT])
-    # Its session lives in the other cases, so no other broker leads.
+    # Its session survives in the other cases, so no other broker leads.
     with target.servability.suspended(*(() if others == [ZOOKEEPER] else ALL)):
         return _cut(target, broker_name(broker.node_id or 0), others, direction)
 
@@ -135,8 +135,8 @@ def _degrade(target: Target, names: Sequence[str]) -> str:
         raise FaultWithoutEffect(f"the links of {', '.join(names)} were fast: {figures}")
     if not target.site.network.reaches(names[0], names[1]):
         raise FaultWithoutEffect(f"{names[0]} does not reach {names[1]} without the switch")
-    told = f"bad links between {', '.join(names)} for {duration_s:.1f} s: {figures}"
-    return f"{told}; {acknowledged_count} records acknowledged meanwhile"
+    shown = f"bad links between {', '.join(names)} for {duration_s:.1f} s: {figures}"
+    return f"{shown}; {acknowledged_count} records acknowledged meanwhile"
 
 
 def _brokers(target: Target) -> list[str]:

@@ -1,8 +1,8 @@
-"""A topic that is deleted and made again under the same name: nobody is ever given a record of the former one.
+"""A topic is deleted and recreated under the same name: no client ever receives a record of the former one.
 
-Each value names the id of the topic that it was written to.  While the topic is deleted and made, the brokers are read
+Each value names the id of the topic that it was written to.  Meanwhile the brokers are read
 from all the time, by name and by id: an answer by id must hold values of that very topic, and an answer by name must
-not be older than what the same broker's metadata said before.
+not be older than the same broker's earlier metadata.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _OPTIONS: Final = ClientOptions(
 
 
 def recreate_topic(target: Target) -> str:
-    """At once, and a broker is killed right after."""
+    """Recreated at once, and a broker is killed right after."""
     return _recreate(target, away=None)
 
 
 def recreate_topic_while_one_is_away(target: Target) -> str:
-    """A broker is killed before the deletion; it comes back with the former topic's data when the new one is made."""
+    """A broker is killed before the deletion; it returns with the former topic's data when the new one is created."""
     return _recreate(target, away=target.any_broker())
 
 
@@ -96,12 +96,12 @@ def _recreate(target: Target, away: RunningBroker | None) -> str:
     target.clients.problems += readers.problems
     _check_all(target, topic_id, written)
     _check_disks(target, former_id)
-    told = f"topic {former_id} deleted and made again as {topic_id}, broker {killed.node_id} killed"
-    return f"{told} ({'before' if away is not None else 'after'}); {readers.read_count} answers read meanwhile"
+    deleted = f"topic {former_id} deleted and made again as {topic_id}, broker {killed.node_id} killed"
+    return f"{deleted} ({'before' if away is not None else 'after'}); {readers.read_count} answers read meanwhile"
 
 
 def _create(target: Target) -> UUID:
-    """Ask until it is granted: a deletion takes its time, and a broker that is away cannot be given replicas."""
+    """Retry until it succeeds: a deletion takes time, and a broker that is down cannot get replicas."""
     made: list[UUID] = []
 
     def is_there() -> bool:
@@ -110,7 +110,7 @@ def _create(target: Target) -> UUID:
                 replicas_count = len(target.cluster.brokers)
                 made.append(Admin(client).create_topic(RECREATED_TOPIC, _PARTITIONS_COUNT, replicas_count).topic_id)
             except BrokerRefused as refused:
-                # It was made before, perhaps, and the answer was lost.
+                # It may have been created before, and the response was lost.
                 if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     made.extend(_ids_at(client))
                 elif refused.code is not ErrorCode.INVALID_REPLICATION_FACTOR and not refused.is_retriable:
@@ -124,7 +124,7 @@ def _create(target: Target) -> UUID:
 
 
 def _delete(target: Target) -> None:
-    """Until nobody that is asked knows it."""
+    """Until no queried broker lists it."""
 
     def is_gone() -> bool:
         try:
@@ -160,7 +160,7 @@ def _write(target: Target, topic_id: UUID) -> dict[tuple[int, int], str]:
             "linger.ms": 2,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.max.ms": 200,
-            # Of the former topic nothing is known to this one; what it asks a broker that is late it asks again.
+            # This producer knows nothing of the former topic; it retries requests to a broker that lags.
             "topic.metadata.refresh.fast.interval.ms": 100,
             "topic.metadata.propagation.max.ms": 60_000,
         }
@@ -170,13 +170,13 @@ def _write(target: Target, topic_id: UUID) -> dict[tuple[int, int], str]:
         producer.produce(RECREATED_TOPIC, value, partition=number % _PARTITIONS_COUNT, on_delivery=settled)
     left_count = producer.flush(_WRITTEN_WITHIN_S)
     if failures or left_count:
-        told = f"{len(failures)} failed ({failures[:1]}), {left_count} not settled"
-        target.clients.problems.append(f"of {_VALUES_COUNT} writes to the topic {topic_id}: {told}")
+        outcome = f"{len(failures)} failed ({failures[:1]}), {left_count} not settled"
+        target.clients.problems.append(f"of {_VALUES_COUNT} writes to the topic {topic_id}: {outcome}")
     return acknowledged
 
 
 def _check_all(target: Target, topic_id: UUID, written: dict[tuple[int, int], str]) -> None:
-    """Every partition at its leader, from the beginning: what was acknowledged, and nothing of another topic."""
+    """Every partition at its leader, from the beginning: all acknowledged values, and none of another topic."""
     found: dict[tuple[int, int], str] = {}
     for index in range(_PARTITIONS_COUNT):
         leader_id = target.cluster.leader_of(RECREATED_TOPIC, index)
@@ -205,7 +205,7 @@ def _check_disks(target: Target, former_id: UUID) -> None:
 
 
 class _Readers:
-    """Read from every broker, each in a thread of its own.  `made`: the topics in the order of their creation."""
+    """Read from every broker, each in its own thread.  `made`: the topics in the order of their creation."""
 
     def __init__(self, brokers: Iterable[RunningBroker]) -> None:
         self.made: list[UUID] = []
@@ -220,7 +220,7 @@ class _Readers:
         try:
             eventually(lambda: topic_id in self._seen)
         except AssertionError:
-            raise FaultWithoutEffect(f"nobody could read from the topic {topic_id}") from None
+            raise FaultWithoutEffect(f"no reader could read from the topic {topic_id}") from None
 
     def __enter__(self) -> _Readers:
         for thread in self._threads:
@@ -248,7 +248,7 @@ class _Readers:
             if known_id is not None:
                 self._judge(broker, index, known_id, _fetch(connection, index, known_id), is_by_id=True)
                 self._judge(broker, index, known_id, _fetch(connection, index, None), is_by_id=False)
-            # Of those that are gone, too: whoever has been away for long asks for them.
+            # Also of deleted topics: a client that was away for long requests them.
             for former_id in list(self.made):
                 self._judge(broker, index, former_id, _fetch(connection, index, former_id), is_by_id=True)
 
@@ -257,7 +257,7 @@ class _Readers:
     ) -> None:
         written_to = {UUID(value.partition(":")[0]) for _, value in records}
         made = list(self.made)
-        # A topic that is not noted yet has just been made.
+        # A topic that is not recorded yet has just been created.
         older = set(made[: made.index(topic_id)]) if topic_id in made else set(made)
         wrong = written_to - {topic_id} if is_by_id else written_to & older
         with self._lock:
@@ -273,7 +273,7 @@ def _connect(broker: RunningBroker) -> Connection:
 
 
 def _topic_id(connection: Connection) -> UUID | None:
-    """As this broker knows it now."""
+    """The current metadata of this broker."""
     request = MetadataRequest([MetadataRequestTopic(name=RECREATED_TOPIC)], allow_auto_topic_creation=False)
     response = connection.call(ApiKey.METADATA, request, MetadataResponse, _deadline(), at_least=_IDS_FROM)
     (topic,) = response.topics
@@ -281,7 +281,7 @@ def _topic_id(connection: Connection) -> UUID | None:
 
 
 def _fetch(connection: Connection, index: int, topic_id: UUID | None) -> list[tuple[int, str]]:
-    """(offset, value) from the beginning, by the id or by the name; nothing where the broker answers an error."""
+    """(offset, value) from the start, by the id or by the name; nothing where the broker answers an error."""
     version = _BY_NAME if topic_id is None else _BY_ID
     wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=_READ_BYTES_MAX)]
     topic = FetchTopic(RECREATED_TOPIC, topic_id or ZERO_UUID, wanted)

@@ -1,7 +1,7 @@
 """Orders of faults that lost acknowledged records in other systems, step by step.
 
-A replica that lacks some of them must not be elected.  The history would show the loss; the script also looks at who
-leads in the moment in which only the wrong one could.
+A replica that lacks some of them must not be elected.  The history would show the loss; the script also checks the
+leader while only the wrong replica could be elected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.eventually import eventually
 from tests.history.clients import TOPIC
 
 _WRITTEN_MIN: Final = 20
-# For those who would be elected wrongly: sessions have ended, and those who come second have waited.
+# Enough for a wrong election: sessions have ended, and the second candidates have waited.
 _WATCHED_S: Final = 2.5 * SESSION_TIMEOUT_MS / 1000
 _REJOINED_WITHIN_S: Final = 0.6
 _LOOK_EVERY_S: Final = 0.1
@@ -40,7 +40,7 @@ _OPTIONS: Final = ClientOptions(
 
 
 def part_kill(target: Target) -> str:
-    """One is away while records are written, the second loses its power, the third goes away when the first is back.
+    """One is down while records are written, the second loses power, the third stops when the first is back.
 
     The first lacks the records: it must wait for the second (Jepsen's order for NATS 2.12.1).
     """
@@ -54,7 +54,7 @@ def part_kill(target: Target) -> str:
         _write(target)
         epochs = {each.partition: each.leader_epoch for each in _partitions(target.cluster.broker(third))}
         _cut_power(target, target.cluster.broker(second))
-        # Before the first is back: from the third it could fetch what it lacks, and lead by right.
+        # Before the first is back: it could fetch the missing records from the third, and lead legitimately.
         network.wall(broker_name(third), _all_but(target, third))
         stopped_count = network.open(broker_name(first))
         _must_not_lead(target, first, "lacks what was written without it", epochs)
@@ -67,7 +67,7 @@ def part_kill(target: Target) -> str:
 
 
 def last_replica_standing(target: Target) -> str:
-    """They go one by one, the last by a power cut; the one that went first comes back first, and must wait."""
+    """They stop one by one, the last by a power cut; the first to stop comes back first, and must wait."""
     first, second, last = _in_some_order(target)
     cluster = target.cluster
     cluster.wait_until_replicated()
@@ -88,13 +88,13 @@ def last_replica_standing(target: Target) -> str:
 def stale_rejoin(target: Target) -> str:
     """A follower is about to be in sync again when all go down, and comes back first, with an empty disk (KIP-903).
 
-    Whether the change that lets it in was applied or not, it has nothing.
+    Its log is empty whether or not the change that adds it to the ISR was applied.
     """
     cluster, network = target.cluster, target.site.network
     cluster.wait_until_replicated()
     leader = target.leader().node_id or 0
     follower = target.random.choice([node_id for node_id in cluster.brokers if node_id != leader])
-    # From this leader alone: what the follower itself leads, it must not have alone when its disk is lost.
+    # Only partitions of this leader: those that the follower leads alone would be lost with its disk.
     network.wall(broker_name(follower), [broker_name(leader)])
     try:
         _wait_until_out_of_sync(target, follower, seen_by=leader, led_by=leader)
@@ -115,7 +115,7 @@ def stale_rejoin(target: Target) -> str:
 
 
 def power_cut_all_unflushed(target: Target) -> str:
-    """With flush policy `os` all lose what they had not written: nobody may lead until an operator takes the loss."""
+    """With flush policy `os` all lose unwritten records: no replica may lead until an operator accepts the loss."""
     cluster = target.cluster
     cluster.wait_until_replicated()
     brokers = list(cluster.brokers.values())
@@ -165,7 +165,7 @@ def _write(target: Target) -> None:
 
 
 def _partitions(broker: RunningBroker) -> Collection[PartitionInfo]:
-    """As this one sees them: one that is cut off, and does not know it yet, sees a former state."""
+    """From the view of this broker: one that is cut off without knowing it sees a former state."""
     with Cluster(broker.bootstrap, _OPTIONS) as cluster:
         (topic,) = Admin(cluster).describe_topics([TOPIC])
     return topic.partitions.values()
@@ -193,9 +193,9 @@ def _wait_for_leaders(target: Target, node_ids: Collection[int], seen_by: int) -
 
 
 def _must_not_lead(target: Target, node_id: int, why: str, epochs: Mapping[int, int] = MappingProxyType({})) -> None:
-    """Watch it for a while, by its own eyes; that it answers shows that it is there to be elected.
+    """Watch its own metadata for a while; its responses show that it could be elected.
 
-    Until its eyes are open it may see itself lead in a former epoch; only one above `epochs` counts.
+    Until its metadata is current it may name itself leader in a former epoch; only epochs above `epochs` count.
     """
     answers_count = 0
     give_up_s = time.monotonic() + _WATCHED_S

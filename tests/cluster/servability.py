@@ -1,7 +1,7 @@
-"""From when to when a replica could serve the clients of a run, whatever was done to others: then none may be silent.
+"""The windows in which a replica could serve the clients of a run: in these no client may be silent.
 
-A window goes on through a fault that leaves a replica able to serve.  It ends where none is left, and the next one
-begins when all that was done is undone.
+A window continues through a fault that leaves a replica able to serve.  It ends where none is left, and the next one
+starts when all faults are undone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL: Final = tuple(Served)
 
 
 class Servability:
-    """`note` takes each window when it ends."""
+    """`note` receives each window when it ends."""
 
     def __init__(self, note: Callable[[int, int, Served], None]) -> None:
         self._note = note
@@ -36,14 +36,14 @@ class Servability:
 
     @contextmanager
     def suspended(self, *whom: Served) -> Iterator[None]:
-        """No replica can serve these within the context.  One within another one changes nothing."""
+        """No replica can serve these within the context.  A nested context changes nothing."""
         ended = [each for each in whom if each in self._began_ns]
         self.end(*ended)
         yield
         self.begin(*ended)
 
     def postpone(self, duration_s: float, *whom: Served) -> None:
-        """From now on for so long a replica that could serve these need not do so yet."""
+        """For this long from now on, a replica that could serve these clients need not do so."""
         for each in whom:
             self._not_before_ns[each] = max(self._not_before_ns[each], now_ns() + round(duration_s * 1e9))
             if each in self._began_ns:

@@ -1,4 +1,4 @@
-"""`ottla` with a wall clock of its own, which a file shifts while it runs; the monotonic clock is left alone.
+"""`ottla` with a wall clock that a file shifts while it runs; the monotonic clock is unchanged.
 
     OTTLA_TEST_CLOCK=FILE python -m tests.cluster.shifted_broker serve ...
 
@@ -17,9 +17,9 @@ from tests.cluster.broker_clocks import CLOCK_FILE_VARIABLE, read_shift_ns
 
 
 def shift() -> None:
-    """From now on every question for the time of day is answered with the file's shift added."""
+    """From now on every reading of the wall clock has the file's shift added."""
     with Path(os.environ[CLOCK_FILE_VARIABLE]).open("rb") as opened:
-        # It is asked for with each request: a read of memory costs nothing beside it.
+        # The clock is read for each request: a read of mapped memory is cheap beside it.
         shared = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     true_ns = time.time_ns
     time.time_ns = lambda: true_ns() + read_shift_ns(shared)

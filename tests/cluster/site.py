@@ -1,4 +1,4 @@
-"""Where a run's processes live when it has namespaces of its own: each broker with its network address and its disk."""
+"""The places of a run's processes when it has separate namespaces: each broker has a network address and a disk."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class Site:
         self._unmounting.close()
 
     def keep(self, directory: Path) -> None:
-        """Copies of all disks, for people who look for a cause: with the run its mounts end."""
+        """Copy all disks, to find the cause of a failure: the mounts end with the run."""
         for node_id, disk in self.disks.items():
             disk.copy_to(directory / f"{broker_name(node_id)}-data")

@@ -1,6 +1,6 @@
 """Data directories of an earlier time, put back after all brokers were killed: from a snapshot, or a cloned disk.
 
-Their brokers must refuse them, whichever starts first, and be refilled once an operator accepts the copies.
+Their brokers must refuse them in any order of starts, and be refilled once an operator accepts the copies.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.cluster.servability import ALL
 from tests.cluster.target import MIN_IN_SYNC, Fault, Target
 from tests.eventually import eventually
 
-# A move follows records within ten seconds.
+# The generation moves within ten seconds after records.
 MOVED_WITHIN_S: Final = 120
 _WRITTEN_MIN: Final = 20
 
 
 def stale_directories(target: Target, *, count: int, is_same_life: bool) -> str:
-    """All others stay complete: nothing that was acknowledged may be lost."""
+    """All others stay complete: no acknowledged record may be lost."""
     cluster = target.cluster
     cluster.wait_until_replicated()
     stale = target.random.sample(list(cluster.brokers.values()), count)
@@ -72,7 +72,7 @@ def _copied(target: Target, broker: RunningBroker, *, is_same_life: bool) -> Pat
     copy = target.cluster.data_dir / f"stale-copy-{broker.node_id}"
     shutil.rmtree(copy, ignore_errors=True)
     if is_same_life:
-        # As a snapshot of the volume: of one moment.
+        # Like a snapshot of the volume at one moment.
         broker.pause()
         try:
             shutil.copytree(broker.data_dir, copy)

@@ -1,4 +1,4 @@
-"""What faults act on, and what a fault is."""
+"""The target that faults act on, and the type of a fault."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.history.clients import GROUP, PARTITIONS_COUNT, TOPIC, HistoryClients
 
 # Of the topic: as many replicas must have a record before it is acknowledged.
 MIN_IN_SYNC: Final = 2
-# Shorter than a session, and long enough for its partitions to be led by others.
+# Shorter than a session, and long enough for others to lead its partitions.
 DOWN_S: Final = (0.1, 6.0)
 
 
 @dataclass(frozen=True)
 class Target:
-    """`private`: the disks and the network of a run that has namespaces of its own.
+    """`private`: the disks and the network of a run that has separate namespaces.
 
-    `shiftable`: the clocks of a run whose brokers have clocks of their own.
+    `shiftable`: the clocks of a run whose brokers have shiftable clocks.
     """
 
     cluster: RunningCluster
@@ -48,7 +48,7 @@ class Target:
         return self.shiftable
 
     def leader(self) -> RunningBroker:
-        """Of a partition of the topic, by chance."""
+        """The leader of a random partition of the topic."""
         return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
 
     def follower(self) -> RunningBroker:
@@ -84,5 +84,5 @@ def group_coordinated_by(cluster: RunningCluster, node_id: int, prefix: str) -> 
     return next((each for each in names if leaders[partition_of(each, len(leaders))] == node_id), prefix)
 
 
-# Returns what shows that it was done.  Raises `FaultWithoutEffect`.
+# Returns a text that proves its effect.  Raises `FaultWithoutEffect`.
 Fault = Callable[[Target], str]

@@ -1,4 +1,4 @@
-"""A broker by itself becomes the first one of a cluster, with its records, ids and committed offsets."""
+"""A standalone broker becomes the first one of a cluster, with its records, ids and committed offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def adopt(data_dir: Path, connect: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def single(tmp_path: Path) -> RunningBroker:
-    """A broker by itself that was stopped: 100 records in "orders", of which "readers" has read 60."""
+    """A stopped standalone broker: 100 records in "orders", of which "readers" has read 60."""
     with RunningBroker(tmp_path / "single") as broker:
         make_topic(broker.bootstrap, "orders", partitions=2, config={"retention.ms": "123456789"})
         produce(broker.bootstrap, "orders", [f"first {number}" for number in range(60)])
@@ -33,7 +33,9 @@ def single(tmp_path: Path) -> RunningBroker:
     return broker
 
 
-def test_records_ids_and_offsets_go_on_in_the_cluster(single: RunningBroker, member: Member, connect: str) -> None:
+def test_adopted_records_ids_and_offsets_continue_in_the_cluster(
+    single: RunningBroker, member: Member, connect: str
+) -> None:
     done = adopt(single.data_dir, connect)
     assert done.returncode == 0, done.stderr
     assert "of the tree moved and read back" in done.stdout
@@ -47,7 +49,7 @@ def test_records_ids_and_offsets_go_on_in_the_cluster(single: RunningBroker, mem
     assert consume(second.bootstrap, "orders", 1, "readers") == ["third"]
 
 
-def test_directory_is_not_started_by_itself_again(single: RunningBroker, connect: str) -> None:
+def test_adopted_directory_does_not_start_standalone(single: RunningBroker, connect: str) -> None:
     assert adopt(single.data_dir, connect).returncode == 0
     with pytest.raises(BrokerDidNotStart, match="belongs to a broker of a cluster"):
         single.start()
@@ -68,12 +70,12 @@ def test_tree_in_use_is_refused(single: RunningBroker, member: Member, connect: 
     refused = adopt(single.data_dir, connect)
     assert refused.returncode != 0
     assert "the tree is not empty" in refused.stderr
-    # It is as it was.
+    # The directory is unchanged.
     with single:
         assert "orders" in metadata(single.bootstrap).topics
 
 
-def test_no_member_starts_on_a_tree_that_is_half_made(single: RunningBroker, member: Member, connect: str) -> None:
+def test_no_member_starts_on_an_incomplete_tree(single: RunningBroker, member: Member, connect: str) -> None:
     assert adopt(single.data_dir, connect).returncode == 0
 
     async def leave_note() -> None:
@@ -89,7 +91,7 @@ def test_no_member_starts_on_a_tree_that_is_half_made(single: RunningBroker, mem
     member(None, "single")
 
 
-def test_new_directory_has_nothing_to_move(tmp_path: Path, connect: str) -> None:
+def test_new_directory_cannot_be_adopted(tmp_path: Path, connect: str) -> None:
     (tmp_path / "new").mkdir()
     refused = adopt(tmp_path / "new", connect)
     assert refused.returncode != 0

@@ -32,7 +32,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 def run(cluster: RunningCluster, main_class: str, *arguments: str) -> str:
-    """A tool's output; it must end well."""
+    """A tool's output; it must succeed."""
     try:
         done = run_tool(main_class, "--bootstrap-server", cluster.bootstrap, *arguments)
     except KafkaUnavailable as reason:
@@ -63,7 +63,7 @@ def throttles(cluster: RunningCluster) -> tuple[dict[int, str | None], str | Non
         return rates, admin.describe_configs(ConfigResource(ResourceType.TOPIC, TOPIC), [REPLICAS])[REPLICAS].value
 
 
-def test_replicas_are_moved_verified_and_given_back_by_the_tools(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_replicas_are_moved_verified_and_moved_back_by_the_tools(cluster: RunningCluster, tmp_path: Path) -> None:
     make_topic(cluster.bootstrap, TOPIC, partitions=2, replicas=2)
     first = plan(tmp_path / "first.json", [[1, 2], [2, 1]])
     run(cluster, REASSIGN_PARTITIONS_COMMAND, "--reassignment-json-file", first, "--execute")
@@ -72,7 +72,7 @@ def test_replicas_are_moved_verified_and_given_back_by_the_tools(cluster: Runnin
     # Without sticky partitioning, which may leave a partition empty.
     produce(cluster.bootstrap, TOPIC, values, compression_type="none", sticky_partitioning_linger_ms=0)
 
-    # 4 MB at 20 kB/s are under way for long enough to look at it.
+    # 4 MB at 20 kB/s take long enough to observe the move.
     second = plan(tmp_path / "second.json", [[3, 4], [4, 3]])
     executed = run(
         cluster, REASSIGN_PARTITIONS_COMMAND, "--reassignment-json-file", second, "--execute", "--throttle", "20000"

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster count while leaders die and come back: each record once, whoever leads."""
+"""The brokers of a cluster count each record once while leaders die and come back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = {
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
     "zookeeper.session.timeout.ms": "6000",
-    # The records' times are of long ago.
+    # The records have old timestamps.
     "log.retention.ms": "-1",
 }
 
@@ -75,7 +75,7 @@ def stored(bootstrap: str) -> Counter[int]:
 def test_counts_are_those_of_the_logs_through_the_death_of_leaders(cluster: RunningCluster) -> None:
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic("clicks", PARTITIONS_COUNT, 3)
-        # Its proof of a loss outlives a disk, whatever the brokers' default.
+        # Its record of a loss survives the loss of a disk with any default of the brokers.
         write_losses(client, "other-ledger", "test", [LostRange("clicks", UUID(int=7), 0, 0, 5, "deleted")])
         (ledger,) = client.refresh(["other-ledger"])
         assert len(ledger.partitions[0].replicas) == 3

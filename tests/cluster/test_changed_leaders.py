@@ -1,5 +1,5 @@
-"""Another broker becomes the leader: what was committed stays, groups move with their partition, and a retried batch is
-stored once.  The states are written by the test, as an election would."""
+"""Another broker becomes the leader: committed records stay, groups move with their partition, and a retried batch is
+stored once.  The test writes the partition states, as an election would."""
 
 from __future__ import annotations
 

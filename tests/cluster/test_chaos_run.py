@@ -1,4 +1,4 @@
-"""The parts of `./dev chaos cluster` that judge: they find what is planted, and nothing where there is nothing."""
+"""The checks of `./dev chaos cluster`: they find planted faults, and nothing where there is none."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_longer_replica_is_a_difference(replicas: list[Path]) -> None:
     assert differences(replicas) == [f"{TOPIC}-4: broker-3 differs from broker-1 at byte 11 (12 and 11 bytes)"]
 
 
-def test_other_byte_is_a_difference(replicas: list[Path]) -> None:
+def test_different_byte_is_a_difference(replicas: list[Path]) -> None:
     for directory, data in zip(replicas, (b"abc", b"abc", b"aXc"), strict=True):
         _append(directory, 0, data)
     assert differences(replicas) == [f"{TOPIC}-0: broker-3 differs from broker-1 at byte 12 (14 and 14 bytes)"]
 
 
-def test_segments_may_begin_elsewhere(replicas: list[Path]) -> None:
+def test_segments_may_start_at_different_offsets(replicas: list[Path]) -> None:
     partition = replicas[1] / f"{TOPIC}-1"
     (partition / "00000000000000000005.log").unlink()
     (partition / "00000000000000000000.log").write_bytes(b"firstsecond")
@@ -62,7 +62,7 @@ def test_silence_is_measured_within_a_partition_and_only_between_acknowledgement
     assert longest_silence_s([send(0, 1)]) == 0
 
 
-def test_plan_has_as_many_faults_as_asked_of_some_kinds_in_one_order_for_one_seed() -> None:
+def test_plan_has_the_requested_number_of_faults_in_a_fixed_order_for_a_seed() -> None:
     plan = mixed(sorted(FAULTS), 40, 7)
     assert len(plan) == 40
     assert plan == mixed(sorted(FAULTS), 40, 7)

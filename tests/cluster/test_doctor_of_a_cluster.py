@@ -21,7 +21,7 @@ def cluster() -> Iterator[RunningCluster]:
         yield running
 
 
-def test_doctor_looks_at_the_whole_cluster(cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_checks_the_whole_cluster(cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:
     make_topic(cluster.bootstrap, "orders", 3, 3, {"min.insync.replicas": "3"})
     cluster.wait_until_replicated()
 

@@ -39,7 +39,7 @@ def in_sync(broker: Broker, topic: str = "orders") -> set[int]:
     return set(state_at(broker, topic).in_sync_nodes())
 
 
-async def test_replica_in_sync_leads_when_the_leader_is_gone_and_the_log_is_whole(tmp_path: Path) -> None:
+async def test_replica_in_sync_leads_with_a_complete_log_when_the_leader_is_gone(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
         await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
@@ -76,7 +76,7 @@ async def test_cluster_that_was_stopped_leads_again_in_new_epochs_with_all_recor
         await asyncio.to_thread(produce, leader, batch(b"more"))
 
 
-async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> None:
+async def test_preferred_leader_leads_its_partitions_again(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         settings = {"leader_imbalance_check_interval_seconds": "1"}
         first, second, third = await three(brokers, **settings)
@@ -90,7 +90,7 @@ async def test_preferred_leader_takes_its_partitions_back(tmp_path: Path) -> Non
         await eventually_on_loop(lambda: state_at(third).leader == 1)
 
 
-async def test_operator_gives_partitions_back_to_their_first_replicas(tmp_path: Path) -> None:
+async def test_operator_elects_the_first_replicas_again(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
         await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2, 3]}))
@@ -132,7 +132,7 @@ async def test_unclean_election_is_held_only_where_the_topic_allows_it(tmp_path:
         assert third.context.topics.by_name["safe"].partitions[0].state.leader == 1
 
 
-async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log(tmp_path: Path) -> None:
+async def test_operators_unclean_election_skips_a_broker_that_lost_its_log(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = await three(brokers)
         await first.context.topic_admin.create(NewTopic("orders", assignment={0: [1, 2]}))
@@ -152,16 +152,16 @@ async def test_operators_unclean_election_passes_over_a_broker_that_lost_its_log
         wanted = [TopicPartition("orders", 0)]
         assert await third.context.elections.elect(wanted, is_unclean=True, timeout_ms=WAIT_MS) == [ErrorCode.NONE]
         await eventually_on_loop(lambda: state_at(second).leader == 2 and in_sync(second) == {1, 2})
-        assert content(partition_of(first)) == content(partition_of(second)), "the lost log was fetched anew"
+        assert content(partition_of(first)) == content(partition_of(second)), "the lost log was fetched again"
 
 
 def lose_power(directory: Path) -> None:
-    """Let the directory of a stopped broker look as after a power cut: what it had not flushed may be gone."""
+    """Make the directory of a stopped broker look as after a power cut: unflushed data may be lost."""
     for name in (CLEAN_SHUTDOWN_FILE, BOOT_NOTE_FILE):
         (directory / name).unlink()
 
 
-async def test_only_replica_leads_with_what_a_power_cut_left_of_unflushed_records(tmp_path: Path) -> None:
+async def test_only_replica_leads_with_the_records_that_a_power_cut_left(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         os_policy = {"log_flush_policy": "os"}
         first, _, third = await three(brokers, **os_policy)
@@ -181,7 +181,7 @@ async def test_only_replica_leads_with_what_a_power_cut_left_of_unflushed_record
         assert state_at(third, "copied").leader == NO_LEADER, "the other one might have what this one lost"
 
 
-async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_path: Path) -> None:
+async def test_starting_broker_removes_old_leftovers_of_a_dead_creator(tmp_path: Path) -> None:
     clock = FakeClock()
     home = await EmbeddedHome.open(str(tmp_path / "tree"), clock=clock)
     try:
@@ -200,7 +200,7 @@ async def test_broker_that_starts_sweeps_what_a_dead_creator_left_long_ago(tmp_p
         await home.close()
 
 
-async def test_replica_that_was_made_anew_leads_again_after_its_next_restart(tmp_path: Path) -> None:
+async def test_recreated_replica_leads_again_after_its_next_restart(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = [await brokers.start(node_id) for node_id in (1, 2)]
         await eventually_on_loop(

@@ -37,7 +37,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 def bytes_out(cluster: RunningCluster, node_id: int) -> float:
-    """What a broker has sent in answers to fetches; of a follower consumers have all of it."""
+    """The bytes that a broker has sent in fetch responses; a follower sends them only to consumers."""
     with urllib.request.urlopen(cluster.broker(node_id).admin_url + "/metrics", timeout=30) as response:
         for line in response.read().decode().splitlines():
             if line.startswith("kafka_server_brokertopicmetrics_bytesout_total "):
@@ -63,7 +63,7 @@ def consumer_in(cluster: RunningCluster, rack: str) -> Iterator[Consumer]:
             "group.id": "near",
             "client.rack": rack,
             "enable.auto.commit": False,
-            # A reset would skip records, or give them twice.
+            # A reset would skip records or repeat them.
             "auto.offset.reset": "error",
             "log_level": 0,
         }
@@ -113,7 +113,7 @@ def test_consumer_in_the_leaders_rack_and_one_without_rack_read_from_the_leader(
     assert [bytes_out(cluster, node_id) for node_id in followers(cluster)] == [0, 0]
 
 
-def test_consumer_goes_on_when_its_follower_is_killed(cluster: RunningCluster) -> None:
+def test_consumer_continues_when_its_follower_is_killed(cluster: RunningCluster) -> None:
     near = followers(cluster)[0]
     written = write(cluster, *range(200))
     with consumer_in(cluster, RACKS[near - 1]) as consumer:
@@ -124,7 +124,7 @@ def test_consumer_goes_on_when_its_follower_is_killed(cluster: RunningCluster) -
         assert read(consumer, 200) == more
 
 
-def test_consumer_goes_on_when_its_follower_falls_out_of_sync_and_when_it_is_back(cluster: RunningCluster) -> None:
+def test_consumer_continues_when_its_follower_leaves_and_rejoins_the_isr(cluster: RunningCluster) -> None:
     near = followers(cluster)[0]
     written = write(cluster, *range(200))
     with consumer_in(cluster, RACKS[near - 1]) as consumer:
@@ -140,7 +140,7 @@ def test_consumer_goes_on_when_its_follower_falls_out_of_sync_and_when_it_is_bac
         assert read(consumer, 100) == last
 
 
-def test_consumer_goes_on_when_the_leader_is_killed_and_its_follower_leads(cluster: RunningCluster) -> None:
+def test_consumer_continues_when_the_leader_is_killed_and_its_follower_leads(cluster: RunningCluster) -> None:
     leader, near = cluster.leader_of(TOPIC, 0), followers(cluster)[0]
     written = write(cluster, *range(200))
     with consumer_in(cluster, RACKS[near - 1]) as consumer:

@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(600)
-def test_broker_with_a_full_disk_gives_way_and_refuses_where_it_is_the_only_replica(disk: Path, member: Member) -> None:
+def test_broker_with_a_full_disk_hands_over_or_refuses_as_the_only_replica(disk: Path, member: Member) -> None:
     settings = {
         "replica_lag_time_max_ms": "1500",
         "offsets_topic_replication_factor": "2",
@@ -60,7 +60,7 @@ def test_broker_with_a_full_disk_gives_way_and_refuses_where_it_is_the_only_repl
     produce(bootstrap, "led", VALUES, acks="all")
     assert in_sync("led") == [1]
     assert any("disk.still_full" in line for line in full.log_lines)
-    # It leads on where nobody else has what it has acknowledged.
+    # It keeps leading where no other replica has the records that it has acknowledged.
     assert consume(bootstrap, "alone", len(VALUES), "readers") == VALUES
     with pytest.raises(AssertionError, match="MSG_TIMED_OUT"):
         produce(bootstrap, "alone", VALUES[:1], acks="all", message_timeout_ms=2_000)

@@ -1,7 +1,7 @@
-"""Three brokers through kills: real producers and groups, and nothing that was promised is broken.
+"""Three brokers through kills: real producers and groups, and every guarantee holds.
 
 Members of several libraries share a group, as they may: so one kill of its coordinator hits them all.  The long form is
-`./dev chaos cluster`; Spark has a file of its own.
+`./dev chaos cluster`; Spark has a separate file.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_group_of_the_consumer_protocol_survives_its_coordinator_and_a_rolling_r
     run(members, ["kill-coordinator", "stop-broker", "stop-broker"], [LIBRDKAFKA, LIBRDKAFKA])
 
 
-def test_paused_leaders_and_a_killed_zookeeper_break_no_promise() -> None:
-    # Without franz-go: when nobody coordinates its group for longer than its session, it tells the application.
+def test_paused_leaders_and_a_killed_zookeeper_break_no_guarantee() -> None:
+    # Without franz-go: without a coordinator for longer than its session, it reports an error to the application.
     members = [*COOPERATIVE, *those_here(lambda: java_member("cooperative-sticky"))]
     run(members, ["pause-leader", "kill-zookeeper", "kill-all"], [LIBRDKAFKA, LIBRDKAFKA])

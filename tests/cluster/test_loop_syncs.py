@@ -1,4 +1,4 @@
-"""No broker syncs anything on its event loop, whatever it does: a slow disk must not hold up its connections."""
+"""No broker ever syncs on its event loop: a slow disk must not delay its connections."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def has_no_first_segment(broker: RunningBroker, topic: str) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_nothing_is_synced_on_an_event_loop_while_topics_are_made_written_cleaned_and_deleted(
+def test_nothing_is_synced_on_an_event_loop_while_topics_are_created_cleaned_and_deleted(
     cluster: RunningCluster,
 ) -> None:
     brokers = list(cluster.brokers.values())
@@ -108,7 +108,7 @@ def test_nothing_is_synced_on_an_event_loop_while_topics_are_made_written_cleane
     for broker in brokers:
         eventually((broker.data_dir / "single-0" / "unflushed").exists)
 
-    # Registered anew, after its session ended.
+    # Registered again, after its session ended.
     brokers[2].pause()
     eventually(lambda: len(cluster.info().brokers) == 2)
     brokers[2].resume()
@@ -122,7 +122,7 @@ def test_nothing_is_synced_on_an_event_loop_while_topics_are_made_written_cleane
 
 
 @pytest.mark.timeout(600)
-def test_nothing_is_synced_on_the_event_loop_of_a_follower_that_is_cut(cluster: RunningCluster) -> None:
+def test_nothing_is_synced_on_the_event_loop_of_a_follower_that_truncates(cluster: RunningCluster) -> None:
     # With `min.insync.replicas` of 2 a follower that was killed stays eligible, and leads when the leader is gone.
     make(AdminClient({"bootstrap.servers": cluster.bootstrap}), NewTopic("parted", 1, 3, config=MIN_IN_SYNC))
     produce(cluster.bootstrap, "parted", VALUES[:5], acks="all")

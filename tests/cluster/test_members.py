@@ -26,21 +26,21 @@ from tests.eventually import eventually
 ONE_REPLICA = {"offsets_topic_replication_factor": "1"}
 
 
-def told(broker: RunningBroker) -> dict[int, tuple[str | None, int]]:
-    """The brokers, as this one tells them."""
+def seen_by(broker: RunningBroker) -> dict[int, tuple[str | None, int]]:
+    """The brokers in this broker's metadata."""
     found = metadata(broker.bootstrap).brokers
     return {node_id: (each.host, each.port) for node_id, each in found.items()}
 
 
 def leaders(broker: RunningBroker, topic: str) -> dict[int, int]:
-    """By partition; -1 where this broker knows no leader."""
+    """Leaders by partition; -1 where this broker knows none."""
     return {index: each.leader for index, each in metadata(broker.bootstrap, topic).topics[topic].partitions.items()}
 
 
 def end_session(broker: RunningBroker, connect: str) -> None:
-    """End its session from outside, as an expiry does, and wait until it knows.
+    """End its session from outside, as an expiry does, and wait until the broker notices.
 
-    A broker that lives may take its session back before it is closed, so the same one is ended until it is lost.
+    A running broker may reattach its session before it is closed, so the same one is ended until it is lost.
     """
     credentials = SessionFile(PosixDisk(), str(broker.data_dir)).read()
     assert credentials is not None
@@ -61,7 +61,7 @@ def test_members_serve_one_cluster(member: Member) -> None:
     brokers = [member(node_id, broker_rack=f"r{node_id}", **ONE_REPLICA) for node_id in (1, 2, 3)]
     addresses = {node_id: (broker.host, broker.port) for node_id, broker in enumerate(brokers, 1)}
     for broker in brokers:
-        eventually(lambda broker=broker: told(broker), lambda found: found == addresses)  # type: ignore[misc]
+        eventually(lambda broker=broker: seen_by(broker), lambda found: found == addresses)  # type: ignore[misc]
     assert len({metadata(broker.bootstrap).cluster_id for broker in brokers}) == 1
     assert {metadata(broker.bootstrap).controller_id for broker in brokers} == {1}
 
@@ -73,7 +73,7 @@ def test_members_serve_one_cluster(member: Member) -> None:
     assert sorted(consume(brokers[2].bootstrap, "orders", 300, "readers")) == sorted(values)
 
 
-def test_killed_member_is_back_at_once_with_its_records_and_groups(member: Member) -> None:
+def test_killed_member_restarts_at_once_with_its_records_and_groups(member: Member) -> None:
     brokers = [member(node_id, **ONE_REPLICA) for node_id in (1, 2)]
     make_topic(brokers[0].bootstrap, "orders", partitions=4)
     produce(brokers[0].bootstrap, "orders", [f"before {number}" for number in range(100)])
@@ -84,16 +84,16 @@ def test_killed_member_is_back_at_once_with_its_records_and_groups(member: Membe
         assert logged(broker, "session.former_ended")
         assert not logged(broker, "broker.id_in_use")
     produce(brokers[1].bootstrap, "orders", [f"after {number}" for number in range(100)])
-    # The group goes on where it was.
+    # The group continues at its committed offsets.
     found = consume(brokers[1].bootstrap, "orders", 100, "readers")
     assert sorted(found) == sorted(f"after {number}" for number in range(100))
 
 
-def test_stopped_member_is_dead_to_the_others_at_once_and_leads_again_when_it_is_back(member: Member) -> None:
+def test_stopped_member_is_unregistered_at_once_and_leads_again_after_its_restart(member: Member) -> None:
     first, second = (member(node_id, zookeeper_session_timeout_ms="30000") for node_id in (1, 2))
     make_topic(first.bootstrap, "orders", partitions=2)
     assert first.stop() == 0
-    eventually(lambda: told(second), lambda found: set(found) == {2})
+    eventually(lambda: seen_by(second), lambda found: set(found) == {2})
     assert sorted(leaders(second, "orders").values()) == [-1, 2]
     first.start()
     eventually(lambda: leaders(second, "orders"), lambda found: sorted(found.values()) == [1, 2])
@@ -104,7 +104,7 @@ def test_member_whose_session_ends_registers_and_leads_again(member: Member, con
     first, second = (member(node_id) for node_id in (1, 2))
     make_topic(first.bootstrap, "orders", partitions=4)
     end_session(first, connect)
-    eventually(lambda: told(second), lambda found: set(found) == {1, 2})
+    eventually(lambda: seen_by(second), lambda found: set(found) == {1, 2})
     eventually(lambda: sorted(leaders(second, "orders").values()), lambda found: found == [1, 1, 2, 2])
     produce(second.bootstrap, "orders", [str(number) for number in range(50)])
     # The file has the key of the next session.
@@ -113,7 +113,7 @@ def test_member_whose_session_ends_registers_and_leads_again(member: Member, con
 
 
 async def replace_cluster_id(connect: str, data: bytes) -> bytes:
-    """The tree is another cluster's from now on; returns what was there."""
+    """Put another cluster's id into the tree; return the former one."""
     session = await ZooKeeperHome(connect).connect()
     try:
         before = await session.get(CLUSTER_ID)
@@ -123,7 +123,7 @@ async def replace_cluster_id(connect: str, data: bytes) -> bytes:
     return before.data
 
 
-def test_member_does_not_register_in_another_clusters_tree(member: Member, connect: str) -> None:
+def test_member_does_not_register_in_the_tree_of_another_cluster(member: Member, connect: str) -> None:
     broker = member(1)
     make_topic(broker.bootstrap, "orders", partitions=2)
     theirs = encode({"version": 1, "id": "0123456789abcdefghijkl"})
@@ -136,12 +136,12 @@ def test_member_does_not_register_in_another_clusters_tree(member: Member, conne
     eventually(lambda: sorted(leaders(broker, "orders").values()), lambda found: found == [1, 1])
 
 
-def test_key_of_the_session_is_for_the_owner_only(member: Member) -> None:
+def test_session_key_is_readable_by_its_owner_only(member: Member) -> None:
     broker = member(1)
     assert stat.S_IMODE((broker.data_dir / SESSION_FILE).stat().st_mode) == 0o600
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------
+# --- refused starts ---------------------------------------------------------------------------------------------
 
 
 def refusal(member: Member, node_id: int | None, directory: str | None = None, **settings: str) -> str:
@@ -162,7 +162,7 @@ def test_broker_without_an_id_is_refused_unless_its_directory_has_one(member: Me
     assert "needs a node id of its own" in refusal(member, None, "broker-7")
     member(7).stop()
     again = member(None, "broker-7")
-    eventually(lambda: set(told(again)), lambda found: found == {7})
+    eventually(lambda: set(seen_by(again)), lambda found: found == {7})
 
 
 def test_directory_of_another_cluster_is_refused(member: Member, connect: str) -> None:
@@ -172,7 +172,7 @@ def test_directory_of_another_cluster_is_refused(member: Member, connect: str) -
     assert "belongs to cluster.id" in refusal(member, 1, zookeeper_connect=f"{connect}/other")
 
 
-def test_directory_of_a_member_is_not_started_by_itself(member: Member) -> None:
+def test_directory_of_a_member_does_not_start_standalone(member: Member) -> None:
     stopped = member(1)
     stopped.stop()
     with pytest.raises(BrokerDidNotStart, match="belongs to a broker of a cluster"):
@@ -185,18 +185,16 @@ def test_directory_of_a_member_is_not_started_by_itself(member: Member) -> None:
     [
         ({"zookeeper_connect": "127.0.0.1:1"}, "no ZooKeeper gave a session at 127.0.0.1:1 within 500 ms"),
         ({"zookeeper_connect": "a b:1"}, "zookeeper.connect"),
-        ({"zookeeper_digest": "nobody"}, "user:password"),
+        ({"zookeeper_digest": "no-colon"}, "user:password"),
     ],
 )
-def test_zookeeper_that_cannot_be_used_is_told(
-    member: Member, tmp_path: Path, settings: dict[str, str], problem: str
-) -> None:
+def test_unusable_zookeeper_is_reported(member: Member, tmp_path: Path, settings: dict[str, str], problem: str) -> None:
     text = refusal(member, 1, **{"zookeeper_connection_timeout_ms": "500", **settings})
     assert problem in text
     assert not list(tmp_path.glob("broker-1/*.log"))
 
 
-def test_tree_is_closed_to_others_and_the_password_is_not_shown(member: Member) -> None:
+def test_tree_is_closed_to_others_and_the_password_is_hidden(member: Member) -> None:
     broker = member(1, zookeeper_digest="ottla:open-sesame")
     assert not any("open-sesame" in line for line in broker.log_lines)
     text = refusal(member, 2, zookeeper_digest="ottla:shibboleth")
@@ -204,9 +202,9 @@ def test_tree_is_closed_to_others_and_the_password_is_not_shown(member: Member) 
     assert "shibboleth" not in text
 
 
-def test_topic_with_three_replicas_needs_two_in_sync_when_our_own_command_makes_it(member: Member) -> None:
+def test_topic_with_three_replicas_requires_two_in_sync_when_ottla_creates_it(member: Member) -> None:
     brokers = [member(node_id) for node_id in (1, 2, 3)]
-    eventually(lambda: told(brokers[0]), lambda found: set(found) == {1, 2, 3})
+    eventually(lambda: seen_by(brokers[0]), lambda found: set(found) == {1, 2, 3})
 
     def create(name: str, *flags: str) -> None:
         verb = [sys.executable, "-m", "ottla", "topic", "create", name, "-b", brokers[0].bootstrap, *flags]

@@ -1,4 +1,4 @@
-"""Members of ours in Kafka groups of a cluster, when their coordinator is killed."""
+"""Members of Ottla's client in Kafka groups of a cluster, when their coordinator is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.zookeeper_or_skip import skips_without_zookeeper
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_members_go_on_with_what_they_have_at_the_next_coordinator(protocol: str) -> None:
+def test_members_keep_their_partitions_at_the_next_coordinator(protocol: str) -> None:
     ledger, options = Ledger(), KafkaGroupOptions(protocol=protocol)
     with skips_without_zookeeper(), RunningCluster(3) as brokers, Cluster(brokers.bootstrap) as cluster:
         Admin(cluster).create_topic("t", 4, 3)

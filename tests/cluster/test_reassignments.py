@@ -58,7 +58,7 @@ async def test_all_replicas_move_and_the_former_logs_are_dropped(tmp_path: Path)
         await eventually_on_loop(lambda: not list(tmp_path.glob("broker-[12]/orders-0")))
 
 
-async def test_replicas_come_back_to_a_broker_that_dropped_them_in_the_same_life(tmp_path: Path) -> None:
+async def test_replicas_return_to_a_broker_that_dropped_them_before_a_restart(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = everyone = await several(brokers, 3)
         await create(everyone, [1, 2], min_insync_replicas="2")
@@ -74,7 +74,7 @@ async def test_replicas_come_back_to_a_broker_that_dropped_them_in_the_same_life
         await eventually_on_loop(lambda: content(partition_of(second)) == content(partition_of(first)))
 
 
-async def test_move_to_a_broker_that_is_gone_makes_no_progress_and_can_be_ended(tmp_path: Path) -> None:
+async def test_move_to_a_dead_broker_makes_no_progress_and_can_be_cancelled(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, *_ = everyone = await several(brokers, 3)
         await create(everyone, [1, 2])
@@ -87,7 +87,7 @@ async def test_move_to_a_broker_that_is_gone_makes_no_progress_and_can_be_ended(
         await eventually_on_loop(lambda: 3 in first.context.brokers.live.by_id)
         await brokers.stop(2)
         await eventually_on_loop(lambda: node(first).state.in_sync_nodes() == (1,))
-        # Broker 2 stays a replica, so the move waits for it.
+        # Broker 2 remains a replica, so the move waits for it.
         await move(first, 3, 2)
         await eventually_on_loop(lambda: set(node(first).state.in_sync_nodes()) == {1, 3})
         assert node(first).move.adding == (3,)
@@ -115,7 +115,7 @@ async def test_next_leader_completes_a_move(tmp_path: Path) -> None:
         await eventually_on_loop(lambda: is_at(third, 3, 4))
         await asyncio.to_thread(produce, third, batch(b"after"))
         assert partition_of(third).high_watermark == 21
-        # The former leader comes back: its replica is nobody's any more.
+        # The former leader comes back: its replica is no longer assigned.
         await brokers.start(1)
         await eventually_on_loop(lambda: not list(tmp_path.glob("broker-1/orders-0")))
 

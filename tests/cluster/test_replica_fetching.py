@@ -1,5 +1,5 @@
-"""Followers over real connections: what a leader has, its follower has, byte for byte, and again after each of them was
-away."""
+"""Followers over real connections: a follower's log equals its leader's, byte for byte, also after each of them was
+down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.eventually import eventually_on_loop
 MIB = 1 << 20
 WAIT_MS = 60_000
 
-# Of old records, each replica's retention would leave nothing to compare when the test takes long.
+# With old timestamps, retention would delete the records that the test compares when it takes long.
 NOW_MS = int(time.time() * 1000)
 
 
@@ -60,14 +60,14 @@ def batch(value: bytes, records_count: int = 1) -> bytes:
 
 
 async def of_one_mind(leader: Broker, follower: Broker, index: int = 0) -> None:
-    """The follower has all that the leader has, in the same bytes, and knows that it is committed."""
+    """The follower has the leader's bytes, and the high watermark covers them."""
     theirs, ours = partition_of(leader, index), partition_of(follower, index)
     assert (theirs.role, ours.role) == (Role.LEADER, Role.FOLLOWER)
     await eventually_on_loop(lambda: ours.log_end_offset == theirs.log_end_offset)
     assert content(ours) == content(theirs)
 
 
-async def test_follower_has_what_its_leader_has(tmp_path: Path) -> None:
+async def test_follower_has_the_records_of_its_leader(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(
@@ -109,7 +109,7 @@ async def test_many_partitions_are_followed_in_one_session(tmp_path: Path) -> No
             await of_one_mind(first, second, index)
 
 
-async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_stop(tmp_path: Path) -> None:
+async def test_replicas_record_their_high_watermarks_periodically_and_at_the_stop(tmp_path: Path) -> None:
     def recorded(node_id: int) -> dict[TopicPartition, int]:
         return read_high_watermarks(PosixDisk(), str(tmp_path / f"broker-{node_id}"))
 
@@ -129,7 +129,7 @@ async def test_replicas_record_their_high_watermarks_now_and_then_and_at_the_sto
     assert recorded(1) == {orders: 3}
 
 
-async def test_follower_that_was_away_gets_what_it_missed_and_is_in_sync_again(tmp_path: Path) -> None:
+async def test_follower_catches_up_after_an_absence_and_is_in_sync_again(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
@@ -147,7 +147,7 @@ async def test_follower_that_was_away_gets_what_it_missed_and_is_in_sync_again(t
         assert partition_of(second).log_end_offset == 22
 
 
-async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_start(tmp_path: Path) -> None:
+async def test_follower_restarts_at_the_leaders_log_start_when_its_next_records_are_deleted(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
@@ -167,7 +167,7 @@ async def test_follower_whose_next_records_are_deleted_begins_at_the_leaders_sta
         assert ours.log_start_offset == 8, "the answer waited for the follower"
 
 
-async def test_leader_whose_log_takes_no_writes_hands_over_to_a_replica_in_sync(
+async def test_leader_with_a_read_only_log_hands_over_to_a_replica_in_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shared(tmp_path) as brokers:
@@ -189,7 +189,7 @@ async def test_leader_whose_log_takes_no_writes_hands_over_to_a_replica_in_sync(
         assert partition_of(second).log_end_offset == 2
 
 
-async def test_throttle_that_was_set_before_a_start_is_in_force_from_the_start(tmp_path: Path) -> None:
+async def test_throttle_that_was_set_before_a_start_applies_from_the_start(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first = await brokers.start(1)
         throttled = {"follower.replication.throttled.replicas": "*"}

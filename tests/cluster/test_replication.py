@@ -1,4 +1,4 @@
-"""Three brokers, each a process: a leader is killed under load, and no client notices more than a delay."""
+"""Three brokers, each a process: a leader is killed under load, and clients notice no more than a delay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create(cluster: RunningCluster, **config: str) -> None:
 
 
 class Sending(threading.Thread):
-    """Produces numbered values, one after the other, until it is told to stop."""
+    """Produces numbered values, one after the other, until it is stopped."""
 
     def __init__(self, cluster: RunningCluster) -> None:
         super().__init__(name="sending", daemon=True)
@@ -64,7 +64,7 @@ class Sending(threading.Thread):
         assert self._producer.flush(DELIVERED_WITHIN_S) == 0, "not all was acknowledged"
 
     def wait_for_progress(self) -> None:
-        """Until something that was sent by now or later is acknowledged."""
+        """Wait until a value that is sent from now on is acknowledged."""
         self.progress.clear()
         assert self.progress.wait(DELIVERED_WITHIN_S)
 
@@ -88,7 +88,7 @@ def read_all(cluster: RunningCluster) -> list[bytes]:
     consumer.assign([place])
     values: list[bytes] = []
     while len(values) < end_offset:
-        # It returns when it has as many as it was asked for.
+        # It returns when it has the requested number.
         messages = consumer.consume(min(1_000, end_offset - len(values)), READ_WITHIN_S)
         assert messages, f"{len(values)} of {end_offset} records came"
         for message in messages:
@@ -123,7 +123,7 @@ def test_killed_leaders_lose_nothing_store_nothing_twice_and_no_producer_sees_an
     assert {value: offset for offset, value in enumerate(values)} == sending.acknowledged
 
 
-def test_produce_is_refused_below_min_insync_replicas_and_what_was_acknowledged_stays(cluster: RunningCluster) -> None:
+def test_produce_is_refused_below_min_insync_replicas_and_acknowledged_records_stay(cluster: RunningCluster) -> None:
     create(cluster, min_insync_replicas="2")
     leader = cluster.leader_of(TOPIC, 0)
     followers = [node_id for node_id in cluster.brokers if node_id != leader]

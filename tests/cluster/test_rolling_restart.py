@@ -13,7 +13,7 @@ from tests.cluster.traffic import WITHIN_S, consume, make_topic, metadata
 from tests.eventually import eventually
 
 TOPIC = "orders"
-# Far above what a hand-over takes, and below the time-out of the sessions: nobody waits for one to end.
+# Far above what a hand-over takes, and below the time-out of the sessions: no client waits for one to end.
 SESSION_TIMEOUT_MS = 30_000
 DELAY_S_MAX = 15.0
 

@@ -1,4 +1,4 @@
-"""When clients of a chaos run are judged: each fault says whether it leaves a replica that can serve them."""
+"""When clients of a chaos run are judged: each fault declares whether a replica can still serve them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_fault_is_in_one_class() -> None:
     assert sorted(name for names in classes for name in names) == sorted(ALL_FAULTS)
 
 
-def test_window_lasts_from_the_begin_to_the_end(
+def test_window_lasts_from_the_start_to_the_end(
     clock: Clock, servability: Servability, windows: list[tuple[int, int, Served]]
 ) -> None:
     servability.begin(*ALL)
@@ -69,7 +69,7 @@ def test_suspended_time_is_in_no_window_and_a_second_suspension_within_it_ends_w
     ]
 
 
-def test_fault_of_the_group_leaves_the_window_of_the_others_as_it_is(
+def test_fault_of_the_group_leaves_the_window_of_other_clients_unchanged(
     clock: Clock, servability: Servability, windows: list[tuple[int, int, Served]]
 ) -> None:
     servability.begin(*ALL)
@@ -81,7 +81,7 @@ def test_fault_of_the_group_leaves_the_window_of_the_others_as_it_is(
     assert windows == [(0, 5, Served.GROUP), (0, 20, Served.CLIENTS), (10, 20, Served.GROUP)]
 
 
-def test_postponed_window_begins_later_also_when_it_is_postponed_while_suspended(
+def test_postponed_window_starts_later_also_when_postponed_while_suspended(
     clock: Clock, servability: Servability, windows: list[tuple[int, int, Served]]
 ) -> None:
     servability.begin(Served.CLIENTS)

@@ -72,7 +72,7 @@ def addresses(broker: Broker) -> list[BrokerAddress]:
     return broker.context.brokers.addresses_for(broker.addresses[0])
 
 
-async def test_every_broker_tells_the_same_addresses_and_controller(tmp_path: Path) -> None:
+async def test_every_broker_returns_the_same_addresses_and_controller(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second, third = [await brokers.start(node_id, broker_rack=f"r{node_id}") for node_id in (1, 2, 3)]
         await eventually_on_loop(
@@ -143,7 +143,7 @@ class BreakingHome:
         return self.tree
 
     async def close(self) -> None:
-        """The tree is that of other brokers, too."""
+        """Other brokers share the tree."""
 
 
 async def test_broker_starts_although_the_connection_to_the_tree_breaks_at_any_request(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_broker_that_stops_is_forgotten_at_once(tmp_path: Path) -> None:
         assert other.context.brokers.controller_id == 2
 
 
-async def test_topic_made_by_one_broker_is_known_to_all_and_spread_over_them(tmp_path: Path) -> None:
+async def test_topic_created_by_one_broker_is_known_to_all_and_spread_over_them(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(lambda: len(first.context.brokers.live.by_id) == 2)
@@ -183,7 +183,7 @@ async def test_topic_made_by_one_broker_is_known_to_all_and_spread_over_them(tmp
             assert here == {index for index in range(4) if topic.partitions[index].replicas == (broker.node_id,)}
 
 
-async def test_topic_is_changed_by_a_broker_that_holds_nothing_of_it(tmp_path: Path) -> None:
+async def test_topic_is_changed_by_a_broker_without_a_replica_of_it(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(
@@ -199,7 +199,7 @@ async def test_topic_is_changed_by_a_broker_that_holds_nothing_of_it(tmp_path: P
         await eventually_on_loop(lambda: not list((tmp_path / "broker-1").glob("orders-?")))
 
 
-async def test_offsets_of_groups_elsewhere_are_not_deleted(tmp_path: Path) -> None:
+async def test_offsets_of_groups_of_other_coordinators_are_not_deleted(tmp_path: Path) -> None:
     async with shared(tmp_path) as brokers:
         first, second = await brokers.start(1), await brokers.start(2)
         await eventually_on_loop(

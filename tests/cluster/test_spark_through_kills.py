@@ -1,6 +1,6 @@
-"""Spark's queries and batch reads while a leader and the group's coordinator are killed: by our source and by Spark's.
+"""Spark's queries and batch reads by Ottla's and Spark's sources while a leader and the group's coordinator are killed.
 
-What comes out equals what went in (tests/history/reading_spark.py says by which ways), and no query fails.
+The output equals the input (tests/history/reading_spark.py lists the paths), and no query fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 def jars_of_the_connector() -> list[Path] | str:
-    """Or why they cannot be had."""
+    """The jars, or why they are unavailable."""
     try:
         return connector_jars()
     except (KafkaUnavailable, PeerUnavailable) as reason:

@@ -30,7 +30,7 @@ TOPIC = "orders"
 ALONE = "alone"
 EARLIER = [f"{number:0100d}" for number in range(1_000)]
 LATER = [f"{number:0100d}" for number in range(1_000, 4_000)]
-# A move follows records within ten seconds.
+# The generation moves within ten seconds after records.
 MOVED_WITHIN_S = 60
 READ_WITHIN_S = 120
 
@@ -73,7 +73,7 @@ def generation_of(directory: Path) -> int:
 
 
 def wait_for_watermark(cluster: RunningCluster, node_id: int, high_watermark: int) -> None:
-    """A follower learns the high watermark after the acknowledgement, and its next life from the checkpoint."""
+    """A follower receives the high watermark after the acknowledgement, and restores it from the checkpoint."""
     directory = str(directory_of(cluster, node_id))
     eventually(
         lambda: {(name.topic, end) for name, end in read_high_watermarks(PosixDisk(), directory).items()},
@@ -135,7 +135,7 @@ def test_copy_of_an_earlier_life_is_refused_and_is_refilled_once_it_is_accepted(
     produce(cluster.bootstrap, TOPIC, LATER, acks="all")
     kill_all(cluster)
     put_back(cluster, 3, copy)
-    # Alone, as the one that would reaffirm itself and lead.
+    # Started alone, as the one that would reaffirm its state and lead.
     check_refused(cluster, 3)
     for node_id in (1, 2):
         cluster.broker(node_id).launch()
@@ -146,7 +146,7 @@ def test_copy_of_an_earlier_life_is_refused_and_is_refilled_once_it_is_accepted(
     accept(cluster, 3)
     check_rejoins(cluster, 3)
     cluster.broker(3).stop()
-    # What rejoined is a directory like any other from now on.
+    # The rejoined directory is a normal one from now on.
     check_rejoins(cluster, 3)
 
 
@@ -155,7 +155,7 @@ def test_copy_of_the_same_life_is_refused_and_is_refilled_once_it_is_accepted(cl
     copied_generation = generation_of(copy)
     produce(cluster.bootstrap, TOPIC, LATER, acks="all")
     eventually(lambda: generation_of(directory_of(cluster, 3)) > copied_generation, within_s=MOVED_WITHIN_S)
-    # The directory's comes first, and the tree's follows at once.
+    # The directory's generation moves first, and the tree's follows at once.
     moved_generation = generation_of(directory_of(cluster, 3))
     eventually(lambda: tree_generation(cluster, 3) >= moved_generation, within_s=MOVED_WITHIN_S)
     kill_all(cluster)
@@ -180,7 +180,7 @@ def test_copy_of_a_running_broker_is_refused_after_its_ordered_stop(cluster: Run
     check_refused(cluster, 3)
 
 
-def test_only_replica_leads_with_what_an_accepted_copy_has_and_the_others_wait_for_an_operator(
+def test_only_replica_leads_with_an_accepted_copy_and_the_others_wait_for_an_operator(
     cluster: RunningCluster,
 ) -> None:
     make_topic(cluster.bootstrap, ALONE, partitions=6, replicas=1)
@@ -208,7 +208,7 @@ def test_only_replica_leads_with_what_an_accepted_copy_has_and_the_others_wait_f
     assert consume(cluster.bootstrap, TOPIC, len(EARLIER), "reader") == EARLIER
 
 
-def test_stale_copy_that_leads_all_the_same_has_the_followers_keep_what_they_cut(cluster: RunningCluster) -> None:
+def test_followers_keep_their_truncated_records_when_a_stale_copy_leads(cluster: RunningCluster) -> None:
     cluster.broker(3).stop()
     copy = copied(cluster, 3)
     cluster.broker(3).start()
@@ -238,7 +238,7 @@ def test_stale_copy_that_leads_all_the_same_has_the_followers_keep_what_they_cut
 
 
 def forget_generation(cluster: RunningCluster, node_id: int) -> None:
-    """As after an upgrade from a version that did not count."""
+    """As after an upgrade from a version without generations."""
     with tree_of(cluster) as client:
         client.delete(f"/brokers/generations/{node_id}")
 

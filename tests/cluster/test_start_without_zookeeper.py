@@ -1,4 +1,4 @@
-"""A broker of a cluster that starts while its ZooKeeper is away."""
+"""A broker of a cluster that starts while its ZooKeeper is down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SESSION_TIMEOUT_MS = 1_000
 
 @pytest.fixture
 def zookeeper() -> Iterator[RunningZooKeeper]:
-    """One of the test: it is stopped."""
+    """A ZooKeeper for this test, which stops it."""
     with skips_without_zookeeper(), RunningZooKeeper() as running:
         yield running
 
@@ -41,7 +41,7 @@ def broker(zookeeper: RunningZooKeeper, tmp_path: Path) -> Iterator[RunningBroke
 
 
 def waits_for(broker: RunningBroker, zookeeper: RunningZooKeeper) -> None:
-    """The broker says that it waits, and for which servers."""
+    """The broker logs that it waits, and for which servers."""
     lines = eventually(
         lambda: [line for line in broker.log_lines if "zookeeper.awaited" in line or not broker.is_running]
     )
@@ -57,7 +57,7 @@ def refuses_connections(broker: RunningBroker) -> bool:
     return False
 
 
-def test_it_waits_and_is_ready_when_zookeeper_is_back(broker: RunningBroker, zookeeper: RunningZooKeeper) -> None:
+def test_broker_waits_and_is_ready_when_zookeeper_is_back(broker: RunningBroker, zookeeper: RunningZooKeeper) -> None:
     zookeeper.kill()
     broker.launch()
     waits_for(broker, zookeeper)
@@ -70,7 +70,7 @@ def test_it_waits_and_is_ready_when_zookeeper_is_back(broker: RunningBroker, zoo
     assert broker.stop() == 0
 
 
-def test_it_waits_also_with_the_session_of_its_former_process(
+def test_broker_waits_also_with_the_session_of_its_former_process(
     broker: RunningBroker, zookeeper: RunningZooKeeper
 ) -> None:
     broker.start()
@@ -84,12 +84,12 @@ def test_it_waits_also_with_the_session_of_its_former_process(
     assert broker.stop() == 0
 
 
-def test_it_can_be_stopped_while_it_waits(broker: RunningBroker, zookeeper: RunningZooKeeper) -> None:
+def test_broker_can_be_stopped_while_it_waits(broker: RunningBroker, zookeeper: RunningZooKeeper) -> None:
     zookeeper.kill()
     broker.launch()
     waits_for(broker, zookeeper)
     assert broker.stop() == 0
     assert "broker.stopped" in broker.log_lines[-1]
-    # Nothing is left that would hinder the next start.
+    # Nothing prevents the next start.
     zookeeper.start()
     broker.start()

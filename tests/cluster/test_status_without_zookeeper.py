@@ -46,7 +46,7 @@ class Status:
 
 
 @pytest.mark.parametrize("cluster", [2_000], indirect=True)
-def test_zookeeper_names_the_brokers_and_one_that_is_dead_makes_none_ok(
+def test_brokers_found_by_zookeeper_are_not_ok_when_it_is_dead(
     cluster: RunningCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask, zookeeper = Status(capsys), cluster.zookeeper.connect
@@ -99,7 +99,7 @@ def test_broker_that_closes_its_connections_is_not_ok(
 
 @contextmanager
 def hanging_up(port: int) -> Iterator[None]:
-    """Takes connections and closes them."""
+    """Accepts connections and closes them."""
     with socket.create_server(("127.0.0.1", port)) as listening:
 
         def accept() -> None:

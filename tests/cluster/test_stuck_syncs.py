@@ -42,7 +42,7 @@ def cluster(syncs: DelayedSyncs) -> Iterator[RunningCluster]:
 
 
 class Writer:
-    """One record after the other with acks=all to one partition; keeps the longest time between two answers."""
+    """One record after the other with acks=all to one partition; records the longest time between two responses."""
 
     def __init__(self, bootstrap: str, partition: int) -> None:
         self.partition = partition
@@ -102,7 +102,7 @@ def test_partitions_of_a_broker_with_a_stuck_disk_are_served_by_others_until_it_
         with syncs.delayed(stuck.pid, STUCK_SYNC_MS):
             time.sleep(STUCK_S)
             led_while_stuck = [index for index in range(PARTITIONS_COUNT) if cluster.leader_of(TOPIC, index) == 1]
-        # All replicas are in sync again, while records come.
+        # All replicas are in sync again, while records are produced.
         for index in range(PARTITIONS_COUNT):
             eventually(lambda index=index: _in_sync(cluster, index), lambda nodes: nodes == [1, 2, 3])  # type: ignore[misc]
     finally:

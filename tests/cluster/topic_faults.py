@@ -1,4 +1,4 @@
-"""What an administrator does to topics under load, with kills in between: moves, new leaders, partitions, settings.
+"""Administrative changes to topics under load, with kills in between: moves, new leaders, partitions, settings.
 
 The topic is the one that the clients write and read, so the history judges it all.
 """
@@ -33,7 +33,7 @@ _OPTIONS: Final = ClientOptions(
     client_id="administrator", call_timeout_ms=10_000, connect_timeout_ms=1_000, request_timeout_ms=5_000
 )
 _ALL_IN_SYNC: Final = "3"
-# Values that promise as much as those that the topic begins with.
+# Values with guarantees as strong as the topic's initial ones.
 _CHANGES: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("segment.bytes", ("65536", "131072", "1048576")),
     ("index.interval.bytes", ("512", "4096")),
@@ -50,12 +50,12 @@ _MIN_IN_SYNC: Final = ("min.insync.replicas", "2")
 
 
 def move_replica(target: Target) -> str:
-    """One broker gives its replica of a partition up, perhaps the leader's, and gets a fresh copy."""
+    """One broker drops its replica of a partition, perhaps the leader's, and gets a fresh copy."""
     return _move(target, killed=None)
 
 
 def move_replica_and_kill(target: Target) -> str:
-    """The broker that copies is killed meanwhile, or one that it copies from."""
+    """Meanwhile the copying broker is killed, or one that it copies from."""
     return _move(target, killed=target.any_broker())
 
 
@@ -74,14 +74,14 @@ def _move(target: Target, killed: RunningBroker | None) -> str:
     everywhere = [*staying, leaving]
     target.random.shuffle(everywhere)
     _assign(target, index, everywhere)
-    told = f"{TOPIC}-{index} moved from {list(former.replicas)} to {staying} and to {everywhere}"
+    moved = f"{TOPIC}-{index} moved from {list(former.replicas)} to {staying} and to {everywhere}"
     if killed is not None:
         killed.kill()
         target.wait_a_while()
         killed.start()
-        told += f", broker {killed.node_id} killed meanwhile"
+        moved += f", broker {killed.node_id} killed meanwhile"
     _wait_until_at(target, index, everywhere)
-    return told
+    return moved
 
 
 def move_leaders(target: Target) -> str:
@@ -114,7 +114,7 @@ def move_leaders(target: Target) -> str:
 
 
 def _assign(target: Target, index: int, replicas: Sequence[int]) -> None:
-    """Ask until it is granted: whoever is asked may be busy with an election."""
+    """Retry until it succeeds: the queried broker may be busy with an election."""
     partition = TopicPartition(TOPIC, index)
 
     def is_granted() -> bool:
@@ -158,7 +158,7 @@ def grow_topic(target: Target) -> str:
                 refused = Admin(client).create_partitions({TOPIC: count})[TOPIC]
         except ClientError:
             return False
-        # It has as many already when an earlier answer was lost.
+        # It already has as many when an earlier response was lost.
         assert refused is None or refused.is_retriable or refused.code is ErrorCode.INVALID_PARTITIONS, refused
         return refused is None or refused.code is ErrorCode.INVALID_PARTITIONS
 
@@ -182,7 +182,7 @@ def _seen_by_all(target: Target) -> set[int]:
 
 
 def change_settings(target: Target) -> str:
-    """Some settings of the topic, one after the other; each broker must hear of each, also one that is killed."""
+    """Some settings of the topic, one after the other; each broker must apply each, also one that is killed."""
     changes = {name: target.random.choice(texts) for name, texts in target.random.sample(_CHANGES, 3)}
     killed = target.any_broker()
     with target.servability.suspended(*(ALL if changes.get(_MIN_IN_SYNC[0]) == _ALL_IN_SYNC else ())):
@@ -191,7 +191,7 @@ def change_settings(target: Target) -> str:
         for name, text in changes.items():
             _set(target, name, text)
         killed.wait_until_ready()
-        # With three of three no broker may be away, and the next fault wants one to be.
+        # With three of three no broker may be away, and the next fault stops one.
         _set(target, *_MIN_IN_SYNC)
     return f"{TOPIC} got {changes}, broker {killed.node_id} killed meanwhile"
 

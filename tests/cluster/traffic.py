@@ -1,4 +1,4 @@
-"""Records in and out by librdkafka, which finds leaders and coordinators by itself."""
+"""Records in and out by librdkafka, which finds leaders and coordinators automatically."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[str], **settings: objec
             failed.append(error)
 
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    # Without idempotence a request that is sent again may come behind the later ones.
+    # Without idempotence a request that is sent again may arrive after later ones.
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **given})
     for value in values:
         producer.produce(topic, value.encode(), on_delivery=on_delivery)

@@ -1,4 +1,4 @@
-"""Which feature of which client is shown by which test: the table of docs/compatibility.md is made from this.
+"""The test that shows each feature of each client; the table of docs/compatibility.md is generated from this.
 
 python -m tests.interop.client_table     prints it
 """
@@ -12,8 +12,8 @@ from typing import Final
 FEATURES: Final = ("produce", "consume", "classic group", "KIP-848", "admin", "compression", "headers")
 NONE: Final = "-"
 
-_CROSS: Final = "test_cross_reading.py::test_every_library_reads_what_one_wrote"
-_KCAT: Final = "test_kcat.py::test_every_library_reads_what_kcat_wrote"
+_CROSS: Final = "test_cross_reading.py::test_every_library_reads_the_records_of_one"
+_KCAT: Final = "test_kcat.py::test_every_library_reads_the_records_of_kcat"
 _PROGRAMS: Final = "clients/test_other_languages.py"
 _TOOLS: Final = "test_apache_tools.py"
 _GROUP_TOOLS: Final = "clients/test_apache_group_tools.py"
@@ -21,7 +21,7 @@ _SPARK: Final = "clients/test_spark_connector.py::test_spark_connector_is_served
 _GROUPS: Final = "test_groups.py::test_members_of_a_group_share_the_partitions_and_read_each_record_once"
 
 
-# What the programs of `clients` call the features.
+# The scenario names of the features in the programs of `clients`.
 _SCENARIOS: Final = ("produce", "produce", "classic-group", "consumer-group", "admin", "compression", "headers")
 
 
@@ -34,7 +34,7 @@ def _javascript(test: str, without: tuple[str, ...] = ()) -> dict[str, str]:
     return {feature: cell for feature, cell in cells.items() if feature not in without}
 
 
-# Client -> feature -> the test below tests/interop.  A feature that is not there is one that the client has not.
+# Client -> feature -> the test below tests/interop.  A missing feature is one that the client does not have.
 TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "confluent-kafka 2.16 (librdkafka)": {
         "produce": f"{_CROSS}[confluent-none]",
@@ -46,8 +46,8 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "headers": f"{_CROSS}[confluent-zstd]",
     },
     "kafka-python 3.0": {
-        "produce": "test_kafka_python.py::test_kafka_python_reads_back_what_it_sent[idempotent]",
-        "consume": "test_kafka_python.py::test_kafka_python_reads_back_what_it_sent[plain]",
+        "produce": "test_kafka_python.py::test_kafka_python_reads_the_records_that_it_sent[idempotent]",
+        "consume": "test_kafka_python.py::test_kafka_python_reads_the_records_that_it_sent[plain]",
         "classic group": "test_group_clients.py::test_kafka_python_members_share_a_topic_and_resume",
         "admin": "test_kafka_python.py::test_kafka_python_describes_the_cluster",
         "compression": f"{_CROSS}[kafka-python-lz4]",
@@ -68,7 +68,7 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "@platformatic/kafka 1.35": _javascript("test_platformatic_kafka_is_served"),
     "kcat 1.7 (librdkafka 2.0)": {
         "produce": f"{_KCAT}[none]",
-        "consume": "test_cross_reading.py::test_kcat_reads_what_a_library_wrote[confluent-none]",
+        "consume": "test_cross_reading.py::test_kcat_reads_the_records_of_a_library[confluent-none]",
         "classic group": "test_group_clients.py::test_kcat_reads_as_a_member_of_a_group",
         "admin": "test_kcat.py::test_kcat_lists_brokers_and_topics",
         "compression": f"{_KCAT}[lz4]",
@@ -87,8 +87,8 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "kafka-console-consumer 4.1": {
         "consume": f"{_TOOLS}::test_console_consumer_reads_every_codec_by_partition",
-        "classic group": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_goes_on_where_it_was[classic]",
-        "KIP-848": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_goes_on_where_it_was[consumer]",
+        "classic group": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_resumes[classic]",
+        "KIP-848": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_resumes[consumer]",
         "compression": f"{_GROUP_TOOLS}::test_console_consumer_reads_every_codec_in_a_group",
         "headers": f"{_TOOLS}::test_console_consumer_reads_every_codec_by_partition",
     },
@@ -101,19 +101,19 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "KIP-848": f"{_GROUP_TOOLS}::test_consumer_perf_test_measures_all_records[consumer]",
     },
     "kafka-topics 4.1": {"admin": f"{_TOOLS}::test_topic_command_creates_describes_lists_and_deletes"},
-    "kafka-get-offsets 4.1": {"admin": f"{_TOOLS}::test_get_offsets_tells_the_ends_of_a_partition"},
+    "kafka-get-offsets 4.1": {"admin": f"{_TOOLS}::test_get_offsets_shows_the_ends_of_a_partition"},
     "kafka-consumer-groups 4.1": {
         "classic group": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[classic]",
         "KIP-848": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[consumer]",
         "admin": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[classic]",
     },
     "kafka-configs 4.1": {"admin": f"{_GROUP_TOOLS}::test_configs_command_alters_and_describes_a_topic"},
-    "kafka-log-dirs 4.1": {"admin": f"{_GROUP_TOOLS}::test_log_dirs_command_tells_the_bytes_of_a_topic"},
+    "kafka-log-dirs 4.1": {"admin": f"{_GROUP_TOOLS}::test_log_dirs_command_shows_the_bytes_of_a_topic"},
 }
 
 
 def rendered() -> str:
-    """The table in Markdown; each cell leads to the file of its test."""
+    """The table in Markdown; each cell links to the file of its test."""
     lines = ["| client | " + " | ".join(FEATURES) + " |", "| --- |" + " --- |" * len(FEATURES)]
     for client, cells in TABLE.items():
         row = [_cell(cells[feature]) if feature in cells else NONE for feature in FEATURES]

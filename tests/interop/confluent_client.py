@@ -21,7 +21,7 @@ DEADLINE_S = 120.0
 
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sent], codec: str, **options: object) -> list[int]:
-    """Send in order with acks=all; the offsets at which they were acknowledged (with acks=0 none is told)."""
+    """Send in order with acks=all; the offsets at which they were acknowledged (none with acks=0)."""
     offsets: list[int] = []
     problems: list[str] = []
 
@@ -68,7 +68,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    # Its stubs allow other forms for headers that are sent; those that are read are a list of pairs.
+    # Its stubs allow other forms for headers that are sent; received headers are a list of pairs.
     headers = message.headers() or []
     assert isinstance(headers, list)
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in headers)

@@ -1,4 +1,4 @@
-"""One Ottla broker for all interop tests, and topics of their own; its log is shown for tests that fail."""
+"""One Ottla broker for all interop tests, and a topic for each; its log is shown for failed tests."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What of a foreign test suite is known to fail on which broker, one by one and with the reason.
+"""The tests of a foreign suite that are known to fail, each with the broker and the reason.
 
-One entry a line; a line that begins with white space continues the reason:
+One entry a line; a line that starts with white space continues the reason:
 
     ottla         fails   0103_transactions -- transactions are not offered
     both          varies  0123_timing       -- measures the machine's load
 
-`fails` must fail each time, `varies` may pass.  Whatever fails and is not listed is wrong, and so is an entry that
-passes, or that names a test which was not run: a list that may rot says nothing.
+`fails` must fail each time, `varies` may pass.  A failure that is not listed is a problem, and so is an entry that
+passes, or that names a test which was not run: so the list cannot become stale.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`problems` are sentences; there are none when everything went as it was expected."""
+    """`problems` are sentences; none when every result was as expected."""
 
     passed: int
     failed: int
@@ -67,7 +67,7 @@ def read_entries(path: Path) -> list[Entry]:
 
 
 def judge(results: Mapping[str, Result], entries: Iterable[Entry], broker: BrokerKind) -> Verdict:
-    """Compare what came with what was expected on this broker."""
+    """Compare the results with the expectations for this broker."""
     here = [entry for entry in entries if broker in entry.brokers]
     expected = {entry.test: entry for entry in here}
     problems = [f"listed twice: {test}" for test in expected if sum(entry.test == test for entry in here) > 1]

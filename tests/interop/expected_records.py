@@ -1,4 +1,4 @@
-"""What every client sends and must read back, by every other one."""
+"""The records that each client sends and every other client must read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGE_VALUE_BYTES: Final = 900_000
 
 
 class Sent(NamedTuple):
-    """A record as a client of any library knows it."""
+    """A record in the form that every library has."""
 
     key: bytes | None
     value: bytes | None

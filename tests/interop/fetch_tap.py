@@ -1,4 +1,4 @@
-"""A relay between clients and a broker that notes the sessions of their fetches and of the answers."""
+"""A relay between clients and a broker that records the sessions of fetch requests and responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.peers.free_ports import find_free_ports
 
 
 class TappedFetch(NamedTuple):
-    """What a fetch request said of its session, and how many partitions it named."""
+    """The session of a fetch request, and how many partitions it named."""
 
     session_id: int
     session_epoch: int
@@ -23,7 +23,7 @@ class TappedFetch(NamedTuple):
 
 
 class FetchTap:
-    """Listens on `port`; `connect_to` says where the broker is once that is known."""
+    """Listens on `port`; `connect_to` sets the broker's address once it is known."""
 
     def __init__(self) -> None:
         (self.port,) = find_free_ports(1)
@@ -55,7 +55,7 @@ class FetchTap:
         self._target = (host, port)
 
     def _start(self, run: object, *arguments: object) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)  # type: ignore[arg-type]  # a method of ours
+        thread = threading.Thread(target=run, args=arguments, daemon=True)  # type: ignore[arg-type]  # replaced
         self._threads.append(thread)
         thread.start()
 

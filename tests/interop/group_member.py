@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own, so that a test may kill it: confluent-kafka, told by JSON lines.
+"""A group member of confluent-kafka in a separate process that a test may kill; it reports by JSON lines.
 
     python -m tests.interop.group_member TOPIC '{"bootstrap.servers": ..., "group.id": ...}'
 
-writes a line for each change of what it owns and for each record, and closes at SIGTERM.
+writes a line for each change of its assignment and for each record, and closes at SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class GroupMember:
-    """The process as its test sees it.  `owned` and `read` are what it told so far."""
+    """The process as its test sees it.  `owned` and `read` are its reports so far."""
 
     def __init__(self, topic: str, bootstrap: str, group_id: str, options: Mapping[str, object] | None = None) -> None:
         settings = {
@@ -56,7 +56,7 @@ class GroupMember:
             self.kill()
 
     def leave(self) -> None:
-        """Close as a consumer does that ends in order."""
+        """Close the consumer regularly."""
         self._process.terminate()
         assert self._process.wait(WITHIN_S) == 0
         self._reader.join()

@@ -16,7 +16,7 @@ FORMAT = "%p %o %T %K %S %h\\n%k%s\\n"
 
 
 def run_kcat(bootstrap: str, *arguments: str, input: bytes = b"") -> bytes:
-    """Its output.  Skips the test where there is no kcat."""
+    """Run kcat and return its output.  Skips the test where there is no kcat."""
     try:
         program = find_kcat()
     except KcatUnavailable as reason:
@@ -33,7 +33,7 @@ def produce(bootstrap: str, topic: str, *arguments: str, input: bytes = b"") -> 
 
 
 def consume(bootstrap: str, topic: str, *arguments: str) -> list[tuple[int, Sent]]:
-    """Offsets and records of partition 0 from its beginning to its end; headers as `parse_headers` reads them."""
+    """Offsets and records of partition 0 from its start to its end; headers as `parse_headers` reads them."""
     options = ("-C", "-q", "-e", "-t", topic, "-p", "0", "-o", "beginning", "-X", "check.crcs=true", "-f", FORMAT)
     output = io.BytesIO(run_kcat(bootstrap, *options, *arguments))
     read: list[tuple[int, Sent]] = []

@@ -1,4 +1,4 @@
-"""The batches that lie in a broker's files, as they came: the codec that a client truly used, its producer id."""
+"""The batches in a broker's files, unchanged: they show the codec that a client really used, and its producer id."""
 
 from __future__ import annotations
 

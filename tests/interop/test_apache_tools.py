@@ -26,13 +26,13 @@ LARGE_VALUE = "half of a value of this size " * 30_000
 
 
 def run(main_class: str, *arguments: str, input: str | None = None) -> str:
-    """A tool's output; it must end well and complain of nothing.  Skips where Java or the jars cannot be had."""
+    """A tool's output; it must succeed without warnings.  Skips where Java or the jars are unavailable."""
     try:
         done = run_tool(main_class, *arguments, input=input)
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka is not available: {reason}")
     assert done.returncode == 0, done.stderr + done.stdout
-    # It names its log4j configuration and the options that its next release renames there.
+    # It prints its log4j configuration and the options that its next release renames.
     assert "ERROR" not in done.stderr + done.stdout
     return done.stdout
 
@@ -109,7 +109,7 @@ def test_topic_command_creates_describes_lists_and_deletes(bootstrap: str) -> No
         assert "made-by-java" not in {topic.name for topic in Admin(cluster).list_topics()}
 
 
-def test_get_offsets_tells_the_ends_of_a_partition(bootstrap: str, topic: str, now_ms: int) -> None:
+def test_get_offsets_shows_the_ends_of_a_partition(bootstrap: str, topic: str, now_ms: int) -> None:
     sent = [Sent(None, b"value", (), now_ms + number) for number in range(10)]
     confluent_client.produce(bootstrap, topic, sent, "none")
     named = ("--bootstrap-server", bootstrap, "--topic", topic)
@@ -126,7 +126,7 @@ def test_producer_performance_is_served_with_its_defaults(broker: RunningBroker,
     headers = stored_batches(broker.data_dir, topic)
     assert sum(header.records_count for header in headers) == count
     assert {header.producer_id >= 0 for header in headers} == {True}
-    # The sequence of the one producer goes on from batch to batch: nothing is missing and nothing is there twice.
+    # The producer's sequence continues from batch to batch: nothing is missing and nothing is there twice.
     assert [header.base_sequence for header in headers] == [header.base_offset for header in headers]
     read = confluent_client.consume(broker.bootstrap, topic, count)
     assert {len(record.value or b"") for record in read} == {100}

@@ -44,7 +44,7 @@ LEFT_BY_ANY_CLEANER = re.compile(
 
 
 def fill(bootstrap: str, topic: str, codec: str, rng: random.Random) -> dict[bytes, bytes]:
-    """Every key many times, some of them deleted at last; gives what is left."""
+    """Write every key many times and delete some at the end; return the remaining values."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 1}
     )
@@ -63,7 +63,7 @@ def fill(bootstrap: str, topic: str, codec: str, rng: random.Random) -> dict[byt
 
 
 def read_to_the_end(bootstrap: str, topic: str) -> tuple[dict[bytes, bytes], int]:
-    """(what a reader knows at the end, how many records it saw)."""
+    """(a reader's final values, how many records it read)."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.partition.eof": True})
     state: dict[bytes, bytes] = {}
     count, last_offset = 0, -1
@@ -145,7 +145,7 @@ def test_apache_kafka_finds_all_files_of_a_compacted_log_valid() -> None:
     assert "deleteHorizonMs: OptionalLong[" in dump.stdout
 
 
-def test_killed_cleaner_leaves_the_log_as_it_was_and_is_started_again() -> None:
+def test_killed_cleaner_leaves_the_log_unchanged_and_is_restarted() -> None:
     settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.io.max.bytes.per.second": "400000"}
     with RunningBroker(settings=settings) as broker:
         topic = make_topic(broker.bootstrap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names are there, its stubs forget them
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the names exist, the stubs lack them
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -57,7 +57,7 @@ def test_confluent_kafka_administers_topics(bootstrap: str) -> None:
     assert "confluent-admin" not in admin.list_topics(timeout=120).topics
 
 
-def test_confluent_kafka_sets_and_unsets_a_consumer_groups_own_settings(bootstrap: str) -> None:
+def test_confluent_kafka_sets_and_unsets_settings_of_a_consumer_group(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     name, group = "consumer.session.timeout.ms", "confluent-configs"
 
@@ -78,11 +78,11 @@ def test_confluent_kafka_sets_and_unsets_a_consumer_groups_own_settings(bootstra
     assert value() == "45000"
 
 
-def test_confluent_kafka_is_told_that_there_is_no_authorizer(bootstrap: str) -> None:
+def test_confluent_kafka_gets_an_error_that_there_is_no_authorizer(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     rule = ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:ada", "*"
     allowed = AclOperation.READ, AclPermissionType.ALLOW
-    # librdkafka passes over the error of this answer, whoever sent it.
+    # librdkafka ignores the error of this response from any broker.
     assert admin.describe_acls(AclBindingFilter(*rule, *allowed)).result(60) == []
     futures = [
         *admin.create_acls([AclBinding(*rule, *allowed)]).values(),

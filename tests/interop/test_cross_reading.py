@@ -1,4 +1,4 @@
-"""What one library writes, it and every other one reads: all codecs, keys, headers, empty, null and large values."""
+"""Every library reads the records of each: all codecs, keys, headers, empty, null and large values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READERS: dict[str, Consume] = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_every_library_reads_what_one_wrote(
+def test_every_library_reads_the_records_of_one(
     broker: RunningBroker, topic: str, now_ms: int, writer: str, codec: str
 ) -> None:
     sent = records_to_send(1, now_ms, with_null_headers=writer != "kafka-python")
@@ -43,7 +43,7 @@ def test_every_library_reads_what_one_wrote(
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_kcat_reads_what_a_library_wrote(bootstrap: str, topic: str, now_ms: int, writer: str, codec: str) -> None:
+def test_kcat_reads_the_records_of_a_library(bootstrap: str, topic: str, now_ms: int, writer: str, codec: str) -> None:
     sent = records_to_send(2, now_ms, with_null_headers=writer != "kafka-python")
     WRITERS[writer](bootstrap, topic, sent, codec)
     assert kcat_client.consume(bootstrap, topic) == list(enumerate(sent))

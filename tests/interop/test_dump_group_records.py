@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments, with its decoder of `__consumer_offsets`, reads what our groups log."""
+"""Apache Kafka's DumpLogSegments, with its decoder of `__consumer_offsets`, reads the group records of Ottla."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own DumpLogSegments reads the files of our logs and finds nothing wrong with them."""
+"""Apache Kafka's own DumpLogSegments reads the files of Ottla's logs and finds no error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.interop
 
 CLICKS = TopicPartition("clicks", 0)
 BATCHES = 400
-# DumpLogSegments reports what is wrong in these words, on standard error or in a batch's line.
+# DumpLogSegments reports errors with these words, on standard error or in a batch's line.
 COMPLAINTS = re.compile(r"Mismatches|Non-consecutive|not found|out of order|isvalid: false|Exception|could not", re.I)
 
 
@@ -67,7 +67,7 @@ def test_apache_kafka_finds_all_files_of_a_log_valid(tmp_path: Path, stop: str) 
     assert len(log.segments) > 3
     log_end_offset = log.log_end_offset
     if stop == "crash":
-        # Recovery makes the indexes and snapshots again; they are written when the log is closed.
+        # Recovery rebuilds the indexes and snapshots; they are written when the log is closed.
         directory.abandon()
         directory = open_directory(tmp_path / "data")
     directory.close()

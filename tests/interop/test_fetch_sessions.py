@@ -57,7 +57,7 @@ def produce(tap: FetchTap, topic: str, round_number: int) -> set[bytes]:
 
 
 def assert_sessions(tap: FetchTap) -> None:
-    """One full request began the session; those that followed named only what had moved."""
+    """One full request opened the session; the following ones named only changed partitions."""
     opened = [each for each in tap.fetches if each.session_epoch == 0]
     followed = [each for each in tap.fetches if each.session_epoch > 0]
     assert sum(each.partitions_count for each in opened) >= PARTITIONS

@@ -69,7 +69,7 @@ def admin(broker: RunningBroker) -> AdminClient:
 
 
 def use_group(bootstrap: str, topic: str, group_id: str, protocol: str = "classic") -> Consumer:
-    """A member that has read everything, committed, and is still there."""
+    """A live member that has read everything and committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -130,7 +130,7 @@ def test_kafka_python_members_share_a_topic_and_resume(broker: RunningBroker, to
             member.join()
     fresh = [place for place in read if place[1] >= RECORDS // 2]
     assert sorted(fresh) == [(index, RECORDS // 2 + at) for index in range(2) for at in range(RECORDS // 2)]
-    # They committed when they closed: the next member finds nothing left.
+    # They committed when they closed: no record is left for the next member.
     after = KafkaConsumer(topic, **options, consumer_timeout_ms=1_500)
     assert list(after) == []
     after.close()
@@ -173,7 +173,7 @@ def test_kcat_reads_as_a_member_of_a_group(broker: RunningBroker, topic: str) ->
     options = ("-G", f"kcat-{topic}", "-q", "-e", "-X", "auto.offset.reset=earliest", topic)
     assert len(run_kcat(broker.bootstrap, *options).splitlines()) == RECORDS
     fill(broker.bootstrap, topic)
-    # What was read before is committed: only the new records come.
+    # Earlier records are committed: only the new ones are read.
     assert len(run_kcat(broker.bootstrap, *options).splitlines()) == RECORDS
 
 
@@ -215,7 +215,7 @@ def test_admin_alters_offsets_of_a_group_without_members(broker: RunningBroker, 
     assert {each.partition: each.offset for each in told.result(10).topic_partitions} == {0: 7, 1: 9}
 
 
-def test_apache_kafka_decodes_our_offsets_topic(broker: RunningBroker, topic: str) -> None:
+def test_apache_kafka_decodes_the_offsets_topic(broker: RunningBroker, topic: str) -> None:
     classic, consumer = f"dump-classic-{topic}", f"dump-consumer-{topic}"
     for group_id, protocol in ((classic, "classic"), (consumer, "consumer")):
         use_group(broker.bootstrap, topic, group_id, protocol).close()

@@ -58,7 +58,7 @@ def topic(broker: RunningBroker) -> str:
 
 @pytest.fixture
 def join(broker: RunningBroker, topic: str, options: dict[str, object]) -> Iterator[Join]:
-    """Starts a member of a group; whatever is left at the end of the test is killed."""
+    """Starts a member of a group; members that still run at the end of the test are killed."""
     with ExitStack() as members:
 
         def start(group_id: str = "", **more: object) -> GroupMember:
@@ -82,7 +82,7 @@ def everything(count: int = RECORDS) -> Counter[tuple[int, int]]:
 
 
 def owners_are(*members: GroupMember) -> Callable[[], bool]:
-    """All partitions are owned, none twice, and everybody has some."""
+    """All partitions are owned, none twice, and each member has some."""
 
     def hold() -> bool:
         owned = [partition for member in members for partition in member.owned]
@@ -117,7 +117,7 @@ def test_each_group_reads_every_record(broker: RunningBroker, topic: str, join: 
 
 
 @EVERY_PROTOCOL
-def test_partitions_of_a_member_that_leaves_or_dies_go_to_those_who_stay(
+def test_remaining_members_take_the_partitions_when_one_leaves_or_dies(
     broker: RunningBroker, topic: str, join: Join
 ) -> None:
     staying, leaving, dying = join(), join(), join()
@@ -134,7 +134,7 @@ def test_partitions_of_a_member_that_leaves_or_dies_go_to_those_who_stay(
 
 
 @pytest.mark.parametrize("options", [PROTOCOLS["range"], PROTOCOLS["consumer"]], ids=["range", "consumer"])
-def test_static_member_returns_to_its_partitions_and_nobody_else_is_disturbed(
+def test_static_member_returns_to_its_partitions_without_a_rebalance_of_others(
     broker: RunningBroker, topic: str, join: Join, options: dict[str, object]
 ) -> None:
     first, second = join(group_instance_id="first"), join(group_instance_id="second")
@@ -150,7 +150,7 @@ def test_static_member_returns_to_its_partitions_and_nobody_else_is_disturbed(
 
 
 @EVERY_PROTOCOL
-def test_group_goes_on_where_it_was_when_the_broker_was_killed(
+def test_group_continues_at_its_offsets_when_the_broker_was_killed(
     topic: str, options: dict[str, object], broker: RunningBroker
 ) -> None:
     produce(broker.bootstrap, topic)
@@ -170,7 +170,7 @@ def test_group_goes_on_where_it_was_when_the_broker_was_killed(
     committed = {each.partition: each.offset for each in consumer.committed(_all_of(topic), 10)}
     broker.kill()
     broker.start()
-    # The same consumer goes on: it finds its coordinator again, and its group as it was.
+    # The same consumer continues: it finds its coordinator again, and its group unchanged.
     while sum(read.values()) < RECORDS:
         read.update((m.partition(), m.offset()) for m in consumer.consume(RECORDS, 1) if m.error() is None)
     consumer.close()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-def test_kafka_python_reads_back_what_it_sent(
+def test_kafka_python_reads_the_records_that_it_sent(
     broker: RunningBroker, topic: str, now_ms: int, idempotent: bool
 ) -> None:  # fmt: skip
     sent = records_to_send(6, now_ms, with_null_headers=False)
@@ -44,7 +44,7 @@ def test_kafka_python_describes_the_cluster(bootstrap: str, topic: str) -> None:
         admin.close()
 
 
-def test_kafka_python_is_told_that_there_is_no_authorizer(bootstrap: str) -> None:
+def test_kafka_python_gets_an_error_that_there_is_no_authorizer(bootstrap: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     allowed = "User:ada", "*", ACLOperation.READ, ACLPermissionType.ALLOW
     wanted = ACLFilter(*allowed, ResourcePatternFilter(ResourceType.TOPIC, "orders", PatternType.LITERAL))

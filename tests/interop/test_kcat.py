@@ -20,7 +20,7 @@ EXPECTED_HEADERS = (("source", b"kcat"), ("empty", b""), ("größe", "ß".encode
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_library_reads_what_kcat_wrote(broker: RunningBroker, topic: str, tmp_path: Path, codec: str) -> None:
+def test_every_library_reads_the_records_of_kcat(broker: RunningBroker, topic: str, tmp_path: Path, codec: str) -> None:
     # Debian's librdkafka leaves batches uncompressed, silently, when a broker does not offer Produce version 0.
     large = tmp_path / "large"
     large.write_bytes(b"half of a value of this size " * 30_000)
@@ -38,7 +38,7 @@ def test_every_library_reads_what_kcat_wrote(broker: RunningBroker, topic: str, 
     assert [record[:3] for _, record in read_by_kcat] == expected
 
 
-def test_kcat_sends_null_or_empty_as_it_was_told(bootstrap: str, topic: str) -> None:
+def test_kcat_sends_null_or_empty_values_as_its_flags_say(bootstrap: str, topic: str) -> None:
     # Of each line without a value: empty by default, a tombstone with -Z.
     produce(bootstrap, topic, "-K", ":", input=b"first:\n:no key\n")
     produce(bootstrap, topic, "-K", ":", "-Z", input=b"second:\n:no key\n")
@@ -53,7 +53,7 @@ def test_kcat_sends_idempotently(broker: RunningBroker, topic: str) -> None:
     assert all(header.producer_id >= 0 for header in stored_batches(broker.data_dir, topic))
 
 
-def test_kcat_starts_where_it_was_told(bootstrap: str, topic: str) -> None:
+def test_kcat_starts_at_the_given_offset(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, input=b"".join(b"%d\n" % n for n in range(20)))
     options = ("-C", "-q", "-e", "-t", topic, "-p", "0")
     assert run_kcat(bootstrap, *options, "-o", "17") == b"17\n18\n19\n"

@@ -1,4 +1,4 @@
-"""`ottla log import` of what Apache Kafka 4.1 wrote: every value is read, appends go on, the source stays as it was."""
+"""`ottla log import` of a directory of Apache Kafka 4.1: every value is read, appends work, the source is unchanged."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def names_in(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["--copy", "--link"])
-def test_import_takes_everything_over_and_leaves_the_source_alone(source: Source, tmp_path: Path, how: str) -> None:
+def test_import_copies_everything_and_leaves_the_source_unchanged(source: Source, tmp_path: Path, how: str) -> None:
     before, names = fingerprint(source.path), names_in(source.path)
     data_dir = tmp_path / "ottla"
     without = ("--exclude", "aborted", "--exclude", "open")
@@ -238,7 +238,7 @@ def check_dump(data_dir: Path, topics: list[str], complaints: re.Pattern[str]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ((), "aborted transaction (offsets 0 to 1)"),
         (("--topic", "open"), "a transaction that is still open, from offset 0 on"),
@@ -246,20 +246,20 @@ def check_dump(data_dir: Path, topics: list[str], complaints: re.Pattern[str]) -
         (("--topic", "plain", "--config", "STRANGER"), "has settings for other"),
     ],
 )
-def test_import_refuses_what_would_not_be_right_and_makes_nothing(
-    source: Source, tmp_path: Path, arguments: tuple[str, ...], told: str
+def test_import_refuses_invalid_input_and_writes_nothing(
+    source: Source, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     files = {"STRANGER": '{"other": {"retention.ms": 1}}'}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     given = [str(tmp_path / each) if each in files else each for each in arguments]
     done = ottla("log", "import", source.path, "--data-dir", tmp_path / "ottla", *given, status=1)
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "hint: " in done.stderr
     assert not (tmp_path / "ottla").exists()
 
 
-def test_import_takes_settings_from_a_file_and_refuses_a_second_time(source: Source, tmp_path: Path) -> None:
+def test_import_reads_settings_from_a_file_and_refuses_a_second_run(source: Source, tmp_path: Path) -> None:
     config = tmp_path / "topics.properties"
     config.write_text("plain/retention.ms=86400000000000\n*/max.message.bytes=2000000\n")
     data_dir = tmp_path / "ottla"
@@ -280,7 +280,7 @@ def test_import_takes_settings_from_a_file_and_refuses_a_second_time(source: Sou
         assert consume(broker.bootstrap, "empty", 0) == []
 
 
-def test_import_of_a_crashed_directory_leaves_out_what_is_not_whole(source: Source, tmp_path: Path) -> None:
+def test_import_of_a_crashed_directory_leaves_out_incomplete_batches(source: Source, tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
     shutil.copytree(source.path, crashed)
     (crashed / ".kafka_cleanshutdown").unlink()
@@ -289,7 +289,7 @@ def test_import_of_a_crashed_directory_leaves_out_what_is_not_whole(source: Sour
     active.write_bytes(whole[:-7])
     data_dir = tmp_path / "ottla"
     arguments = ("log", "import", crashed, "--data-dir", data_dir, "--topic", "plain")
-    # The stop was clean in truth, and all was flushed: what is missing was acknowledged.
+    # The stop was in fact clean, and all was flushed: missing records were acknowledged.
     assert "this was whole on the disk once" in ottla(*arguments, status=1).stderr
     # A broker that is killed has flushed what is before its last segment.
     (crashed / "recovery-point-offset-checkpoint").write_text(f"0\n1\nplain 1 {int(active.stem)}\n")

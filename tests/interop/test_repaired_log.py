@@ -1,4 +1,4 @@
-"""A repaired log has empty batches where records were lost; every client passes over them and misses nothing else."""
+"""A repaired log has empty batches where records were lost; every client skips them and misses nothing else."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_repaired_log_is_read_by_aiokafka(repaired: tuple[RunningBroker, str, li
     assert aiokafka_client.consume(broker.bootstrap, topic, len(left)) == left
 
 
-def test_repaired_log_is_read_by_our_own_client(repaired: tuple[RunningBroker, str, list[Sent]]) -> None:
+def test_repaired_log_is_read_by_ottlas_client(repaired: tuple[RunningBroker, str, list[Sent]]) -> None:
     broker, topic, left = repaired
     arguments = ("consume", topic, "--from-beginning", "--until-end", "--json", "-b", broker.bootstrap)
     objects = [json.loads(line) for line in ottla(*arguments).splitlines()]
@@ -105,7 +105,7 @@ def test_repaired_log_is_read_by_apache_kafka(repaired: tuple[RunningBroker, str
     assert "isvalid: false" not in dump.stdout
 
 
-def test_appends_to_a_repaired_log_go_on_at_its_end(repaired: tuple[RunningBroker, str, list[Sent]]) -> None:
+def test_appends_to_a_repaired_log_continue_at_its_end(repaired: tuple[RunningBroker, str, list[Sent]]) -> None:
     broker, topic, left = repaired
     more = [Sent(None, b"appended", (), 1_700_000_000_999)]
     assert confluent_client.produce(broker.bootstrap, topic, more, "none") == [BATCHES]

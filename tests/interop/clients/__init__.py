@@ -1,1 +1,1 @@
-"""Clients of other languages: programs of ours over their libraries, each with the same scenarios."""
+"""Clients of other languages: test programs over their libraries, each with the same scenarios."""

@@ -1,4 +1,4 @@
-"""franz-go: our program over it, built by the go command from the module proxy into a cache."""
+"""franz-go: a test program over it, built by the go command from the module proxy into a cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def go_scenarios() -> list[str]:
 
 @cache
 def go_program() -> list[str]:
-    """Our program, which sends numbered records when its first argument is `sending`.  Raises PeerUnavailable."""
+    """The test program, which sends numbered records when its first argument is `sending`.  Raises PeerUnavailable."""
     go = shutil.which("go")
     if go is None:
         raise PeerUnavailable("no go command (franz-go is a Go module)")

@@ -1,4 +1,4 @@
-"""Apache Kafka's Java client of any release: brought by Maven, and our program compiled against it."""
+"""Apache Kafka's Java client of any release: downloaded by Maven, and a test program compiled against it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def java_scenarios(version: str) -> list[str]:
 
 @cache
 def java_program(version: str, main_class: str) -> list[str]:
-    """The command of one of our programs.  Raises PeerUnavailable or KafkaUnavailable."""
+    """The command of one of the test programs.  Raises PeerUnavailable or KafkaUnavailable."""
     java = find_java()
     compiler = shutil.which("javac")
     if compiler is None:

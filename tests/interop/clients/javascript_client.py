@@ -1,4 +1,4 @@
-"""kafkajs and @platformatic/kafka: our programs over them, with what npm brings into a cache."""
+"""kafkajs and @platformatic/kafka: test programs over them, with the packages that npm installs into a cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.peers.unavailable import PeerUnavailable
 
 SOURCES: Final = Path(__file__).with_name("js")
 INSTALL_TIMEOUT_S: Final = 300
-# What @platformatic/kafka 1.35 asks for.
+# The Node version that @platformatic/kafka 1.35 requires.
 NODE_VERSION_MIN: Final = (20, 19, 4)
 
 
@@ -26,7 +26,7 @@ def javascript_scenarios(program: str) -> list[str]:
 
 
 def install() -> Path:
-    """The directory of our programs and their packages.  Raises PeerUnavailable."""
+    """The directory of the test programs and their packages.  Raises PeerUnavailable."""
     _node()
     npm = shutil.which("npm")
     if npm is None:

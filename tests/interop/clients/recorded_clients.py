@@ -1,4 +1,4 @@
-"""Producers and members of other languages as the history checker uses them; where they cannot be had, says why."""
+"""Producers and members in other languages for the history checker; raises the reason where one is unavailable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def java_member(protocol: str) -> MemberKind:
 
 
 def waiting_java_client() -> tuple[str, ...]:
-    """The command that takes what `waiting_clients` takes after the library.  Raises as `java_producer`."""
+    """The command; its arguments are those of `waiting_clients` after the library.  Raises as `java_producer`."""
     return tuple(java_program(JAVA_VERSION, "Waiting"))
 
 

@@ -1,4 +1,4 @@
-"""What the programs in other languages print: a line for each scenario."""
+"""The output of the programs in other languages: a line for each scenario."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDS_WITHIN_S: Final = 600
 def outcomes_of(
     client: str, command: Callable[[], list[str]], scenarios: Sequence[str], broker: RunningBroker
 ) -> dict[str, str]:
-    """Run a client's program once, all its scenarios after each other; skips where the client cannot be had."""
+    """Run a client's program once, all its scenarios after each other; skips where the client is unavailable."""
     try:
         program = command()
     except (KafkaUnavailable, PeerUnavailable) as reason:
@@ -27,7 +27,7 @@ def outcomes_of(
 
 
 def run_scenarios(command: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Every scenario's outcome: "ok", why it failed, or that the program did not come to it."""
+    """Every scenario's outcome: "ok", the reason of its failure, or that the program did not reach it."""
     try:
         done = subprocess.run(
             [*command, *names],

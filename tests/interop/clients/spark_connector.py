@@ -10,8 +10,8 @@ from tests.peers.cache import keep_in_cache
 from tests.peers.kafka_jars import find_java
 from tests.peers.maven import copy_artifact
 
-# The connector and what it needs beside Spark itself.  Its own pom.xml names 4.2.0 of the second, which Maven does not
-# find; only secured clusters need what is new there.
+# The connector and its dependencies besides Spark.  Its own pom.xml names 4.2.0 of the second, which Maven does not
+# find; only secured clusters need its new features.
 ARTIFACTS: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

@@ -1,6 +1,6 @@
 """Spark's official Kafka connector: python spark_program.py BOOTSTRAP PREFIX JARS SCENARIO...
 
-A program of its own, since the connector's jars must be known when the JVM starts.  Prints as the other programs do.
+A separate program, since the connector's jars must be known when the JVM starts.  Prints as the other programs do.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Scenarios:
             assert self._read(topic).count() == ROWS, codec
 
     def streaming(self) -> None:
-        """What is there now, from topic to topic; then only what has come since."""
+        """Copy the present records from topic to topic; then only the records since."""
         source, sink = f"{self._prefix}-source", f"{self._prefix}-sink"
         with tempfile.TemporaryDirectory() as checkpoint:
             for round_number in (1, 2):
@@ -89,7 +89,7 @@ def main(bootstrap: str, prefix: str, jars: str, names: list[str]) -> None:
         try:
             scenario()
             sys.stdout.write(f"ok {name}\n")
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is this scenario's outcome
+        except Exception as problem:  # noqa: BLE001  # any exception is this scenario's outcome
             sys.stdout.write(f"failed {name}: {type(problem).__name__} {str(problem)[:800]!r}\n")
         sys.stdout.flush()
     spark.stop()

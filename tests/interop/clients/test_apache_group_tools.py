@@ -50,7 +50,7 @@ def read_in_group(bootstrap: str, topic: str, group: str, protocol: str, *more: 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_console_consumer_reads_as_a_member_and_goes_on_where_it_was(
+def test_console_consumer_reads_as_a_member_and_resumes(
     bootstrap: str, filled: str, now_ms: int, protocol: str
 ) -> None:
     group = f"console-{protocol}-{filled}"
@@ -120,7 +120,7 @@ def test_configs_command_alters_and_describes_a_topic(bootstrap: str, topic: str
     assert "num.partitions=1" in run(CONFIGS_COMMAND, *broker, "--describe", "--all")
 
 
-def test_log_dirs_command_tells_the_bytes_of_a_topic(broker: RunningBroker, filled: str) -> None:
+def test_log_dirs_command_shows_the_bytes_of_a_topic(broker: RunningBroker, filled: str) -> None:
     output = run(LOG_DIRS_COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", filled)
     (told,) = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     (directory,) = told["brokers"][0]["logDirs"]

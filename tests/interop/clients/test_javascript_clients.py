@@ -1,4 +1,4 @@
-"""The two JavaScript clients that do not wrap librdkafka, by programs of ours."""
+"""The two JavaScript clients that do not wrap librdkafka, by test programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.peers.cache import BROUGHT_WITHIN_S
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + ENDS_WITHIN_S)]
 
 SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "admin")
-# kafkajs has classic groups only.
+# kafkajs supports classic groups only.
 PLATFORMATIC_SCENARIOS: Final = (*SCENARIOS, "consumer-group")
 
 

@@ -1,4 +1,4 @@
-"""Java's client in two releases and franz-go, by programs of ours: every feature that a Kafka application uses."""
+"""Java's client in two releases and franz-go, by test programs: every feature that a Kafka application uses."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SCENARIOS: Final = ("batch", "headers", "compression", "streaming")
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, str]]:
-    """Each scenario's outcome; one Spark serves them all."""
+    """Each scenario's outcome; one Spark session runs them all."""
     pytest.importorskip("pyspark")
     try:
         jars = connector_jars()

@@ -19,8 +19,8 @@ CRATE: Final = "rdkafka-sys"
 # The part after the plus sign is librdkafka's own version.
 CRATE_VERSION: Final = "4.10.0+2.12.1"
 LIBRDKAFKA_VERSION: Final = CRATE_VERSION.partition("+")[2]
-# Only what needs no further library: no TLS, no SASL, no zstd.  A test runner that is built fast serves us better than
-# a fast one.
+# Only features without further libraries: no TLS, no SASL, no zstd.  A short build is worth more than
+# a fast test runner.
 CONFIGURE: Final = (
     "--disable-ssl",
     "--disable-gssapi",

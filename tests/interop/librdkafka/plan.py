@@ -1,4 +1,4 @@
-"""Which of librdkafka's tests are run, in which modes, on a broker with which settings."""
+"""Which of librdkafka's tests run, in which modes, and the settings of their brokers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.interop.librdkafka.runner import Job
 from tests.peers.either_broker import BrokerKind
 from tests.peers.java_tool import TOPIC_COMMAND, java_command
 
-# The tests expect four partitions of a topic that they let the broker make, and time-outs without Kafka's three seconds
+# The tests expect four partitions of an automatically created topic, and time-outs without Kafka's three seconds
 # before a group's first round.
 SETTINGS: Final = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 NO_AUTO_CREATE: Final = {**SETTINGS, "auto.create.topics.enable": "false"}
 
-# Every test that talks to a broker, but those that CI leaves out or that OUT_OF_SCOPE names.
+# Every test that uses a broker, except those that CI leaves out or that OUT_OF_SCOPE names.
 NUMBERS: Final = (
     "0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0016", "0017",
     "0018", "0019", "0020", "0021", "0022", "0026", "0029", "0030", "0031", "0034", "0035", "0036", "0038",
@@ -58,7 +58,7 @@ CONSUMER_PROTOCOL: Final = (
     "0018", "0022", "0026", "0029", "0030", "0040", "0044", "0045", "0050", "0051", "0060", "0064", "0065", "0069",
     "0083", "0089", "0099", "0102", "0112", "0113", "0118", "0122", "0127", "0130", "0132", "0137", "0140", "0153",
 )  # fmt: skip
-# On a broker that makes no topics by itself.
+# On a broker that creates no topics automatically.
 WITHOUT_AUTO_CREATE: Final = ("0045",)
 LONG_WITH_CONSUMER_PROTOCOL: Final = ("0033", "0049", "0084", "0093")
 # They call kafka-topics.sh.
@@ -69,7 +69,7 @@ NO_TOPICS: Final = "@noautocreate"
 
 
 def jobs(*, with_long: bool) -> list[Job]:
-    """What runs on a broker with SETTINGS, the slow ones first, so that they do not stand alone at the end."""
+    """The jobs on a broker with SETTINGS, slow ones first, so that they do not run alone at the end."""
     classic = (*LONG, *NUMBERS) if with_long else NUMBERS
     consumer = (*LONG_WITH_CONSUMER_PROTOCOL, *CONSUMER_PROTOCOL) if with_long else CONSUMER_PROTOCOL
     protocol = (("TEST_CONSUMER_GROUP_PROTOCOL", "consumer"),)
@@ -89,7 +89,7 @@ def entries_of(job: Job, entries: list[Entry], broker: BrokerKind) -> list[Entry
 
 
 def write_kafka_tools(directory: Path) -> dict[str, str]:
-    """Make `kafka-topics.sh` as the tests call it; gives the environment that leads them there.
+    """Write the `kafka-topics.sh` that the tests call; return the environment with its path.
 
     Raises KafkaUnavailable.
     """

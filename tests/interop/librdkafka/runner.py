@@ -1,6 +1,6 @@
-"""Runs numbered tests of librdkafka's runner against one broker, several at a time, each in a process of its own.
+"""Runs numbered tests of librdkafka's runner against one broker, several at a time, each in a separate process.
 
-All in one process is how the runner is meant to be used, but there one test's abort takes the others' results with it.
+The runner is meant to run all in one process, but there one test's abort loses the results of the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from tests.interop.expected_failures import Result
 
 PARALLEL: Final = 6
-# Timing-critical tests fail on a loaded machine: the runner's own name for threefold patience.
+# Timing-critical tests fail on a loaded machine: the runner's option for threefold time-outs.
 TIMEOUT_MULTIPLIER: Final = "3"
 KILLED_AFTER_S: Final = 300
 OUTPUT_LINES_KEPT: Final = 25
@@ -30,7 +30,7 @@ _COLOUR: Final = re.compile(r"\x1b\[\d*m")
 
 
 class Job(NamedTuple):
-    """One number in one mode; the suffix tells a mode's results apart."""
+    """One number in one mode; the suffix distinguishes the results of the modes."""
 
     number: str
     suffix: str = ""
@@ -108,9 +108,9 @@ def _run(command: tuple[str, ...], runner_dir: Path, environment: Mapping[str, s
 
 
 def _outcomes(job: Job, output: str, seconds: float) -> dict[str, Outcome]:
-    """A test that began and told no result has aborted its process: it failed.
+    """A test that started and reported no result has aborted its process: it failed.
 
-    The verdict of the process itself is not asked: it also counts threads that a test leaves behind at its end.
+    The exit status of the process is ignored: it also counts threads that a test leaves running.
     """
     results = dict.fromkeys(_STARTED.findall(output), Result.FAILED)
     results |= {name: Result(result.lower()) for name, result in _OUTCOME.findall(output)}

@@ -1,4 +1,4 @@
-"""librdkafka's own broker tests pass on Ottla, but for those that are listed; with both group protocols."""
+"""librdkafka's own broker tests pass on Ottla, except those that are listed; with both group protocols."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL_WITHIN_S: Final = BROUGHT_WITHIN_S + 900
 
 @pytest.fixture(scope="session")
 def kafka_tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment that leads the tests to Apache Kafka's tools; empty where these cannot be had."""
+    """The environment that leads the tests to Apache Kafka's tools; empty where these are unavailable."""
     try:
         return write_kafka_tools(tmp_path_factory.mktemp("kafka-tools"))
     except KafkaUnavailable:
@@ -58,7 +58,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, kafka_tools: dict[str, st
 
 @pytest.mark.timeout(ALL_WITHIN_S)
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_librdkafka_is_content_or_fails_as_listed(
+def test_librdkafka_tests_pass_or_fail_as_listed(
     job: Job, outcomes: dict[str, Outcome], kafka_tools: dict[str, str]
 ) -> None:
     if job.number in NEED_KAFKA_TOOLS and not kafka_tools:
@@ -73,6 +73,6 @@ def test_librdkafka_is_content_or_fails_as_listed(
         pytest.skip("librdkafka's runner skips it on such a broker")
 
 
-def test_every_listed_failure_is_of_a_test_that_is_run() -> None:
+def test_every_listed_failure_names_a_test_that_runs() -> None:
     planned = [*jobs(with_long=True), *jobs_without_auto_create()]
     assert [entry.test for entry in EXPECTED if not any(job.is_of(entry.test) for job in planned)] == []

@@ -11,15 +11,15 @@ from uuid import UUID
 from ottla.protocol.schema import ZERO_UUID
 
 Flat = dict[str, object]
-"""Where a value stands, such as `topics[0].error_code`, to the value."""
+"""Maps the path of a value, such as `topics[0].error_code`, to the value."""
 
 ABSENT: Final = "(no such field)"
-# Two brokers never give the same ones: what is compared is whether the same one comes back.
+# Two brokers never give the same ids: compared is whether the same id comes back.
 _RANDOM_NUMBERS: Final = frozenset({"producer_id", "session_id"})
 _RANDOM_TEXTS: Final = frozenset({"cluster_id"})
-# Words for people: only whether there are any is compared.
+# Messages for people: compared is only whether there is one.
 _WORDS: Final = frozenset({"error_message", "documentation", "batch_index_error_message"})
-# Lists whose order says nothing: an element's place is the first of these fields that is not empty.
+# Lists without a defined order: an element's key is the first of these fields that is not empty.
 _KEYS: Final = {
     "api_keys": ("api_key",),
     "configs": ("name",),
@@ -35,7 +35,7 @@ _GENERATED: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 
 
 class Names:
-    """Gives what a broker draws at random the name of its first appearance in the script."""
+    """Replaces random values of a broker by the name of their first appearance in the script."""
 
     def __init__(self, port: int) -> None:
         self._port = port

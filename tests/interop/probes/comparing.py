@@ -52,7 +52,7 @@ _LINE: Final = re.compile(r"(\w+) \| (.+?) \| (.+?) -- (\S.*)")
 
 
 class Known(NamedTuple):
-    """A difference that is meant; `label` and `field` are patterns as of file names."""
+    """An intended difference; `label` and `field` are patterns as of file names."""
 
     script: str
     label: str
@@ -81,7 +81,7 @@ def read_known(path: Path = DIFFERENCES_FILE) -> list[Known]:
 
 
 def compare(script: str, ottla: str, apache_kafka: str) -> list[Difference]:
-    """Hold one conversation with each (`host:port`) and compare."""
+    """Run the script against each (`host:port`) and compare."""
     answers = []
     for bootstrap in (ottla, apache_kafka):
         talk = Talk(bootstrap)

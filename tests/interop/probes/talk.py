@@ -49,7 +49,7 @@ class Talk:
         self._sockets.clear()
 
     def ask(self, label: str, version: int, request: object, *, on: str = MAIN) -> object:
-        """Send, wait, keep the answer under `label` and give it; None when the broker closed the connection."""
+        """Send, wait, keep the answer under `label` and return it; None when the broker closed the connection."""
         try:
             self.send(version, request, on=on)
         except BrokenPipeError:
@@ -58,19 +58,19 @@ class Talk:
         return self.receive(label, on=on)
 
     def ask_for(self, label: str, version: int, request: object, answer: type[T], *, on: str = MAIN) -> T:
-        """As `ask`, for scripts that go on with the answer."""
+        """As `ask`, for scripts that use the answer."""
         found = self.ask(label, version, request, on=on)
         assert isinstance(found, answer), f"{label}: {found!r}"
         return found
 
     def send(self, version: int, request: object, *, on: str = MAIN) -> None:
-        """Send only; `receive` gives the oldest answer of the connection."""
+        """Send only; `receive` returns the oldest answer of the connection."""
         api = _api_of(request)
         self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on=on)
         self._waiting.setdefault(on, []).append((api, version))
 
     def send_silently(self, version: int, request: object, *, on: str = MAIN) -> None:
-        """Send what gets no answer (acks=0)."""
+        """Send a request without a response (acks=0)."""
         self.send(version, request, on=on)
         self._waiting[on].pop()
 
@@ -90,13 +90,13 @@ class Talk:
         self.answers[label] = answer
 
     def send_bytes(self, data: bytes, *, on: str = MAIN) -> None:
-        """A whole frame, with its length, whatever is in it."""
+        """A whole frame, including its length, with any content."""
         if on not in self._sockets:
             self._sockets[on] = socket.create_connection(self._address, ANSWER_WITHIN_S)
         self._sockets[on].sendall(data)
 
     def receive_frame(self, *, on: str = MAIN) -> bytes | None:
-        """The next answer behind its length.  When the broker closed instead: None, and `on` is a new connection."""
+        """The next answer without its length prefix.  None when the broker closed: `on` is then a new connection."""
         head = self._exactly(4, on)
         frame = None if head is None else self._exactly(int(struct.unpack(">i", head)[0]), on)
         if frame is None:
@@ -111,7 +111,7 @@ class Talk:
         self.settle_topic(name)
 
     def settle_topic(self, name: str) -> MetadataResponse:
-        """Wait until every partition of a topic has a leader, and the leader knows it."""
+        """Wait until every partition of a topic has a leader that serves it."""
         request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         answer = self.wait_until(12, request, _has_leaders)
         assert isinstance(answer, MetadataResponse)
@@ -125,11 +125,11 @@ class Talk:
         self.wait_until(5, DescribeGroupsRequest([group]), _is_coordinated)
 
     def wait_until(self, version: int, request: object, has_come: Callable[[object], bool]) -> object:
-        """Ask again and again, unlabelled, until the answer is the one that is waited for; return it."""
+        """Repeat the request, unlabelled, until the expected answer comes; return it."""
         return eventually(lambda: self.ask_quietly(version, request), has_come)
 
     def ask_quietly(self, version: int, request: object) -> object:
-        """An answer that is not compared, on a connection of its own."""
+        """An answer that is not compared, on a separate connection."""
         api = _api_of(request)
         self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on="quiet")
         frame = self.receive_frame(on="quiet")

@@ -1,4 +1,4 @@
-"""Raw requests get the same answers from Ottla and from Apache Kafka 4.1, but for differences that are listed."""
+"""Raw requests get the same answers from Ottla and from Apache Kafka 4.1, except for listed differences."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def both() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.interop
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_answers_are_those_of_apache_kafka_but_for_what_is_listed(script: str, both: tuple[str, str]) -> None:
+def test_answers_equal_those_of_apache_kafka_except_listed_differences(script: str, both: tuple[str, str]) -> None:
     assert unexplained(script, compare(script, *both), read_known()) == []
 
 
-def test_every_listed_difference_is_of_a_script() -> None:
+def test_every_listed_difference_names_a_script() -> None:
     assert {line.script for line in read_known()} <= set(SCRIPTS)
 
 
-def test_a_difference_needs_a_line_and_a_line_a_difference() -> None:
+def test_each_difference_requires_a_line_and_each_line_a_difference() -> None:
     found = [Difference("Fetch v4", "topics[0].error_code", 3, 0)]
     assert unexplained("fetch", found, [Known("fetch", "Fetch v*", "topics(0).error_code", "because")]) == []
     assert "Fetch v4" in unexplained("fetch", found, [])[0]

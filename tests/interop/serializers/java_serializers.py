@@ -22,7 +22,7 @@ ARTIFACT: Final = "org.apache.pinot:pinot-confluent-avro:1.5.0:jar:shaded"
 
 
 def installed() -> Path:
-    """Where the jar and our compiled program are.  Raises PeerUnavailable or KafkaUnavailable."""
+    """The paths of the jar and of the compiled test program.  Raises PeerUnavailable or KafkaUnavailable."""
     find_java()
     compiler = shutil.which("javac")
     if compiler is None:
@@ -42,7 +42,7 @@ def installed() -> Path:
 
 
 class JavaSerializers:
-    """`registry_url` is where they look schemas up, and register them."""
+    """`registry_url`: the registry where they look up and register schemas."""
 
     def __init__(self, registry_url: str) -> None:
         home = installed()
@@ -56,7 +56,7 @@ class JavaSerializers:
         )
 
     def ask(self, *fields: str) -> str:
-        """Raises RuntimeError with what Java has thrown."""
+        """Raises RuntimeError with the text of Java's exception."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(fields) + "\n")
@@ -72,5 +72,5 @@ class JavaSerializers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Ends by itself when its input does.
+        # The process ends at the end of its input.
         self._process.communicate()

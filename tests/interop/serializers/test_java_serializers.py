@@ -1,4 +1,4 @@
-"""Java's Avro serializer uses the registry as it is, and our rules about Avro are those of Java's library."""
+"""Java's Avro serializer works with the registry, and the registry's Avro rules equal those of Java's library."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def java(registry_url: str) -> Iterator[JavaSerializers]:
         yield running
 
 
-def test_record_of_javas_serializer_is_read_by_pythons_and_the_other_way(
+def test_records_of_javas_serializer_are_read_by_pythons_and_the_reverse(
     java: JavaSerializers, registry_url: str
 ) -> None:
     context = SerializationContext("orders", MessageField.VALUE)
@@ -123,7 +123,7 @@ class Schemas:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_schema_is_kept_in_the_text_that_confluents_registry_keeps(java: JavaSerializers, seed: int) -> None:
+def test_schema_is_stored_with_the_same_text_as_in_confluents_registry(java: JavaSerializers, seed: int) -> None:
     compared = 0
     for number in range(40):
         text = json.dumps(Schemas(random.Random(1000 * seed + number)).any())
@@ -139,14 +139,14 @@ def test_schema_is_kept_in_the_text_that_confluents_registry_keeps(java: JavaSer
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_reader_reads_what_javas_library_says_that_it_does(java: JavaSerializers, seed: int) -> None:
+def test_reader_schemas_are_compatible_when_javas_library_reads_them(java: JavaSerializers, seed: int) -> None:
     seen = {"true": 0, "false": 0}
     for number in range(60):
         chance = random.Random(1000 * seed + number)
         state = chance.getstate()
         first = Schemas(chance).any()
         if chance.random() < 0.7:
-            # Alike up to some point.
+            # Equal up to a random point.
             chance.setstate(state)
             second = changed(Schemas(chance).any(), random.Random(number))
         else:
@@ -163,7 +163,7 @@ def test_reader_reads_what_javas_library_says_that_it_does(java: JavaSerializers
 
 
 def changed(schema: Any, chance: random.Random) -> Any:
-    """With a few differences, of those that matter and those that do not."""
+    """With a few differences, relevant and irrelevant ones."""
     if isinstance(schema, str):
         return chance.choice(["int", "long", "string", "double", schema, schema, schema, schema, schema, schema])
     if isinstance(schema, list):

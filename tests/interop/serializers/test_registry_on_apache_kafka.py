@@ -1,4 +1,4 @@
-"""`ottla registry serve` over a cluster that is not ours."""
+"""`ottla registry serve` over an Apache Kafka cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_registry_keeps_its_schemas_in_apache_kafka(kafka: ApacheKafka) -> None:
             assert ask("POST", f"{first.url}/subjects/b/versions", {"schema": '"float"'})[1]["id"] == 2
             second.process.kill()
             second.process.wait()
-            # It takes over.
+            # The second one takes over.
             assert ask("POST", f"{first.url}/subjects/b/versions", {"schema": '"double"'})[1]["id"] == 3
     with serving(kafka.bootstrap) as last:
         assert ask("GET", f"{last.url}/subjects?deleted=true") == (200, ["a", "b"])

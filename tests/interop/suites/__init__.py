@@ -1,1 +1,1 @@
-"""The suites of Kafka's Python clients, run from a tree that the caller has, on a broker of either kind."""
+"""The suites of Kafka's Python clients, run from the caller's checkout, on a broker of either kind."""

@@ -1,4 +1,4 @@
-"""One run of a suite: an environment of its own, a copy of the tests, pytest, and its report."""
+"""One run of a suite: a separate environment, a copy of the tests, pytest, and its report."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _copy(suite: Suite, source: Path, tree: Path) -> None:
 
 
 def _environment(suite: Suite, version: str) -> Path:
-    """The Python of an environment that has the suite's requirements, and not ours; made once."""
+    """The Python of an environment with the suite's requirements, without Ottla's; created once."""
     requirements = [requirement.format(version=version) for requirement in suite.requirements]
     digest = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:8]
 

@@ -1,4 +1,4 @@
-"""What is known of each client's suite: where it keeps its tests, what they need, how they are pointed at a broker."""
+"""Each client's suite: where its tests are, their requirements, and how they get a broker's address."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Suite:
     repository: str
     copied: tuple[str, ...]
     tests: tuple[str, ...]
-    # The client's version stands in this file, behind this expression.
+    # The client's version is in this file, after this expression.
     version_file: str
     version_pattern: str
     # `{version}` is the client's own version: where the tree cannot be used as it is, its release is installed.
     requirements: tuple[str, ...]
     environment: Callable[[str], Mapping[str, str]]
     settings: Mapping[str, str] = field(default_factory=lambda: GROUP_SETTINGS)
-    # A conftest.py of ours that takes the place of one of theirs, which it imports as `original_conftest`.
+    # A conftest.py that replaces one of the suite's, which it imports as `original_conftest`.
     conftest: tuple[str, str] | None = None
     arguments: tuple[str, ...] = ()
 
@@ -47,7 +47,7 @@ class Suite:
             raise NotThatSource(f"{source} is no tree of {self.repository}: it has no {missing[0]}")
         found = re.search(self.version_pattern, (source / self.version_file).read_text(encoding="utf-8"), re.MULTILINE)
         if found is None:
-            raise NotThatSource(f"{source / self.version_file} tells no version")
+            raise NotThatSource(f"{source / self.version_file} has no version")
         return found[1]
 
 
@@ -98,10 +98,10 @@ SUITES: Final = {
                 "pytest-timeout",
             ),
             environment=_host_and_port,
-            # Its topics have two partitions unless a test says otherwise; one test asks broker 0.
+            # Its topics have two partitions unless a test says otherwise; one test sends requests to broker 0.
             settings={"num.partitions": "2", "node.id": "0", "group.initial.rebalance.delay.ms": "0"},
             conftest=("tests", "aiokafka_conftest.py"),
-            # Its own settings say nothing of the loops' scope, which pytest-asyncio warns of, and warnings are errors.
+            # Its settings leave the loops' scope unset, which pytest-asyncio warns of, and warnings are errors.
             arguments=(
                 "--timeout=120",
                 "--docker-image=none:2.13_4.1.0",
@@ -138,7 +138,7 @@ SUITES: Final = {
                 "trivup",
             ),
             environment=_brokers,
-            # One of its tests wants a session time-out to be refused.
+            # One of its tests expects a session time-out to be refused.
             settings={"group.initial.rebalance.delay.ms": "0"},
             arguments=("--timeout=120", "--override-ini=asyncio_default_fixture_loop_scope=function"),
         ),

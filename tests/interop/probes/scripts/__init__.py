@@ -1,1 +1,1 @@
-"""What is asked: each function is one conversation with a fresh broker's topics and groups of its own."""
+"""The requests: each function is one conversation with a fresh broker that uses its own topics and groups."""

@@ -1,4 +1,4 @@
-"""Classic groups: two members through their rounds, what is refused, static members, what administrators ask."""
+"""Classic groups: rebalances of two members, refused requests, static members, requests of administrators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.protocol.schemas.list_groups import ListGroupsRequest
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.interop.probes.talk import Talk
 
-# A subscription to one topic, as clients write it; brokers look into it only for OffsetDelete.
+# A subscription to one topic, as clients write it; brokers parse it only for OffsetDelete.
 SUBSCRIPTION: Final = b"\0\1\0\0\0\1\0\14probe-groups\xff\xff\xff\xff\0\0\0\0"
 NOT_LOADED: Final = 14
 
@@ -43,7 +43,7 @@ def probe_coordinator(talk: Talk) -> None:
 
 
 def probe_rounds(talk: Talk) -> None:
-    """One member, then a second one, then both leave; each waits on a connection of its own."""
+    """One member, then a second one, then both leave; each waits on its own connection."""
     group = "probe-rounds"
     talk.settle_coordinator(group)
     first = talk.ask_for("join: an id is required", 9, _join(group), JoinGroupResponse, on="a").member_id
@@ -117,7 +117,7 @@ def probe_refusals(talk: Talk) -> None:
     talk.ask("sync of another protocol", 5, SyncGroupRequest(group, generation, member, None, "consumer", "other", []))
     talk.ask("leave of an unknown group", 5, LeaveGroupRequest("probe-no-group", members=[MemberIdentity("x")]))
     talk.ask("leave v1 of an unknown member", 1, LeaveGroupRequest(group, "stranger"))
-    talk.ask("leave of nobody", 5, LeaveGroupRequest(group))
+    talk.ask("leave of no member", 5, LeaveGroupRequest(group))
     talk.ask("describe of no group", 5, DescribeGroupsRequest(["", "probe-no-group"]))
     talk.ask("delete of no group", 2, DeleteGroupsRequest([""]))
 

@@ -1,4 +1,4 @@
-"""Committed offsets of groups without members, of classic members, and of nobody."""
+"""Committed offsets of groups without members, of classic members, and of no member."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def probe_commits_of_members(talk: Talk) -> None:
     talk.ask("commit of an old generation", 8, _commit(group, 6, generation=generation - 1, member=member))
     talk.ask("commit of a generation to come", 8, _commit(group, 6, generation=generation + 1, member=member))
     talk.ask("commit of a stranger", 8, _commit(group, 6, generation=generation, member="stranger"))
-    talk.ask("commit of nobody while there are members", 8, _commit(group, 6))
+    talk.ask("commit without a member id while there are members", 8, _commit(group, 6))
     talk.ask("commit v9", 9, _commit(group, 7, generation=generation, member=member))
     talk.ask("commit v9 of an old generation", 9, _commit(group, 8, generation=generation - 1, member=member))
     part = OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])

@@ -1,4 +1,4 @@
-"""Settings of topics and of the broker, and what the log directories hold."""
+"""Settings of topics and of the broker, and the contents of the log directories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _describe(topic: str, names: list[str] | None) -> DescribeConfigsRequest:
 
 
 def _describe_each(talk: Talk, label: str, version: int, topic: str) -> None:
-    """A setting at a time, since the order of many is the broker's own."""
+    """One setting at a time, since the order of several differs between brokers."""
     for name in NAMES:
         talk.ask(f"{label}: {name}", version, _describe(topic, [name]))
 
@@ -112,7 +112,7 @@ def _await_config(talk: Talk, topic: str, name: str, value: str) -> None:
 
 
 def probe_log_dirs(talk: Talk) -> None:
-    """Paths and sizes are the broker's own; what is compared is which partitions are told of."""
+    """Paths and sizes differ between brokers; compared is which partitions are listed."""
     talk.create_topic("probe-dirs", 2)
     for label, topics in [
         ("a topic", [DescribableLogDirTopic("probe-dirs", [0, 1])]), ("nothing", []),
@@ -123,7 +123,9 @@ def probe_log_dirs(talk: Talk) -> None:
             name = f"DescribeLogDirs v{version} of {label}"
             answer = talk.ask_quietly(version, DescribeLogDirsRequest(topics))
             assert isinstance(answer, DescribeLogDirsResponse)
-            told = [(t.name, sorted(p.partition_index for p in t.partitions)) for r in answer.results for t in r.topics]
+            listed = [
+                (t.name, sorted(p.partition_index for p in t.partitions)) for r in answer.results for t in r.topics
+            ]
             errors = [answer.error_code, *(result.error_code for result in answer.results)]
             known = all((r.total_bytes > 0) == (version == 4) for r in answer.results)
-            talk.keep(name, {"topics": told, "errors": errors, "v4 tells sizes": known})
+            talk.keep(name, {"topics": listed, "errors": errors, "v4 has sizes": known})

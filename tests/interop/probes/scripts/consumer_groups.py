@@ -1,4 +1,4 @@
-"""KIP-848: two members share three partitions, hand one over, leave; what is refused; what administrators see."""
+"""KIP-848: two members share three partitions, hand one over, leave; refused requests; descriptions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def probe_handover(talk: Talk) -> None:
     kept = [index for part in reduced.assignment.topic_partitions for index in part.partitions]
     gave = group.beat("848: first gave up", FIRST, first.member_epoch, owned=kept)
     got = group.beat("848: second gets", SECOND, second.member_epoch)
-    group.beat("848: first goes on", FIRST, gave.member_epoch)
+    group.beat("848: first continues", FIRST, gave.member_epoch)
     group.beat("848: full heartbeat", FIRST, gave.member_epoch, names=[TOPIC], owned=kept, timeout_ms=30_000)
     _tell(talk, "of two members", group.name)
     talk.ask("ListGroups v5 of a consumer group", 5, ListGroupsRequest([], ["consumer"]))
@@ -89,7 +89,7 @@ def probe_handover(talk: Talk) -> None:
     last = group.beat("848: second takes over", SECOND, got.member_epoch)
     group.beat("848: second owns all", SECOND, last.member_epoch, owned=[0, 1, 2])
     group.beat("848: second leaves", SECOND, -1)
-    _tell(talk, "of nobody", group.name)
+    _tell(talk, "of an empty group", group.name)
     talk.ask("DeleteGroups of an empty consumer group", 2, DeleteGroupsRequest([group.name]))
     _tell(talk, "of a deleted group", group.name)
 
@@ -102,15 +102,15 @@ def probe_848_refusals(talk: Talk) -> None:
     group.beat("848 refused: no list of what it owns", FIRST, 0, names=[TOPIC], timeout_ms=30_000)
     group.beat("848 refused: no member id", "", 0, names=[TOPIC], owned=[], timeout_ms=30_000)
     group.beat("848 refused: an unknown group", FIRST, 3)
-    group.join("848 refused: unknown assignor", FIRST, assignor="nobody")
+    group.join("848 refused: unknown assignor", FIRST, assignor="unknown")
     group.beat("848 refused: epoch -3", FIRST, -3)
     group.beat("848 refused: static leave without an instance", FIRST, -2)
     group.beat("848: an empty subscription", FIRST, 0, names=[], owned=[], timeout_ms=30_000)
     joined = group.join("848: a member", SECOND)
     epoch = joined.member_epoch
     group.beat("848 refused: an epoch to come", SECOND, epoch + 50)
-    group.beat("848 refused: an unknown member", "nobody", epoch)
-    group.beat("848 refused: an unknown member leaves", "nobody", -1)
+    group.beat("848 refused: an unknown member", "stranger", epoch)
+    group.beat("848 refused: an unknown member leaves", "stranger", -1)
     group.beat("848 refused: a bad regex", SECOND, epoch, regex="[bad")
     group.beat("848 refused: a look-ahead", SECOND, epoch, regex="a(?=b)")
     group.beat("848 refused: owns what it was not given", SECOND, epoch, owned=[7])
@@ -154,11 +154,11 @@ def probe_848_commits(talk: Talk) -> None:
     commit("of an old epoch", 6, FIRST, epoch - 1)
     commit("of an epoch to come", 6, FIRST, epoch + 1)
     commit("of an old epoch by v8", 6, FIRST, epoch - 1, 8)
-    commit("of a stranger", 6, "nobody", epoch)
-    commit("of nobody", 6, "", -1)
+    commit("of a stranger", 6, "stranger", epoch)
+    commit("without a member id", 6, "", -1)
     for label, member, at in [
-        ("of the member", FIRST, epoch), ("of an old epoch", FIRST, epoch - 1), ("of a stranger", "nobody", epoch),
-        ("of nobody", None, -1),
+        ("of the member", FIRST, epoch), ("of an old epoch", FIRST, epoch - 1), ("of a stranger", "stranger", epoch),
+        ("without a member id", None, -1),
     ]:  # fmt: skip
         topics = [OffsetFetchRequestTopic(TOPIC, [0])]
         asked = OffsetFetchRequestGroup(group.name, member, at, topics)

@@ -17,7 +17,7 @@ _CLIENT: Final = struct.pack(">h", 5) + b"probe"
 
 
 def _raw(talk: Talk, label: str, frame: bytes) -> None:
-    """Bytes that no client sends; the answer's bytes, or that there is none."""
+    """Bytes that no client sends; the response's bytes, or None."""
     talk.send_bytes(struct.pack(">i", len(frame)) + frame, on="raw")
     answer = talk.receive_frame(on="raw")
     talk.keep(label, {"answer": CLOSED if answer is None else answer.hex()})

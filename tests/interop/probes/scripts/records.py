@@ -88,7 +88,7 @@ def probe_produce(talk: Talk) -> None:
 
 
 def probe_acks_zero(talk: Talk) -> None:
-    """A produce without an answer: what the next request on its connection gets tells how it went."""
+    """A produce without a response: the response to the next request on its connection shows the outcome."""
     talk.create_topic("probe-acks-0")
     latest = _offsets("probe-acks-0", -1)
     talk.send_silently(9, _produce("probe-acks-0", _batch(1_000), acks=0))
@@ -245,7 +245,7 @@ def probe_fetch_sessions_by_id(talk: Talk) -> None:
     talk.wait_until(12, named, lambda answer: f"error_code={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:d}" in repr(answer))
     talk.ask("session: the topic is gone", 17, _fetch_by_id(session=opened, epoch=7))
     talk.create_topic("probe-id-session")
-    talk.ask("session: the topic is there anew", 17, _fetch_by_id(session=opened, epoch=8))
+    talk.ask("session: the topic was recreated", 17, _fetch_by_id(session=opened, epoch=8))
     talk.ask("the id of the one that is gone", 17, _fetch_by_id(topic_id))
     by_name = talk.ask_for("session: open by name", 12, _fetch("probe-id-session", epoch=0), FetchResponse).session_id
     talk.ask("session: by id", 13, _fetch_by_id(session=by_name, epoch=1))

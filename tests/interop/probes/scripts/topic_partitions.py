@@ -1,4 +1,4 @@
-"""Partitions of topics by pages, and which resources have settings."""
+"""DescribeTopicPartitions in pages, and which resources have settings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def probe_describe_topic_partitions(talk: Talk) -> None:
 
 
 def probe_list_config_resources(talk: Talk) -> None:
-    """What other scripts made differs in no way; what is compared is sorted."""
+    """Other scripts create the same resources on both brokers; the lists are sorted before comparison."""
     talk.create_topic("probe-resource", 1)
     change = AlterableConfig("consumer.session.timeout.ms", 0, "50000")
     altered = AlterConfigsResource(GROUP, "probe-resource-group", [change])

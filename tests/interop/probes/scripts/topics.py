@@ -1,4 +1,4 @@
-"""Metadata and the life of a topic."""
+"""Metadata, and a topic from creation to deletion."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def probe_create_topics(talk: Talk) -> None:
         "a name of 250": _create("x" * 250),
         "an assignment": CreatableTopic("probe-create-g", -1, -1, [CreatableReplicaAssignment(0, [1])], []),
         "an assignment and a count": CreatableTopic("probe-create-h", 1, 1, [CreatableReplicaAssignment(0, [1])], []),
-        "an assignment to nobody": CreatableTopic("probe-create-i", -1, -1, [CreatableReplicaAssignment(0, [99])], []),
+        "an unknown broker": CreatableTopic("probe-create-i", -1, -1, [CreatableReplicaAssignment(0, [99])], []),
     }
     for label, topic in cases.items():
         talk.ask(f"CreateTopics v7 {label}", 7, CreateTopicsRequest([topic], 10_000))
@@ -69,7 +69,7 @@ def probe_create_topics(talk: Talk) -> None:
         topic = _create(f"probe-create-v{version}")
         talk.ask(f"CreateTopics v{version}", version, CreateTopicsRequest([topic], 10_000))
     talk.ask("CreateTopics v7 again", 7, CreateTopicsRequest([_create("probe-create-v5")], 10_000))
-    # Names of metrics hold "_" for ".", so two such names may not stand beside each other.
+    # Names of metrics hold "_" for ".", so two such names may not coexist.
     talk.ask("CreateTopics v7 collides", 7, CreateTopicsRequest([_create("probe..crea_e")], 10_000))
     both = [_create("probe-create-x"), _create("probe-create-x")]
     talk.ask("CreateTopics v7 twice in one request", 7, CreateTopicsRequest(both, 10_000))

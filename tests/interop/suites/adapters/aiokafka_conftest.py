@@ -1,4 +1,4 @@
-"""In the place of aiokafka's tests/conftest.py, which wants Docker: its fixtures, over a broker that runs already."""
+"""Replaces aiokafka's tests/conftest.py, which requires Docker: its fixtures, over a running broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Theirs, which `run` puts beside this one.
+# aiokafka's conftest, which `run` puts beside this one.
 from .original_conftest import *  # type: ignore[import-not-found]  # noqa: F403
 from .original_conftest import KafkaServer
 
