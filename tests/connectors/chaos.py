@@ -31,7 +31,7 @@ HOMES: Final[Mapping[str, type[Home]]] = {
 
 
 def mixed(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """`count` faults, all kinds as frequent, in an order by chance."""
+    """`count` faults, all kinds equally frequent, in random order."""
     chance = random.Random(seed)
     kinds = sorted(names)
     chance.shuffle(kinds)
@@ -84,7 +84,7 @@ def main() -> int:
         print(f"seed={seed} {'ok' if result.is_clean else 'FAILED'} {result}", flush=True)
     for what, took in sorted(took_s.items()):
         print(
-            f"{what}: {len(took)} times, everybody consumed after median {median(took):.2f} s, worst {max(took):.2f} s"
+            f"{what}: {len(took)} times, consumed after median {median(took):.2f} s, worst {max(took):.2f} s"
         )
     print(f"{failed} of the runs failed" if failed else "all runs kept every promise")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""The checks that need only what members have written down: they hold wherever the group is."""
+"""The checks that need only the members' journals: they apply to a group of any home."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.connectors.journal import Handed, Sent
 from tests.connectors.progress import Disturbance, Progress
 from tests.connectors.verdict import Verdict, Wrong
 
-# What was begun before a member was killed or woke up may be told by others for so long afterwards.
+# Operations that started before a member was killed or resumed may show in other journals for this long afterwards.
 AFTERMATH_NS: Final = 20 * 10**9
 
 
 def check_delivery(group: str, progress: Progress, sent: Sequence[Sent], verdict: Verdict) -> None:
-    """At least once, and what was acknowledged."""
+    """Every acknowledged message is delivered at least once."""
     places = {each.value: (each.topic, each.partition, each.offset) for each in sent}
     verdict.figures["acknowledged"] = len(places)
     for value in places.keys() - progress.values:
@@ -33,10 +33,10 @@ def check_delivery(group: str, progress: Progress, sent: Sequence[Sent], verdict
 
 
 def check_owners(group: str, progress: Progress, disturbances: Sequence[Disturbance], verdict: Verdict) -> None:
-    """While a stream goes on with the next offset, nobody else hands that out, or what lies above it, and asks past it.
+    """While a stream continues with the next offset, no other stream delivers and commits that offset or a higher one.
 
-    Had the other one owned the partition meanwhile, the offset would have been committed with its release.  Only one
-    that was killed or cut off may not have done so.
+    Had the other one owned the partition meanwhile, the offset would have been committed with its release.  Only a
+    member that was killed or cut off may not have committed it.
     """
     for partition, handed in progress.handed.items():
         times = [each.got_ns for each in handed]
@@ -46,7 +46,7 @@ def check_owners(group: str, progress: Progress, disturbances: Sequence[Disturba
             for other in between:
                 if _source(other) == _source(earlier) or other.asked_ns <= earlier.got_ns:
                     continue
-                # What lies below the earlier one was committed when the partition was given to anybody else.
+                # Offsets below the earlier one were committed when another stream got the partition.
                 is_old = other.offset < earlier.offset
                 if not is_old and (other.offset < later.offset or other not in asked_past):
                     continue
@@ -61,7 +61,7 @@ def check_owners(group: str, progress: Progress, disturbances: Sequence[Disturba
 
 
 def check_duplicates(group: str, progress: Progress, disturbances: Sequence[Disturbance], verdict: Verdict) -> None:
-    """What was asked past is handed out again only if somebody was killed, stopped or cut off since."""
+    """Processed messages are delivered again only if a member was killed, stopped or cut off since."""
     for partition, handed in progress.handed.items():
         asked_past = _asked_past(handed)
         latest: dict[int, Handed] = {}
@@ -81,7 +81,7 @@ def check_duplicates(group: str, progress: Progress, disturbances: Sequence[Dist
 
 
 def check_offsets(group: str, offsets: Mapping[TopicPartition, Sequence[int]], verdict: Verdict) -> None:
-    """Committed offsets, in the order in which they were committed, never go back."""
+    """Committed offsets, in the order of commits, never decrease."""
     for partition, committed in offsets.items():
         verdict.figures["commits"] += len(committed)
         for earlier, later in pairwise(committed):
@@ -94,7 +94,7 @@ def _source(handed: Handed) -> tuple[str, int]:
 
 
 def _followed(handed: Sequence[Handed]) -> Iterator[tuple[Handed, Handed]]:
-    """Messages of a partition that one stream handed out one after the other, and of following offsets."""
+    """Messages of a partition with consecutive offsets that one stream delivered one after the other."""
     by_source = sorted(handed, key=lambda each: (_source(each), each.got_ns))
     for earlier, later in pairwise(by_source):
         if _source(earlier) == _source(later) and later.offset == earlier.offset + 1:
@@ -102,12 +102,12 @@ def _followed(handed: Sequence[Handed]) -> Iterator[tuple[Handed, Handed]]:
 
 
 def _asked_past(handed: Sequence[Handed]) -> set[Handed]:
-    """Those after which the stream has handed out the next one."""
+    """The messages after which the stream has delivered the next one."""
     return {earlier for earlier, _ in _followed(handed)}
 
 
 def _disturbed(disturbances: Iterable[Disturbance], member: str, since_ns: int, until_ns: int) -> bool:
-    """Whether anything of that time, or of shortly before it, may have cut this member off."""
+    """Whether a fault of that time, or shortly before it, may have cut this member off."""
     return any(
         each.member in (None, member) and each.began_ns <= until_ns and each.ended_ns + AFTERMATH_NS >= since_ns
         for each in disturbances

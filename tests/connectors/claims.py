@@ -1,6 +1,6 @@
-"""Who owned which partition from when until when, and what was committed: from everything that the tree has been told.
+"""The owner of each partition over time, and its commits: from all writes to the tree.
 
-Only what is written is believed: the nodes under /consumers, in the order of the tree.
+Only the writes count: the nodes under /consumers, in the order of the tree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OffsetWrite(NamedTuple):
 
 @dataclass
 class Ownership:
-    """One stream had one partition; times are the server's wall clock."""
+    """The ownership of one partition by one stream; times are the server's wall clock."""
 
     stream: StreamId
     session_id: int
@@ -50,10 +50,10 @@ class Ownership:
     start: int
     ended_ms: int = FOREVER_MS
     end: End = End.NEVER
-    # What the offset node had at the end: as released, or as committed last.
+    # The offset node at the end: as released, or as committed last.
     last_offset: int = NO_OFFSET
     commits: list[OffsetWrite] = field(default_factory=list)
-    # An operator has set the offset meanwhile: the owner lets go without a commit.
+    # An operator has set the offset meanwhile: the owner releases without a commit.
     was_reset: bool = False
 
 
@@ -62,19 +62,19 @@ class GroupHistory:
     """Of one group; `wrongs` are writes of owners that break a rule."""
 
     ownerships: dict[TopicPartition, list[Ownership]] = field(default_factory=dict)
-    # What every consumer told of itself.
+    # The registrations of all consumers.
     consumers: dict[str, ConsumerNode] = field(default_factory=dict)
     went_back: list[str] = field(default_factory=list)
     not_fenced: list[str] = field(default_factory=list)
     resets_count: int = 0
     commits_count: int = 0
     claims_count: int = 0
-    # Ephemeral nodes that are there at the end.
+    # Ephemeral nodes that exist at the end.
     left_over: set[str] = field(default_factory=set)
 
 
 def read_groups(changes: Iterable[Change]) -> dict[str, GroupHistory]:
-    """All groups that the tree ever had."""
+    """All groups that were ever in the tree."""
     groups: dict[str, GroupHistory] = {}
     nodes: dict[tuple[str, TopicPartition], OffsetContent] = {}
     for _, together in groupby(changes, key=lambda change: change.zxid):
@@ -85,7 +85,7 @@ def read_groups(changes: Iterable[Change]) -> dict[str, GroupHistory]:
 def _apply(
     changes: list[Change], groups: dict[str, GroupHistory], nodes: dict[tuple[str, TopicPartition], OffsetContent]
 ) -> None:
-    """What one transaction changed.  Owners first: what a write of an offset is depends on them."""
+    """The changes of one transaction.  Owners first: they determine the meaning of an offset's write."""
     claimed: dict[tuple[str, TopicPartition], Ownership] = {}
     released: dict[tuple[str, TopicPartition], Ownership] = {}
     for change, group_id, rest in _of_groups(changes):
@@ -137,7 +137,7 @@ def _write(
     nodes[key] = written = decode_offset(change.path, change.data)
     where = f"{partition} {former.offset} -> {written.offset} by session {change.session_id:x} at {change.at_ms}"
     if claimed is None and released is None and written.claim is None:
-        # Nobody's claim: an operator.
+        # Not by a claim: an operator's write.
         group.resets_count += 1
         for ownership in group.ownerships.get(partition, [])[-1:]:
             ownership.was_reset |= ownership.end is End.NEVER

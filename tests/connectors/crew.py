@@ -1,4 +1,4 @@
-"""The members of a run's groups and its feeds, each a process, and what they have written down so far."""
+"""The members of a run's groups and its feeds, each a process, and their journals so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.connectors.member import MemberSpec
 from tests.connectors.progress import Disturbance, Progress, StallWatch
 from tests.eventually import eventually
 
-# Generous: it is only reached by what never ends.
+# Generous: only a process that hangs reaches it.
 ENDS_WITHIN_S: Final = 90.0
 LINES_SHOWN: Final = 25
 PLAIN_MEMBER: Final = (sys.executable, "-m", "tests.connectors.member")
@@ -27,7 +27,7 @@ FEED: Final = (sys.executable, "-m", "tests.connectors.feed")
 
 
 class GroupPlace(NamedTuple):
-    """Where groups are, and how long a member may be silent there."""
+    """The home of the groups, and how long a member may be silent there."""
 
     bootstrap: str | None
     zookeeper: str | None
@@ -50,14 +50,14 @@ class MemberProcess:
         return self.spec.group
 
     def describe_end(self, status: int | None) -> str:
-        """How it ended, and the last lines that it printed."""
+        """Its exit status and its last lines of output."""
         how = f"did not end within {ENDS_WITHIN_S:.0f} s" if status is None else f"ended with status {status}"
         lines = self.output.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
         return "\n".join([f"{self.name} {how}; its last lines:", *(f"  {line}" for line in lines or ["(none)"])])
 
 
 class Crew:
-    """All files are in `directory`; `place` says where the groups are, `command` starts a member."""
+    """All files are in `directory`; `place` names the home of the groups, `command` starts a member."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Crew:
         self._feed_outputs: list[Path] = []
         self.partitions_count = 0
         self.members: list[MemberProcess] = []
-        # Of all members that there were.
+        # Of all members so far.
         self.joined: dict[str, Joined] = {}
         self.left: dict[str, Left] = {}
         self.sent: list[Sent] = []
@@ -91,7 +91,7 @@ class Crew:
     # --- processes --------------------------------------------------------------------------------------------
 
     def feed(self, partitions_count: int, per_second: float) -> None:
-        """A feed for the partitions that have none yet, from now on; to each of them so many messages each second."""
+        """Start a feed for the partitions that have none yet, with this many messages a second to each."""
         first, self.partitions_count = self.partitions_count, partitions_count
         name = f"feed{len(self._feeds)}"
         altogether = per_second * (partitions_count - first)
@@ -120,7 +120,7 @@ class Crew:
         return member
 
     def leave(self, *members: MemberProcess) -> None:
-        """Ask them to close, and wait for it; any status but 0 is a problem of the run."""
+        """Stop them, and wait for their end; any status but 0 is a problem of the run."""
         self.expect_running(*members)
         for member in members:
             self.members.remove(member)
@@ -142,7 +142,7 @@ class Crew:
         self.disturbances += [Disturbance("killed", member.name, began_ns, ended_ns) for member in members]
 
     def pause(self, member: MemberProcess) -> None:
-        """SIGSTOP; it stands when this returns."""
+        """SIGSTOP; the process is stopped when this returns."""
         member.is_paused = True
         self.disturbances.append(Disturbance("paused", member.name, now_ns(), 2**63))
         pause_process(member.process)
@@ -155,14 +155,14 @@ class Crew:
         self.disturbances.append(Disturbance("paused", member.name, pause.began_ns, now_ns()))
 
     def disturbed(self, what: str, began_ns: int) -> None:
-        """Everybody was, from then until now."""
+        """All members were disturbed from then until now."""
         self.disturbances.append(Disturbance(what, None, began_ns, now_ns()))
 
     def of_group(self, group: str) -> list[MemberProcess]:
         return [member for member in self.members if member.group == group]
 
     def expect_running(self, *members: MemberProcess) -> None:
-        """A member that has ended by itself is a problem of the run."""
+        """A member that has ended unexpectedly is a problem of the run."""
         for member in members or self.members:
             status = member.process.poll()
             if status is not None:
@@ -171,7 +171,7 @@ class Crew:
                     self.problems.append(problem)
 
     def finish(self) -> None:
-        """Stop the feeds, wait until every group has handed out everything that was acknowledged, and let all leave."""
+        """Stop the feeds, wait until every group has delivered all acknowledged messages, and let all leave."""
         for process, output in zip(self._feeds, self._feed_outputs, strict=True):
             process.terminate()
             status = _wait(process)
@@ -185,14 +185,14 @@ class Crew:
         self.look()
 
     def close(self) -> None:
-        """Whatever still runs."""
+        """Kill all processes that still run."""
         self.disturbances += self._stalls.stop()
         for process in [*(member.process for member in self.members), *self._feeds]:
             process.kill()
             process.wait()
 
     def last_lines(self) -> Iterator[str]:
-        """Of every member that printed something."""
+        """The output of every member that printed anything."""
         for path in sorted(self._directory.glob("*.output")):
             lines = path.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
             if lines:
@@ -207,10 +207,10 @@ class Crew:
             process = subprocess.Popen([*command, *arguments, str(journal)], stdout=opened, stderr=subprocess.STDOUT)
         return process, output
 
-    # --- what they tell ---------------------------------------------------------------------------------------
+    # --- their journals ---------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Read what the journals have more."""
+        """Read the new lines of the journals."""
         for reader in self._readers:
             for entry in reader.read():
                 self._take(entry)
@@ -227,12 +227,12 @@ class Crew:
                 self.left[entry.member] = entry
 
     def missing_count(self) -> int:
-        """Acknowledged messages that some group has not been handed out yet."""
+        """Acknowledged messages that some group has not delivered yet."""
         self.look()
         return sum(sum(sent.value not in progress.values for sent in self.sent) for progress in self.groups.values())
 
     def idle(self, group: str, since_ns: int) -> list[str]:
-        """Members that run and have handed out nothing since then, and partitions of which no such member has."""
+        """Running members without a delivery since then, and partitions without one by a running member."""
         self.look()
         progress = self.groups[group]
         running = {member.name for member in self.of_group(group) if not member.is_paused}
@@ -244,7 +244,7 @@ class Crew:
         return found
 
     def not_repeated(self, group: str, since_ns: int) -> list[TopicPartition]:
-        """Partitions of which nothing was handed out since then that had been handed out before."""
+        """Partitions with earlier deliveries and none since then."""
         self.look()
         return [
             partition
@@ -255,19 +255,19 @@ class Crew:
         ]
 
     def owners(self, group: str) -> dict[TopicPartition, str]:
-        """Who handed out each partition last."""
+        """The last member that delivered from each partition."""
         return {partition: handed[-1].member for partition, handed in self.groups[group].handed.items() if handed}
 
     def wait_until_consuming(self, group: str, since_ns: int, settled_s: float) -> int:
-        """Until everybody of the group has consumed since then, and no partition has another owner for a while: the
-        moment when the last partition was first handed out by the member that has it now."""
+        """Wait until all members have consumed since then, and no partition changes its owner for a while: the
+        time of the first delivery of the last partition by its present member."""
         owners: dict[TopicPartition, str] = {}
         since_s = time.monotonic()
 
         def unsettled() -> list[str]:
             nonlocal owners, since_s
             self.expect_running()
-            # It does not come back: nothing is to be waited for.
+            # It does not come back: waiting would not help.
             assert not self.problems, "a member has ended"
             found = self.idle(group, since_ns)
             now_owned = self.owners(group)
@@ -281,7 +281,7 @@ class Crew:
         return max(self._first_ns(group, partition, since_ns) for partition in owners)
 
     def _first_ns(self, group: str, partition: TopicPartition, since_ns: int) -> int:
-        """When the present owner handed out first, since then and without another between."""
+        """The first delivery of the present owner, since then and without another owner between."""
         handed = self.groups[group].handed[partition]
         first_ns = handed[-1].got_ns
         for each in reversed(handed):

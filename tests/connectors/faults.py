@@ -1,7 +1,7 @@
-"""What is done to the members of groups, and to what their groups rest on.
+"""Faults of the members of groups, and of the servers that the groups depend on.
 
-Each fault strikes, looks for its effect, waits until everybody consumes again, and returns what was seen; one that had
-no effect makes its run void.
+Each fault strikes, checks its effect, waits until all members consume again, and returns a description; one without
+effect makes its run void.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PUBLISH_SUBSCRIBE: Final = "audit"
 MEMBERS_MIN: Final = 2
 MEMBERS_MAX: Final = 6
 PARTITIONS_MAX: Final = 60
-# As many partitions more each time.
+# Partitions that are added each time.
 GROWTH: Final = 4
 SETTLED_S: Final = 1.0
 SET_BACK_BY: Final = 5
@@ -47,27 +47,27 @@ class Target:
     # A member that joins has one of these.
     streams_counts: Sequence[int]
     work_ms: float
-    # Seconds from each change to everybody consuming.
+    # Seconds from each change until all members consume.
     took_s: dict[str, list[float]] = field(default_factory=dict)
 
     def consume(self, what: str, group: str, since_ns: int, joining: Sequence[MemberProcess] = ()) -> str:
-        """Wait until everybody does.  The time begins when those that join have their interpreters and are about to."""
+        """Wait until all members consume.  The time starts when joining members are about to join."""
         everybody_ns = self.crew.wait_until_consuming(group, since_ns, SETTLED_S)
         began_ns = max([since_ns, *(self.crew.joined[member.name].at_ns for member in joining)])
         took_s = (everybody_ns - began_ns) / 1e9
         self.took_s.setdefault(what, []).append(took_s)
-        return f"everybody of {group} consumed after {took_s:.2f} s"
+        return f"all members of {group} consumed after {took_s:.2f} s"
 
-    def await_everybody(self, group: str, since_ns: int) -> str:
-        """The same without a time: who goes on with what it had may have had it in its buffer."""
+    def await_all_members(self, group: str, since_ns: int) -> str:
+        """The same without a time: a member that keeps its partitions may have had the messages in its buffer."""
         self.crew.wait_until_consuming(group, since_ns, SETTLED_S)
-        return f"everybody of {group} went on"
+        return f"all members of {group} continued"
 
     def a_member(self) -> MemberProcess:
         return self.random.choice(self.crew.of_group(POINT_TO_POINT))
 
     def join(self) -> MemberProcess:
-        """One with some streams, of some manner of committing."""
+        """A member with a random number of streams and way of committing."""
         return self.crew.join(
             POINT_TO_POINT,
             streams_count=self.random.choice(self.streams_counts),
@@ -76,12 +76,12 @@ class Target:
         )
 
 
-# Returns what shows that it was done.  Raises `FaultWithoutEffect`.
+# Returns a text that proves its effect.  Raises `FaultWithoutEffect`.
 Fault = Callable[[Target], str]
 
 
 def join(target: Target) -> str:
-    """One more."""
+    """Another member joins."""
     if len(target.crew.of_group(POINT_TO_POINT)) >= MEMBERS_MAX:
         return leave(target)
     began_ns = now_ns()
@@ -90,7 +90,7 @@ def join(target: Target) -> str:
 
 
 def leave(target: Target) -> str:
-    """One closes as it should."""
+    """A member closes regularly."""
     if len(target.crew.of_group(POINT_TO_POINT)) <= MEMBERS_MIN:
         return join(target)
     member = target.a_member()
@@ -100,18 +100,18 @@ def leave(target: Target) -> str:
 
 
 def kill(target: Target) -> str:
-    """kill -9 of one, and another comes only when the group has gone on without it."""
+    """kill -9 of a member; another joins only when the group has continued without it."""
     member = target.a_member()
     began_ns = now_ns()
     target.crew.kill(member)
-    told = f"{member.name} was killed; {target.consume('kill', POINT_TO_POINT, began_ns)}"
+    seen = f"{member.name} was killed; {target.consume('kill', POINT_TO_POINT, began_ns)}"
     if len(target.crew.of_group(POINT_TO_POINT)) < MEMBERS_MIN:
-        told += f"; {join(target)}"
-    return told
+        seen += f"; {join(target)}"
+    return seen
 
 
 def pause_past_session(target: Target) -> str:
-    """SIGSTOP until others have everything that it had; then it wakes up, and finds that out."""
+    """SIGSTOP until others have all its partitions; then it resumes, and finds that out."""
     member = target.a_member()
     target.crew.look()
     had = {partition for partition, name in target.crew.owners(POINT_TO_POINT).items() if name == member.name}
@@ -120,14 +120,14 @@ def pause_past_session(target: Target) -> str:
     began_ns = now_ns()
     target.crew.pause(member)
     try:
-        told = target.consume("pause", POINT_TO_POINT, began_ns)
+        seen = target.consume("pause", POINT_TO_POINT, began_ns)
         kept = {partition for partition, name in target.crew.owners(POINT_TO_POINT).items() if name == member.name}
         if kept:
             raise FaultWithoutEffect(f"{member.name} was stopped, and still had {sorted(kept)}")
     finally:
         woken_ns = now_ns()
         target.crew.resume(member)
-    return f"{member.name} was stopped; {told}; then it woke, {target.consume('wake', POINT_TO_POINT, woken_ns)}"
+    return f"{member.name} was stopped; {seen}; then it woke, {target.consume('wake', POINT_TO_POINT, woken_ns)}"
 
 
 def pause_briefly(target: Target) -> str:
@@ -138,62 +138,62 @@ def pause_briefly(target: Target) -> str:
     time.sleep(_PAUSED_BRIEFLY_S)
     target.crew.resume(member)
     paused_s = (now_ns() - began_ns) / 1e9
-    return f"{member.name} was stopped for {paused_s:.2f} s; {target.await_everybody(POINT_TO_POINT, now_ns())}"
+    return f"{member.name} was stopped for {paused_s:.2f} s; {target.await_all_members(POINT_TO_POINT, now_ns())}"
 
 
 def herd(target: Target) -> str:
-    """Many start at once, and leave at once."""
+    """Many members start at once, and leave at once."""
     began_ns = now_ns()
     members = [target.crew.join(POINT_TO_POINT) for _ in range(target.herd_count)]
-    told = target.consume("herd start", POINT_TO_POINT, began_ns, members)
+    seen = target.consume("herd start", POINT_TO_POINT, began_ns, members)
     began_ns = now_ns()
     target.crew.leave(*members)
-    return f"{len(members)} joined; {told}; they left, " + target.consume("herd leave", POINT_TO_POINT, began_ns)
+    return f"{len(members)} joined; {seen}; they left, " + target.consume("herd leave", POINT_TO_POINT, began_ns)
 
 
 def kill_herd(target: Target) -> str:
-    """Several are killed at once, of all groups."""
+    """Several members of all groups are killed at once."""
     members = target.random.sample(target.crew.members, len(target.crew.members) // 2)
     began_ns = now_ns()
     target.crew.kill(*members)
-    told = f"killed: {names(members)}"
+    seen = f"killed: {names(members)}"
     for member in members:
         if member.group != POINT_TO_POINT or len(target.crew.of_group(POINT_TO_POINT)) < MEMBERS_MIN:
             target.crew.join(member.group)
     for group in target.crew.groups:
-        told += "; " + target.consume("many killed", group, began_ns)
-    return told
+        seen += "; " + target.consume("many killed", group, began_ns)
+    return seen
 
 
 def storm(target: Target) -> str:
-    """Members come, leave, die and stand still, and the next change does not wait for the last one."""
+    """Members join, leave, die and are stopped, and no change waits for the last one."""
     crew = target.crew
     began_ns = now_ns()
-    told = []
+    seen = []
     for _ in range(STORM_CHANGES):
         change = target.random.choice(("join", "join", "leave", "kill", "pause"))
         if change == "join" or len(crew.of_group(POINT_TO_POINT)) <= MEMBERS_MIN:
-            told.append(f"{target.join().name} joined")
+            seen.append(f"{target.join().name} joined")
         elif change == "leave":
             member = target.a_member()
             crew.leave(member)
-            told.append(f"{member.name} left")
+            seen.append(f"{member.name} left")
         elif change == "kill":
             member = target.a_member()
             crew.kill(member)
-            told.append(f"{member.name} was killed")
+            seen.append(f"{member.name} was killed")
         else:
             member = target.a_member()
             crew.pause(member)
             time.sleep(target.random.uniform(*STORM_PAUSED_S))
             crew.resume(member)
-            told.append(f"{member.name} was stopped")
+            seen.append(f"{member.name} was stopped")
         time.sleep(target.random.uniform(0, STORM_PACE_S))
-    return f"{', '.join(told)}; {target.await_everybody(POINT_TO_POINT, began_ns)}"
+    return f"{', '.join(seen)}; {target.await_all_members(POINT_TO_POINT, began_ns)}"
 
 
 def grow(target: Target) -> str:
-    """The topic gets more partitions, which the members find by themselves."""
+    """The topic gets more partitions, which the members find automatically."""
     count = target.crew.partitions_count + GROWTH
     if count > PARTITIONS_MAX:
         return join(target)
@@ -204,7 +204,7 @@ def grow(target: Target) -> str:
 
 
 def reset_offsets(target: Target) -> str:
-    """An operator sets a running group back; what lies between is handed out again."""
+    """An operator resets a running group to earlier offsets; the messages between are delivered again."""
     crew = target.crew
     began_ns = now_ns()
     command = [sys.executable, "-m", "ottla", "group", "reset-offsets", POINT_TO_POINT, "--all-topics", "--execute"]
@@ -215,39 +215,39 @@ def reset_offsets(target: Target) -> str:
         return "nothing was reset"
     try:
         eventually(lambda: crew.not_repeated(POINT_TO_POINT, began_ns), lambda missing: not missing)
-        told = target.await_everybody(POINT_TO_POINT, now_ns())
+        seen = target.await_all_members(POINT_TO_POINT, now_ns())
     finally:
         crew.disturbed("offsets reset", began_ns)
-    return f"all partitions were set back by {SET_BACK_BY}, and handed out from there again; {told}"
+    return f"all partitions were set back by {SET_BACK_BY}, and delivered from there again; {seen}"
 
 
 def kill_broker(target: Target) -> str:
     """kill -9 of a leader."""
     assert isinstance(target.home, BrokerHome | ZooKeeperHome)
     began_ns = now_ns()
-    told = target.home.kill_broker(target.random)
-    recovered = target.await_everybody(POINT_TO_POINT, now_ns())
+    seen = target.home.kill_broker(target.random)
+    recovered = target.await_all_members(POINT_TO_POINT, now_ns())
     target.crew.disturbed("broker killed", began_ns)
-    return f"{told}; {recovered}"
+    return f"{seen}; {recovered}"
 
 
 def restart_zookeeper(target: Target) -> str:
-    """kill -9 of ZooKeeper, and a start before or after its sessions' time."""
+    """kill -9 of ZooKeeper, and a start before or after the session time-out."""
     assert isinstance(target.home, ZooKeeperHome)
     began_ns = now_ns()
-    told = target.home.restart_zookeeper(target.random)
-    recovered = [target.await_everybody(group, now_ns()) for group in target.crew.groups]
+    seen = target.home.restart_zookeeper(target.random)
+    recovered = [target.await_all_members(group, now_ns()) for group in target.crew.groups]
     target.crew.disturbed("ZooKeeper restarted", began_ns)
-    return f"{told}; {'; '.join(recovered)}"
+    return f"{seen}; {'; '.join(recovered)}"
 
 
 def pause_zookeeper(target: Target) -> str:
     assert isinstance(target.home, ZooKeeperHome)
     began_ns = now_ns()
-    told = target.home.pause_zookeeper()
-    recovered = [target.await_everybody(group, now_ns()) for group in target.crew.groups]
+    seen = target.home.pause_zookeeper()
+    recovered = [target.await_all_members(group, now_ns()) for group in target.crew.groups]
     target.crew.disturbed("ZooKeeper stopped", began_ns)
-    return f"{told}; {'; '.join(recovered)}"
+    return f"{seen}; {'; '.join(recovered)}"
 
 
 MEMBER_FAULTS: Final[Mapping[str, Fault]] = {

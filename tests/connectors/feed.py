@@ -1,8 +1,8 @@
-"""A producer in a process of its own: `ottla.Producer`, at a steady pace to every partition of a range.
+"""A producer in a separate process: `ottla.Producer`, at a steady pace to every partition of a range.
 
     python -m tests.connectors.feed NAME BOOTSTRAP TOPIC FIRST END MESSAGES_PER_SECOND JOURNAL
 
-writes down each message that was acknowledged, and at SIGTERM closes: what was sent is acknowledged then.
+records each acknowledged message, and closes at SIGTERM, after which every sent message is acknowledged.
 """
 
 from __future__ import annotations

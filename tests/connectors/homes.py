@@ -1,4 +1,4 @@
-"""Where groups are: in a ZooKeeper beside three brokers, at a broker without one, at Apache Kafka."""
+"""The homes of groups: a ZooKeeper beside three brokers, a broker without one, Apache Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.peers.apache_kafka import ApacheKafka
 
 TOPIC: Final = "jobs"
 BROKERS_COUNT: Final = 3
-# Of a member: short, so that runs are.
+# The session time-out of a member: short, so that runs are short.
 SESSION_TIMEOUT_MS: Final = 3_000
 HEARTBEAT_INTERVAL_MS: Final = 500
 ZOOKEEPER_PAUSED_S: Final = 2 * SESSION_TIMEOUT_MS / 1000
@@ -41,7 +41,7 @@ _GROUP_SETTINGS: Final = {
 
 
 class Home(ABC):
-    """Starts with `start`; `judge` needs that everybody has left, and ends it."""
+    """Starts with `start`; `judge` requires that all members have left, and ends it."""
 
     name: ClassVar[str]
     replicas_count: ClassVar[int] = 1
@@ -59,7 +59,7 @@ class Home(ABC):
 
     @property
     def place(self) -> GroupPlace:
-        """What a `ConsumerConnector` is told of its group."""
+        """The arguments of a `ConsumerConnector` for its group."""
         return GroupPlace(self.bootstrap, None, SESSION_TIMEOUT_MS)
 
     def create_topic(self, partitions_count: int) -> None:
@@ -71,7 +71,7 @@ class Home(ABC):
             Admin(cluster).create_partitions({TOPIC: partitions_count})
 
     def judge(self, crew: Crew, verdict: Verdict) -> None:
-        """What the home itself has written down, and then what holds everywhere."""
+        """The checks of the home's own log, and then the general ones."""
         for group, commits in read_commits(self.bootstrap).items():
             if group in crew.groups:
                 checks.check_offsets(group, commits, verdict)
@@ -93,7 +93,7 @@ def judge_journals(crew: Crew, verdict: Verdict) -> None:
 
 
 class BrokerHome(Home):
-    """One broker of ours, without ZooKeeper."""
+    """One Ottla broker, without ZooKeeper."""
 
     name = "broker"
 
@@ -128,7 +128,7 @@ class ApacheKafkaHome(Home):
 
 
 class ZooKeeperHome(Home):
-    """Three brokers of ours that share a ZooKeeper with the groups."""
+    """Three Ottla brokers that share a ZooKeeper with the groups."""
 
     name = "zookeeper"
     replicas_count = BROKERS_COUNT
@@ -180,7 +180,7 @@ class ZooKeeperHome(Home):
         return f"ZooKeeper was killed and away for {down_s:.1f} s: process {pid} became {zookeeper.pid}"
 
     def pause_zookeeper(self) -> str:
-        """SIGSTOP for longer than every session: nobody is answered, and nobody is told that it has lost anything."""
+        """SIGSTOP for longer than every session: no client gets a response or the news of a lost session."""
         zookeeper = self.cluster.zookeeper
         zookeeper.pause()
         try:
@@ -193,7 +193,7 @@ class ZooKeeperHome(Home):
         self._clocks.compare()
         self.close()
         groups = read_groups(read_tree_log(self.directory / "cluster" / "zookeeper" / "data"))
-        # The tree tells exactly who owned what, also when a session was lost that nobody meant to end.
+        # The tree's log has the exact owners, also when a session was lost without a fault.
         for group, progress in crew.groups.items():
             checks.check_delivery(group, progress, crew.sent, verdict)
             check_group(group, groups[group], progress, crew.joined, self._clocks, verdict)

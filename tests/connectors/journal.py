@@ -1,6 +1,6 @@
-"""What the processes of a run write down of themselves: a line each, out of the process before the next thing happens.
+"""The journals of a run's processes: one line for each event, written out before the next event.
 
-All times are nanoseconds of the machine's clock that goes on while a process is stopped, so those of several processes
+All times are nanoseconds of the machine's clock that runs while a process is stopped, so those of several processes
 can be compared.
 """
 
@@ -19,7 +19,7 @@ def now_ns() -> int:
 
 
 class Joined(NamedTuple):
-    """A member has made its streams; `pid` is that of its process."""
+    """A member has created its streams; `pid` is that of its process."""
 
     member: str
     at_ns: int
@@ -28,9 +28,9 @@ class Joined(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """A stream handed a message out, at some moment from when it was asked for until the user had it.
+    """A stream delivered a message, at some time between the request and the return to the user.
 
-    A stop of the process may lie between, so only the two together tell when.
+    The process may be stopped between, so only the two times together bound the delivery.
     """
 
     member: str
@@ -72,7 +72,7 @@ class Journal:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def add(self, *entries: Entry) -> None:
-        """In one write: a kill leaves all of it or nothing."""
+        """In one write: a kill leaves the whole line or nothing."""
         os.write(self._fd, "".join(f"{to_line(entry)}\n" for entry in entries).encode())
 
 
@@ -87,14 +87,14 @@ def from_line(line: str) -> Entry:
 
 
 class JournalReader:
-    """Reads a file that grows, each line once; a file that is not there yet is empty."""
+    """Reads a file that grows, each line once; a missing file is empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._position = 0
 
     def read(self) -> Iterator[Entry]:
-        """What was added since the last time."""
+        """The lines since the last call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own: `ottla.ConsumerConnector`, and a thread for each of its streams.
+"""A member of a group in a separate process: `ottla.ConsumerConnector`, and a thread for each of its streams.
 
     python -m tests.connectors.member SPEC JOURNAL
 
-writes down each message that a stream hands out, and closes at SIGTERM.  It knows nothing but the public interface.
+records each message that a stream delivers, and closes at SIGTERM.  It uses only the public interface.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ AUTO_COMMIT_INTERVAL_MS: Final = 200
 
 @dataclass(frozen=True)
 class MemberSpec:
-    """What a member is told.
+    """The arguments of a member.
 
-    One of `bootstrap` and `zookeeper` says where its group is.  With `commit_every` each stream commits by itself, too,
-    so many messages after the last time.  `work_ms` is what a user does with each message.
+    One of `bootstrap` and `zookeeper` names the home of its group.  With `commit_every` each stream also commits
+    after this many messages.  `work_ms` is the processing time of each message.
     """
 
     name: str
@@ -75,13 +75,13 @@ def consume(spec: MemberSpec, number: int, stream: MessageStream[bytes, bytes], 
             try:
                 stream.commit()
             except CommitFailed as error:
-                # The partitions have moved meanwhile: it goes on with what it has.
+                # The partitions have moved meanwhile: it continues with its present ones.
                 sys.stderr.write(f"{error}\n")
         asked_ns = now_ns()
 
 
 def run(spec: MemberSpec, journal: Journal) -> int:
-    """Until SIGTERM; 0 when every stream has ended as it should."""
+    """Until SIGTERM; 0 when every stream has ended regularly."""
     failures: list[str] = []
     connector = ottla.ConsumerConnector(
         spec.bootstrap,
@@ -91,14 +91,14 @@ def run(spec: MemberSpec, journal: Journal) -> int:
         auto_commit_interval_ms=AUTO_COMMIT_INTERVAL_MS,
         session_timeout_ms=spec.session_timeout_ms,
     )
-    # Before anything is handed out: whoever reads the journals knows the process then.
+    # Before the first delivery, so that readers of the journals know the process then.
     journal.add(Joined(spec.name, now_ns(), spec.group, os.getpid()))
     streams = connector.create_message_streams({spec.topic: spec.streams_count})[spec.topic]
 
     def read(number: int, stream: MessageStream[bytes, bytes]) -> None:
         try:
             consume(spec, number, stream, journal)
-        except Exception:  # noqa: BLE001  whatever ends a stream is the run's problem, and the member ends with it
+        except Exception:  # noqa: BLE001  any error of a stream is a problem of the run, and ends the member
             failures.append(traceback.format_exc())
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -20,13 +20,13 @@ from ottla.coordination.tree import ANY_VERSION, SessionState
 from ottla.model.identifiers import TopicPartition
 from tests.connectors.member import main
 
-# A session that is over is noticed so late: between the end of a lease and the news of it there may be any time.
+# The delay until a lost session is noticed: any time may pass between the end of a lease and its notification.
 LATE_NEWS_S: Final = 1.0
 NO_LEASE_MS: Final = 2**53
 
 
 def hand_out_past_the_lease() -> None:
-    """Nobody compares the clock with the lease, and the news of the session's end is late."""
+    """The lease is not compared with the clock, and the session's end is noticed late."""
     for membership in (TreeMembership, KafkaGroupMembership):
         membership.hand_out_until_ms = property(lambda _: NO_LEASE_MS)  # type: ignore[method-assign, assignment]
     deliver = KafkaGroupMembership._deliver
@@ -45,7 +45,7 @@ def hand_out_past_the_lease() -> None:
 
 
 def commit_without_the_fence() -> None:
-    """What a lost session had asked past is written in the next one, whatever the offset nodes have by then."""
+    """Offsets processed in a lost session are written in the next one without a check of the offset nodes."""
     last: dict[TopicPartition, tuple[ClaimId, int]] = {}
     commit, begin_session = TreeMember.commit, TreeMember._begin_session
 

@@ -21,7 +21,7 @@ _OFFSET_KEYS: Final = (b"\x00\x00", b"\x00\x01")
 
 
 def read_commits(bootstrap: str) -> dict[str, dict[TopicPartition, list[int]]]:
-    """Of every group and partition; what was deleted begins anew."""
+    """Of every group and partition; a deleted offset starts a new sequence."""
     found: dict[str, dict[TopicPartition, list[int]]] = defaultdict(lambda: defaultdict(list))
     consumer = Consumer(
         {
@@ -38,7 +38,7 @@ def read_commits(bootstrap: str) -> dict[str, dict[TopicPartition, list[int]]]:
         give_up_s = time.monotonic() + _ANSWER_WITHIN_S
         while unread:
             assert time.monotonic() < give_up_s, f"no answer for partitions {sorted(unread)} of {OFFSETS_TOPIC}"
-            # It waits for as many records, or for the whole time.
+            # It waits for this many records, or for the whole time.
             for record in consumer.consume(_BATCH, timeout=_TURN_S):
                 error = record.error()
                 if error is not None:

@@ -1,4 +1,4 @@
-"""What groups have handed out so far, and what may have disturbed them."""
+"""The deliveries of groups so far, and the faults that may have disturbed them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STALLED_NS: Final = 700_000_000
 
 @dataclass
 class Progress:
-    """What a group has handed out, as its journals tell."""
+    """The deliveries of a group, from its journals."""
 
     handed: dict[TopicPartition, list[Handed]] = field(default_factory=lambda: defaultdict(list))
     values: set[str] = field(default_factory=set)
-    # When each member handed out last.
+    # The time of each member's last delivery.
     last_ns: dict[str, int] = field(default_factory=dict)
 
     def add(self, entry: Handed) -> None:
@@ -33,7 +33,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What may make a group hand messages out twice, and when: to a member, or to all of them."""
+    """Faults that permit duplicate deliveries, and their times: of one member, or of all."""
 
     what: str
     member: str | None
@@ -42,7 +42,7 @@ class Disturbance:
 
 
 class StallWatch(threading.Thread):
-    """Notes when this machine had no time for a thread that wants next to none: members may have lost their places."""
+    """Records when this machine did not schedule an almost idle thread: members may have lost their sessions."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""One run: a home, a topic that is fed all the time, two groups on it, faults one after the other, and the verdict.
+"""One run: a home, a topic with a steady load, two groups on it, faults one after the other, and the verdict.
 
 A run that is not clean keeps its directory: journals, outputs and logs of all processes, and all data.
 """
@@ -28,10 +28,10 @@ PAUSE_S: Final = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """The sizes of a run."""
 
     partitions_count: int
-    # Of the group whose members come and go, and of the other one.
+    # Of the group with changing members, and of the other one.
     members_count: int
     audit_count: int
     herd_count: int
@@ -49,7 +49,7 @@ class RunResult:
     strikes: Counter[str] = field(default_factory=Counter)
     evidence: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    # Seconds from each change to everybody consuming, by kind of change.
+    # Seconds from each change until all members consume, by kind of change.
     took_s: dict[str, list[float]] = field(default_factory=dict)
     kept_directory: Path | None = None
     last_lines: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def _strike_all(
         except FaultWithoutEffect as void:
             result.problems.append(f"the run is void: {void}")
         except (AssertionError, ClusterStateMissing) as missing:
-            # What the members saw is judged all the same.
+            # The journals are judged all the same.
             result.problems.append(f"{name}: a state did not come: {missing}")
             return
         time.sleep(target.random.uniform(*PAUSE_S))

@@ -1,4 +1,4 @@
-"""What judges the runs of connectors: each wrong is found where it is, and nothing where all is right."""
+"""The checks of connector runs find each planted error, and nothing in a clean run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def journals_verdict(*entries: Handed, disturbances: Sequence[Disturbance] = (),
     return verdict
 
 
-def test_partition_that_changes_hands_in_order_is_clean() -> None:
+def test_partition_that_changes_its_owner_in_order_is_clean() -> None:
     verdict = journals_verdict(
         handed("a", 0, 10), handed("a", 1, 20), handed("b", 2, 30), handed("a", 3, 40), sent_count=4
     )
@@ -57,48 +57,48 @@ def test_partition_that_changes_hands_in_order_is_clean() -> None:
     assert verdict.figures == {"acknowledged": 4, "handed_out": 4}
 
 
-def test_acknowledged_message_that_nobody_was_handed_is_found() -> None:
+def test_acknowledged_message_without_a_delivery_is_found() -> None:
     verdict = journals_verdict(handed("a", 0, 10), sent_count=2)
     assert verdict.found == {Wrong.NOT_DELIVERED}
 
 
-def test_other_value_at_an_offset_is_found() -> None:
+def test_different_value_at_an_offset_is_found() -> None:
     verdict = journals_verdict(handed("a", 0, 10)._replace(value="v1"), handed("a", 1, 20), sent_count=2)
     assert verdict.found >= {Wrong.OTHER_VALUE}
 
 
-def test_two_members_that_hand_out_at_the_same_time_are_found() -> None:
+def test_two_members_that_deliver_at_the_same_time_are_found() -> None:
     entries = [
         each for offset in range(3) for each in (handed("a", offset, 10 * offset), handed("b", offset, 10 * offset + 5))
     ]
     assert journals_verdict(*entries).found == {Wrong.DOUBLE_OWNER, Wrong.DUPLICATE}
 
 
-def test_message_in_hand_at_a_release_may_come_again() -> None:
+def test_unprocessed_message_at_a_release_may_be_delivered_again() -> None:
     verdict = journals_verdict(handed("a", 0, 10), handed("a", 1, 20), handed("b", 1, 30), handed("b", 2, 40))
     assert verdict.is_clean, str(verdict)
     assert verdict.figures["duplicates"] == 1
 
 
-def test_message_that_was_asked_past_may_not_come_again() -> None:
+def test_processed_message_must_not_be_delivered_again() -> None:
     verdict = journals_verdict(handed("a", 0, 10), handed("a", 1, 20), handed("b", 0, 30), handed("b", 1, 40))
     assert verdict.found == {Wrong.DUPLICATE}
 
 
 @pytest.mark.parametrize("whom", ["a", None])
-def test_kill_explains_what_comes_again(whom: str | None) -> None:
+def test_kill_permits_duplicates_of_its_member(whom: str | None) -> None:
     killed = Disturbance("killed", whom, 25 * MS, 26 * MS)
     entries = handed("a", 0, 10), handed("a", 1, 20), handed("b", 0, 30), handed("b", 1, 40)
     assert journals_verdict(*entries, disturbances=[killed]).is_clean
 
 
-def test_kill_of_another_one_explains_nothing() -> None:
+def test_kill_of_another_member_permits_no_duplicates() -> None:
     killed = Disturbance("killed", "c", 25 * MS, 26 * MS)
     entries = handed("a", 0, 10), handed("a", 1, 20), handed("b", 0, 30), handed("b", 1, 40)
     assert journals_verdict(*entries, disturbances=[killed]).found == {Wrong.DUPLICATE}
 
 
-def test_committed_offset_that_goes_back_is_found() -> None:
+def test_committed_offset_that_decreases_is_found() -> None:
     verdict = Verdict()
     check_offsets(GROUP, {PARTITION: [3, 3, 5, 4]}, verdict)
     assert verdict.found == {Wrong.OFFSET_WENT_BACK}
@@ -168,7 +168,7 @@ class WrittenTree:
 
 @pytest.fixture
 def tree() -> WrittenTree:
-    """Two members; `a` has the partition from 100 to 200, hands out and asks past 0 and 1; then `b` has it."""
+    """Two members; `a` has the partition from 100 to 200, delivers and commits 0 and 1; then `b` has it."""
     made = WrittenTree()
     made.join("a")
     made.join("b")
@@ -196,23 +196,23 @@ def test_history_of_two_owners_one_after_the_other_is_clean(tree: WrittenTree) -
     assert verdict.figures["claims"] == 2
 
 
-def test_message_that_is_handed_out_after_the_release_is_found(tree: WrittenTree) -> None:
+def test_message_that_is_delivered_after_the_release_is_found(tree: WrittenTree) -> None:
     end(tree)
     assert tree.verdict(*A_S_PART, *B_S_PART, handed("a", 3, 300)).found == {Wrong.NOT_OWNED}
 
 
-def test_message_that_was_asked_for_before_the_release_is_in_doubt(tree: WrittenTree) -> None:
-    """The process may have stood between the handing out and the line in its journal."""
+def test_message_that_was_requested_before_the_release_is_ambiguous(tree: WrittenTree) -> None:
+    """The process may have been stopped between the delivery and the line in its journal."""
     end(tree)
     assert tree.verdict(*A_S_PART[:-1], handed("a", 2, 300, asked_ms=160), *B_S_PART).is_clean
 
 
-def test_message_that_is_handed_out_before_the_claim_is_found(tree: WrittenTree) -> None:
+def test_message_that_is_delivered_before_the_claim_is_found(tree: WrittenTree) -> None:
     end(tree)
     assert Wrong.NOT_OWNED in tree.verdict(handed("b", 0, 90), *A_S_PART, *B_S_PART).found
 
 
-def test_message_that_is_handed_out_after_the_session_is_found(tree: WrittenTree) -> None:
+def test_message_that_is_delivered_after_the_session_is_found(tree: WrittenTree) -> None:
     tree.lose("b", 900)
     tree.leave("a", 901)
     tree.leave("b", 902)
@@ -220,12 +220,12 @@ def test_message_that_is_handed_out_after_the_session_is_found(tree: WrittenTree
     assert tree.verdict(*A_S_PART, *B_S_PART, handed("b", 4, 1000)).found == {Wrong.NOT_OWNED}
 
 
-def test_owner_that_does_not_begin_at_the_claims_offset_is_found(tree: WrittenTree) -> None:
+def test_owner_that_does_not_start_at_the_claims_offset_is_found(tree: WrittenTree) -> None:
     end(tree)
     assert Wrong.OUT_OF_ORDER in tree.verdict(*A_S_PART, handed("b", 3, 230)).found
 
 
-def test_owner_that_leaves_an_offset_out_is_found(tree: WrittenTree) -> None:
+def test_owner_that_skips_an_offset_is_found(tree: WrittenTree) -> None:
     end(tree)
     assert Wrong.OUT_OF_ORDER in tree.verdict(*A_S_PART, handed("b", 2, 220), handed("b", 4, 230)).found
 
@@ -261,15 +261,15 @@ def test_write_that_breaks_a_rule_is_found(
 ) -> None:
     plant(tree)
     end(tree)
-    # The next one is asked for at 249: only then is 3 asked past.
+    # The next one is requested at 249: only then is 3 processed.
     verdict = tree.verdict(*A_S_PART, *B_S_PART, handed("b", 4, 900, asked_ms=249))
     assert expected <= verdict.found, str(verdict)
 
 
-def test_offset_that_an_operator_sets_back_is_no_wrong(tree: WrittenTree) -> None:
+def test_offset_that_an_operator_resets_is_no_error(tree: WrittenTree) -> None:
     tree.join("operator")
     tree.write("operator", 240, 0, None)
-    # The owner lets go, and starts from there.
+    # The owner releases, and starts from there.
     tree.release("b", 260, 0)
     tree.claim("b", 270, 0, number=2)
     end(tree)
@@ -279,5 +279,5 @@ def test_offset_that_an_operator_sets_back_is_no_wrong(tree: WrittenTree) -> Non
     assert verdict.is_clean, str(verdict)
 
 
-def test_node_that_is_left_over_is_found(tree: WrittenTree) -> None:
+def test_leftover_node_is_found(tree: WrittenTree) -> None:
     assert tree.verdict(*A_S_PART, *B_S_PART).found == {Wrong.NOT_EMPTY}

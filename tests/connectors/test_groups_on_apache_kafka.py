@@ -13,7 +13,7 @@ from tests.peers.apache_kafka import KafkaUnavailable
 
 @pytest.mark.slow
 @pytest.mark.interop
-def test_group_at_apache_kafka_keeps_its_promises() -> None:
+def test_group_at_apache_kafka_keeps_its_guarantees() -> None:
     plan = ["join", "kill"]
     seed = secrets.randbelow(1 << 31)
     try:

@@ -1,4 +1,4 @@
-"""Groups of connectors on a broker of ours, by Kafka's group protocol: `./dev chaos connectors --home broker`."""
+"""Groups of connectors on an Ottla broker, by Kafka's group protocol: `./dev chaos connectors --home broker`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.connectors.run import SHORT, run
 
 
 @pytest.mark.slow
-def test_group_on_a_broker_keeps_its_promises() -> None:
+def test_group_on_a_broker_keeps_its_guarantees() -> None:
     plan = ["herd", "pause-past-session", "kill", "grow", "kill-broker"]
     seed = secrets.randbelow(1 << 31)
     result = run(BrokerHome, plan, seed=seed, size=SHORT)

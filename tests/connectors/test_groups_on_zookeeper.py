@@ -14,8 +14,8 @@ PLAN = ("herd", "pause-past-session", "kill", "reset-offsets", "grow", "restart-
 
 
 @pytest.mark.slow
-def test_groups_on_zookeeper_keep_their_promises() -> None:
-    # Nobody had this seed before: it decides about members and pauses.
+def test_groups_on_zookeeper_keep_their_guarantees() -> None:
+    # A fresh random seed: it determines members and pauses.
     seed = secrets.randbelow(1 << 31)
     with skips_without_zookeeper():
         result = run(ZooKeeperHome, PLAN, seed=seed, size=SHORT)

@@ -14,10 +14,10 @@ from tests.connectors.run import Size, run
 from tests.connectors.verdict import Wrong
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
-# Members that have always something to hand out, and more when one of the two is stopped.
+# Members that always have messages to deliver, and more when one of the two is stopped.
 BUSY = Size(partitions_count=4, members_count=2, audit_count=0, herd_count=0, per_second=40.0)
 WORK_MS = 10.0
-# A pause that falls between two messages leaves none to hand out: such a run misses it, and the next has another seed.
+# A pause between two messages leaves none to deliver: such a run misses the fault, and the next has another seed.
 SEEDS = range(1, 6)
 MUTATED_MEMBER = (sys.executable, "-m", "tests.connectors.mutated_member")
 
@@ -35,7 +35,7 @@ def one_broker(directory: Path) -> Home:
 def test_members_that_ignore_lease_and_fence_are_found(
     make_home: Callable[[Path], Home], expected: frozenset[Wrong]
 ) -> None:
-    """One stands still past its session, and has messages left when it wakes."""
+    """One is stopped past its session, and has messages left when it resumes."""
     missed: list[str] = []
     for seed in SEEDS:
         with skips_without_zookeeper():

@@ -1,4 +1,4 @@
-"""ZooKeeper's log of transactions tells every change, in its order, with the sessions that made and ended them."""
+"""ZooKeeper's transaction log has every change, in order, with the sessions that made and ended them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.connectors.tree_log import Kind, read_tree_log
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 
-def test_everything_that_was_written_is_read_in_order(tmp_path: Path) -> None:
+def test_log_has_all_writes_in_order(tmp_path: Path) -> None:
     with skips_without_zookeeper(), RunningZooKeeper(tmp_path) as zookeeper:
-        # The server is away in between, on a busy machine for long.  A server that is starting may take a connection
-        # and never answer it; kazoo gives each of the servers that it is told an equal part of the session's time.
+        # The server is down in between, on a busy machine for long.  A server that is starting may take a connection
+        # and never answer it; kazoo gives each configured server an equal part of the session's time.
         client = KazooClient(",".join([zookeeper.connect] * 4), timeout=60.0)
         client.start(timeout=60.0)
         session_id = client.client_id[0]

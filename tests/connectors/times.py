@@ -1,9 +1,9 @@
-"""`./dev chaos connectors --times`: how long a group needs from a change until everybody consumes.
+"""`./dev chaos connectors --times`: the time of a group from a change until all members consume.
 
-A group of N members, one stream each, and a topic with two partitions for each.  Again and again one leaves, one joins,
-one is killed, one joins.  The time ends when the last partition is handed out by the member that has it after the
-change; it begins when a leaving member is asked to close, when a member is killed, and when a joining one has its
-interpreter and calls `create_message_streams`.  A killed member is missed after its session only.
+A group of N members, one stream each, and a topic with two partitions for each.  Repeatedly one leaves, one joins,
+one is killed, one joins.  The time ends with the first delivery of the last partition by the member that has it after
+the change; it starts when a leaving member is requested to close, when a member is killed, and when a joining one has
+its interpreter and calls `create_message_streams`.  A killed member is noticed only after its session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.connectors.journal import now_ns
 from tests.connectors.run import RunResult, Size, run
 
 PARTITIONS_OF_A_MEMBER: Final = 2
-# Of the whole topic: what is fetched costs processor time, too.
+# Of the whole topic: fetches also cost processor time.
 MESSAGES_PER_SECOND: Final = 1_000
 CHANGES: Final = ("leave one", "join one", "kill one", "join one")
 
@@ -48,7 +48,7 @@ FAULTS: Final[Mapping[str, Fault]] = {"join one": join_one, "leave one": leave_o
 
 
 def one_broker(directory: Path) -> Home:
-    """With a ZooKeeper: two more brokers would take processor time and show nothing more."""
+    """With a ZooKeeper: two more brokers would take processor time without more evidence."""
     return ZooKeeperHome(directory, brokers_count=1)
 
 
@@ -63,7 +63,7 @@ def measure(home: str, make_home: type[Home], count: int, changes_count: int, se
 def table(home: str, results: Sequence[tuple[int, RunResult]]) -> str:
     """In Markdown."""
     lines = [
-        f"Seconds from a change to everybody consuming, home {home}, session {SESSION_TIMEOUT_MS / 1000:g} s:",
+        f"Seconds from a change until all members consume, home {home}, session {SESSION_TIMEOUT_MS / 1000:g} s:",
         "",
         "| members | change | times | median | worst |",
         "| ---: | --- | ---: | ---: | ---: |",

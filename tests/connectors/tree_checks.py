@@ -1,7 +1,7 @@
-"""The checks of groups in ZooKeeper: what members have handed out, beside everything that the tree has been told.
+"""The checks of groups in ZooKeeper: the deliveries of members, compared with all writes to the tree.
 
-An owner node is there from when until when; a message must have been handed out in that time.  When it was lies between
-the asking and the having, so only what is wrong for the whole of that time is wrong.
+A message must have been delivered while its owner node existed.  The time of the delivery is between
+the request and the return, so only a delivery that is wrong for that whole time is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NS_PER_MS: Final = 1_000_000
 
 @dataclass
 class Clocks:
-    """How far the wall clock, which the tree writes down, is from the journals' clock; it is slewed a little."""
+    """The offset of the wall clock, which the tree records, from the journals' clock; it is slewed a little."""
 
     apart_ns: list[int] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ def check_group(
     clocks: Clocks,
     verdict: Verdict,
 ) -> None:
-    """Everything about one group; `verdict` gets its figures, too."""
+    """All checks of one group; `verdict` also gets its figures."""
     for wrong, found in ((Wrong.OFFSET_WENT_BACK, history.went_back), (Wrong.NOT_FENCED, history.not_fenced)):
         for example in found:
             verdict.add(wrong, f"{group}: {example}")
@@ -74,7 +74,7 @@ def check_group(
 
 
 def _members(history: GroupHistory, joined: Iterable[Joined]) -> dict[str, str]:
-    """The member behind each consumer id: their processes are the same."""
+    """The member of each consumer id: both name the same process."""
     names = {each.pid: each.member for each in joined}
     return {consumer_id: names.get(node.pid, consumer_id) for consumer_id, node in history.consumers.items()}
 
@@ -88,11 +88,11 @@ def _divide(
     clocks: Clocks,
     verdict: Verdict,
 ) -> list[tuple[Ownership, list[Handed]]]:
-    """What each ownership has handed out; what none can have is wrong."""
+    """The deliveries of each ownership; a delivery without one is an error."""
     began_ns = [clocks.earliest_ns(each.began_ms) for each in owned]
     found: list[tuple[Ownership, list[Handed]]] = [(each, []) for each in owned]
     for each in handed:
-        # Newest first.  Of several that are possible, one that this offset fits to.
+        # Newest first.  Of several possible ones, one that this offset fits.
         possible = []
         for index in reversed(range(bisect_right(began_ns, each.got_ns))):
             ownership = owned[index]
@@ -128,7 +128,7 @@ def _around(owned: Sequence[Ownership], began_ns: Sequence[int], handed: Handed)
 def _check_order(
     group: str, partition: TopicPartition, ownership: Ownership, messages: Sequence[Handed], verdict: Verdict
 ) -> None:
-    """From where the claim starts, each offset once."""
+    """From the start of the claim, each offset once."""
     expected = ownership.start
     for each in messages:
         if expected not in (NO_OFFSET, each.offset):
@@ -138,7 +138,7 @@ def _check_order(
 
 
 def _asked_past_ns(progress: Progress) -> dict[Handed, int]:
-    """When the next message was asked for, of whatever partition, as far as the stream has handed it out."""
+    """When the next message, of any partition, was requested, if the stream has delivered it."""
     everything = sorted(
         (each for handed in progress.handed.values() for each in handed),
         key=lambda each: (each.member, each.stream, each.got_ns),
@@ -158,7 +158,7 @@ def _check_commits(
     clocks: Clocks,
     verdict: Verdict,
 ) -> None:
-    """What is committed was asked past by then; a release leaves nothing out that was."""
+    """Committed offsets were processed by then; a release commits all processed ones."""
     verdict.figures["ended_with_session"] += ownership.end is End.SESSION
     if not messages:
         if ownership.last_offset > ownership.start != NO_OFFSET:

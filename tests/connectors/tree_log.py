@@ -1,7 +1,7 @@
-"""Everything that was ever changed in a ZooKeeper, in its order: its own log of transactions.
+"""All changes that were ever made in a ZooKeeper, in order: its transaction log.
 
 It is read after the server has stopped.  A watch may come late and once for many changes, and a read sees one moment.
-The log has each change, with the session that made it, and the ends of sessions with the ephemeral nodes that went.
+The log has each change, with the session that made it, and the ends of sessions with the deleted ephemeral nodes.
 
 The format is ZooKeeper's: a header, then for each transaction a checksum, its length, its bytes in Jute, and `B`.
 """
@@ -28,7 +28,7 @@ _CREATE_2: Final = 15
 _ERROR: Final = -1
 _CREATE_SESSION: Final = -10
 _CLOSE_SESSION: Final = -11
-# What changes nodes in a way that is not read here; nobody does it in these runs.
+# Operations that change nodes in ways that are not parsed here; no client uses them in these runs.
 _OTHERS: Final = {7: "setACL", 16: "reconfig", 19: "createContainer", 20: "deleteContainer", 21: "createTTL"}
 
 
@@ -41,7 +41,7 @@ class Kind(Enum):
 class Change(NamedTuple):
     """One node was changed; changes with one `zxid` happened together.
 
-    `at_ms` is the server's wall clock when it took the change up: after it was asked for, and before anybody could see
+    `at_ms` is the server's wall clock when it accepted the change: after the request, and before any client could see
     it.  `session_ended`: the node was ephemeral, and went because its session ended.
     """
 
@@ -55,7 +55,7 @@ class Change(NamedTuple):
 
 
 class TreeLogDamaged(Exception):
-    """Not what a ZooKeeper writes, or more than is read here."""
+    """The file is not a ZooKeeper log, or has operations that are not parsed here."""
 
 
 def read_tree_log(data_dir: Path) -> Iterator[Change]:
@@ -79,7 +79,7 @@ def _transactions(path: Path) -> Iterator[_Transaction]:
     if data[:4] != _MAGIC:
         raise TreeLogDamaged(f"{path} is not a log of transactions")
     position = _HEADER_BYTES
-    # The file is allocated ahead: a length of 0 is its end, and so is what a kill has cut.
+    # The file is allocated ahead: a length of 0 is its end, and so is a record that a kill has truncated.
     while position + 12 <= len(data):
         checksum, length = struct.unpack_from(">qi", data, position)
         record = data[position + 12 : position + 12 + length]
@@ -130,7 +130,7 @@ def _parts(body: bytes) -> list[tuple[int, bytes]]:
 
 
 class _Jute:
-    """ZooKeeper's own encoding: big-endian numbers; texts and bytes behind their length, -1 for none."""
+    """ZooKeeper's own encoding: big-endian numbers; texts and bytes after their length, -1 for none."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

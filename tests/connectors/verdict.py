@@ -1,4 +1,4 @@
-"""What the checks of groups may find."""
+"""The errors that the checks of groups find."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tests.tally import Tally
 
 
 class Wrong(StrEnum):
-    """What must never be seen."""
+    """Errors that must never happen."""
 
-    NOT_DELIVERED = "an acknowledged message was handed out by nobody of a group"
+    NOT_DELIVERED = "an acknowledged message was not delivered to a group"
     OTHER_VALUE = "two values were handed out at one offset, or one that was acknowledged elsewhere"
     DOUBLE_OWNER = "two members handed out one partition at overlapping times"
     NOT_OWNED = "a message was handed out by a stream that did not own its partition at any time while it was asked for"
     OUT_OF_ORDER = "what an owner handed out did not begin where it should, or did not follow what it handed out before"
-    DUPLICATE = "a message was handed out again that was asked past, and nobody was killed, stopped or cut off"
+    DUPLICATE = "a processed message was delivered again, and no member was killed, stopped or cut off"
     OFFSET_WENT_BACK = "an owner's write set a committed offset back"
     NOT_FENCED = "an offset was written for a claim that the offset node did not have"
-    COMMITTED_TOO_FAR = "an offset was committed before what lies below it was asked past"
+    COMMITTED_TOO_FAR = "an offset was committed before the messages below it were processed"
     RELEASED_SHORT = "a release did not write what was asked past"
-    NOT_EMPTY = "after everybody had left, an owner's or a consumer's node was there"
+    NOT_EMPTY = "after all members had left, an owner's or a consumer's node existed"
 
 
 class Verdict(Tally[Wrong]):

@@ -1,9 +1,9 @@
-"""A process that requests the latest offsets of all partitions from every broker, whoever leads, until SIGTERM.
+"""A process that requests the latest offsets of all partitions from every broker, leader or not, until SIGTERM.
 
     python -m tests.history.asking_everywhere NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 
-Clients ask the leader that they know.  A former one that still answers is met by those alone that have not heard of the
-next one; this process meets it always.
+Clients query the leader that they know.  Only clients with old metadata reach a former leader that still
+answers; this process always does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OPTIONS: Final = ClientOptions(client_id="asker", connect_timeout_ms=CALL_TIMEO
 
 
 class Asker:
-    """One broker, in a thread of its own: one that does not answer keeps no other waiting."""
+    """One broker, in a separate thread: one that does not answer delays no other."""
 
     def __init__(
         self, name: str, address: Address, topic: str, count: int, recorder: Recorder, stopping: threading.Event

@@ -1,6 +1,6 @@
-"""The history checker: from what clients did and saw to what must never be seen (docs/invariants.md).
+"""The history checker: from the operations of clients to the anomalies that must never happen (docs/invariants.md).
 
-It believes nobody: not the broker, and not itself (test_checker.py plants each anomaly and demands that it is found).
+It trusts neither the broker nor itself: test_checker.py plants each anomaly and requires that it is found.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
     told = _settled_commits(history)
     snapshots = [operation for operation in told if isinstance(operation, Snapshot)]
-    # What holds for a consumer holds for one that reads a partition once, from its beginning.
+    # The rules for a consumer also hold for a reader of a partition from its start.
     operations: list[Operation] = [*told, *(snapshot.poll for snapshot in snapshots)]
-    # A producer writes a send down when it begins and again when it is settled: the last word counts.
+    # A producer records a send when it starts and again when it is settled: the last record counts.
     begun = (operation for operation in operations if isinstance(operation, Send))
     sends = list({(send.partition, send.value): send for send in begun}.values())
     polls = [operation for operation in operations if isinstance(operation, Poll)]
@@ -75,7 +75,7 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
 
 
 def _settled_commits(history: Iterable[Operation]) -> list[Operation]:
-    """A member writes a commit down when it begins and again when it is settled: the last word counts."""
+    """A member records a commit when it starts and again when it is settled: the last record counts."""
     told = list(history)
     last = {(each.process, each.invoked_ns, each.partition): each for each in told if isinstance(each, Commit)}
     return [

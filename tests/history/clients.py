@@ -1,6 +1,6 @@
-"""Producers and the members of one group, each a process of its own, that write their histories down.
+"""Producers and the members of one group, each a separate process, that record their histories.
 
-A run puts them against a broker, or several, and does things to these and to the clients meanwhile.
+A run connects them to one or more brokers, and injects faults into these and into the clients meanwhile.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from tests.history.operations import (
 from tests.history.recorder import Recorder, now_ns
 
 TOPIC: Final = "history"
-# Requests the latest offsets from every broker, all the time.
+# Polls the latest offsets of every broker.
 ASKER: Final = "asker"
 GROUP: Final = "readers"
 PARTITIONS_COUNT: Final = 6
-# At least: there is one of every kind.
+# The minimum: one of every kind.
 MEMBERS_COUNT: Final = 3
 DRAIN_S: Final = 90.0
 SETTLED_S: Final = 4.0
 # Of the group's static member; it has one at most.
 INSTANCE_ID: Final = "static"
-# Spark and several JVMs begin at the same time.
+# Spark and several JVMs start at the same time.
 STARTED_WITHIN_S: Final = 240.0
 CLIENT_LINES_SHOWN: Final = 25
-# Longer than a session's time-out and the rebalance behind it.
+# Longer than a session's time-out and the rebalance after it.
 PAUSED_S: Final = 4.0
 # In the line of a send that was acknowledged.
 _ACKNOWLEDGED: Final = b'"ok"'
@@ -95,7 +95,7 @@ class ProducerKind:
 class ReaderKind:
     """A program that reads everything without a group: the command takes what a producer's does.
 
-    It records snapshots again and again, and at SIGTERM those of all that it has read.
+    It records snapshots repeatedly, and at SIGTERM those of all that it has read.
     """
 
     name: str
@@ -106,7 +106,7 @@ def _command_of(module: str) -> tuple[str, ...]:
     return sys.executable, "-m", f"tests.history.{module}"
 
 
-# Those that wait at a leader that is cut off: library and role.
+# Clients that wait at a leader that is cut off: library and role.
 WAITING: Final = tuple(
     (library, role)
     for library in ("librdkafka", "kafka-python")
@@ -126,8 +126,8 @@ CONSUMER: Final = (MemberKind.of_module("consuming_librdkafka", "consumer"),)
 
 @dataclass
 class ClientProcess:
-    """A producer, a reader or a member of the group: a process that writes its history and its output to files of its
-    own."""
+    """A producer, a reader or a member of the group: a process that writes its history and its output to its own
+    files."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -139,12 +139,12 @@ class ClientProcess:
         eventually(lambda: self.history.exists() or self.process.poll() is not None, within_s=DRAIN_S)
 
     def describe_end(self, code: int | None) -> str:
-        """How it ended and the last lines that it printed."""
+        """Its exit status and its last lines of output."""
         ended = f"was still running {DRAIN_S:.0f} s after SIGTERM" if code is None else f"ended with status {code}"
         return f"{self.name} {ended}; its last lines:\n{self.last_lines()}"
 
     def last_lines(self) -> str:
-        """What it printed last."""
+        """Its last lines of output."""
         lines = self.output.read_text(errors="replace").splitlines()[-CLIENT_LINES_SHOWN:]
         return "\n".join(f"  {line}" for line in lines or ["(none)"])
 
@@ -171,20 +171,20 @@ class HistoryClients:
         self._directory = directory
         self.partitions_count = PARTITIONS_COUNT
         self._producers: list[ClientProcess] = []
-        # Those that were stopped before the end, too.
+        # Including those that were stopped before the end.
         self._producers_ever: list[ClientProcess] = []
         self._members: list[ClientProcess] = []
         self._readers: list[ClientProcess] = []
         self._askers: list[ClientProcess] = []
         self._waiting_count = 0
         self._static_lost_s = -math.inf
-        # Of all members that there were.
+        # Of all members so far.
         self.member_names: list[str] = []
         self.problems: list[str] = []
 
     def start(self) -> None:
-        """Start them all, and wait until every producer has sent, every member has been given partitions and every
-        reader has read: a fault hits a system at work."""
+        """Start them all, and wait until every producer has sent, every member has partitions and every
+        reader has read: a fault hits a system under load."""
         for number, reader in enumerate(self._reader_kinds):
             name = f"reader{number}-{reader.name}"
             self._readers.append(self._start(reader.command, name, self._about_topic(name)))
@@ -196,7 +196,7 @@ class HistoryClients:
         self._wait_until_at_work(since_ns=0, within_s=STARTED_WITHIN_S)
 
     def expect_at_work(self) -> None:
-        """Wait until each does its work again; one that does not is a problem of the run."""
+        """Wait until each makes progress again; one that does not is a problem of the run."""
         try:
             self._wait_until_at_work(since_ns=now_ns(), within_s=DRAIN_S)
         except AssertionError as idle:
@@ -209,13 +209,13 @@ class HistoryClients:
             self.problems.append("\n".join([problem, *lines]))
 
     def finish(self) -> None:
-        """Stop the producers, wait until the group has read what was acknowledged, and stop the others."""
+        """Stop the producers, wait until the group has read all acknowledged records, and stop the others."""
         self._stop(self._producers)
         self._wait_until_delivered()
         self._stop([*self._members, *self._readers, *self._askers])
 
     def kill(self) -> None:
-        """Whatever still runs."""
+        """Kill all clients that still run."""
         for client in self._all():
             self._note(Ended(client.name, now_ns()))
             client.process.kill()
@@ -225,15 +225,15 @@ class HistoryClients:
         return list(read_lines(sorted(self._directory.glob("*.history"))))
 
     def acknowledged_count(self) -> int:
-        """Records of all producers so far; it may be asked often, since it reads their files and decodes nothing."""
+        """Records of all producers so far; it is cheap, since it reads their files and decodes nothing."""
         return sum(producer.history.read_bytes().count(_ACKNOWLEDGED) for producer in self._producers_ever)
 
     def given_count(self) -> int:
-        """How often members were given a partition so far."""
+        """The number of assignments of partitions to members so far."""
         return sum(map(_given_count, self._directory.glob("member*.history")))
 
     def wait_until_settled(self) -> None:
-        """Until no member has been given a partition for a while: what an earlier fault has begun is over."""
+        """Wait until no member has received a partition for a while: the rebalances of an earlier fault are over."""
         last = (-1, 0.0)
 
         def is_settled() -> bool:
@@ -246,7 +246,7 @@ class HistoryClients:
         eventually(is_settled, every_s=0.2)
 
     def slow_members(self) -> int:
-        """The group rebalances, and some members are slow then; how many were."""
+        """Cause a rebalance in which some members are slow; return how many were."""
         before_count = self._dawdled_count()
         for member in self._members:
             if LIBRDKAFKA.name in member.name:
@@ -257,7 +257,7 @@ class HistoryClients:
 
     def restart_static_member(self) -> tuple[float, int]:
         """kill -9 of a static member, and a start under the same instance id: the seconds until it has its partitions
-        again, and how often others were given some meanwhile."""
+        again, and how many assignments others received meanwhile."""
         member = self._static_member()
         self.wait_until_settled()
         before_count = self.given_count()
@@ -271,7 +271,7 @@ class HistoryClients:
         return took_s, self.given_count() - before_count - _given_count(again.history)
 
     def replace_static_member(self) -> int | None:
-        """Another process takes a living one's instance id: the status with which the former one ended."""
+        """Another process takes the instance id of a running one; returns the exit status of the former one."""
         member = self._static_member()
         self._members.remove(member)
         self._start_member(INSTANCE_ID)
@@ -283,7 +283,7 @@ class HistoryClients:
             return None
 
     def _static_member(self) -> ClientProcess:
-        """The one that there is, or one that takes another member's place."""
+        """The static member; one is started in another member's place when there is none."""
         for member in self._members:
             if INSTANCE_ID in member.name:
                 return member
@@ -303,7 +303,7 @@ class HistoryClients:
         self._start_member()
 
     def pause_member(self) -> None:
-        """Long enough for the group to go on without it: when it wakes up, its partitions are another's."""
+        """Long enough for the group to continue without it: when it resumes, another member has its partitions."""
         member = self._random.choice(self._members)
         pause_process(member.process)
         time.sleep(PAUSED_S)
@@ -316,7 +316,7 @@ class HistoryClients:
         self._note_lost(member)
 
     def static_session_left_s(self) -> float:
-        """For how long the partitions of a static member that is gone are no other member's yet."""
+        """How long the partitions of a stopped static member stay without another owner."""
         return max(self._static_lost_s + STATIC_SESSION_TIMEOUT_MS / 1000 - time.monotonic(), 0)
 
     def _note_lost(self, member: ClientProcess) -> None:
@@ -325,7 +325,7 @@ class HistoryClients:
 
     @contextmanager
     def waiting(self, bootstrap: str, name_group: Callable[[str], str]) -> Iterator[None]:
-        """Clients of `waiting_clients` that know only this broker at first, at work when the context begins.
+        """Clients of `waiting_clients` that know only this broker at first, making progress when the context starts.
 
         A member is alone in its group, which has the member's name; `name_group` makes it from a prefix.
         """
@@ -358,7 +358,7 @@ class HistoryClients:
             recorder.add(operation)
 
     def write_to(self, partitions_count: int) -> None:
-        """The topic has grown: the producer that has run for longest ends, and another one writes to all of it."""
+        """The topic has grown: the oldest producer ends, and a new one writes to all partitions."""
         self.partitions_count = partitions_count
         self._stop([self._producers.pop(0)])
         number = len(self._producers_ever)
@@ -369,7 +369,7 @@ class HistoryClients:
         return (*self._producers, *self._members, *self._readers, *self._askers)
 
     def _wait_until_at_work(self, since_ns: int, within_s: float) -> None:
-        """Until each has begun something after this time that was acknowledged or read, or was given partitions; one
+        """Wait until each client has made progress with an operation that started after this time; one
         that has ended is not waited for."""
 
         def is_work(operation: Operation) -> bool:
@@ -380,7 +380,7 @@ class HistoryClients:
             return False
 
         def idle() -> set[str]:
-            # A reader tells what it reads in several ways.
+            # A reader reports what it reads in several ways.
             working = {operation.process.partition(".")[0] for operation in filter(is_work, self.history())}
             return {client.name for client in self._all() if client.process.poll() is None} - working
 
@@ -415,7 +415,7 @@ class HistoryClients:
         return ClientProcess(name, process, history, output)
 
     def _stop(self, clients: Sequence[ClientProcess]) -> None:
-        """Ask each to end, by SIGTERM; any status but 0 is a problem of the run, and so is an end before that."""
+        """Stop each by SIGTERM; any status but 0 is a problem of the run, and so is an end before that."""
         for client in clients:
             client.wait_until_started()
             if client.process.poll() == 0:
@@ -448,7 +448,7 @@ class HistoryClients:
 
 
 def _has_worked(history: Path) -> bool:
-    """Whether records, an acknowledgement, or an answer about the latest offset, are in the history."""
+    """Whether records, an acknowledgement, or a response with the latest offset, are in the history."""
     return history.exists() and any(
         isinstance(each, Poll | LatestOffset) or is_acknowledged(each) for each in read_lines([history])
     )
@@ -463,7 +463,7 @@ def is_acknowledged(operation: Operation) -> TypeGuard[Send]:
 
 
 def read_finally(bootstrap: str, partitions_count: int = PARTITIONS_COUNT) -> list[Operation]:
-    """Every partition from its beginning, by a library that none of the producers uses."""
+    """Every partition from its start, by a library that none of the producers uses."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
     operations: list[Operation] = []
     try:

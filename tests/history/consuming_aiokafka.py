@@ -1,8 +1,8 @@
-"""A process that is a member of a classic group through aiokafka, which tells its generation.
+"""A process that is a member of a classic group through aiokafka, which exposes its generation.
 
     python -m tests.history.consuming_aiokafka NAME BOOTSTRAP TOPIC GROUP PROTOCOL FILE
 
-`PROTOCOL` is `range`.  SIGTERM makes it leave.  Any error but that of a commit which came too late ends it.
+`PROTOCOL` is `range`.  SIGTERM makes it leave.  Any error except that of a late commit ends it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # the li
         self._topic = topic
         self._member = RecordedMember(name, KnownToAiokafka(consumer, topic), recorder)
         self._newly_given: list[int] = []
-        # The library sends a commit again after a rebalance, in the name of the new generation: so a rebalance waits.
+        # The library retries a commit after a rebalance with the new generation: so a rebalance waits for the commit.
         self._committing = asyncio.Lock()
         # The library only logs what a callback raises.
         self._failure: Exception | None = None
@@ -71,7 +71,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # the li
         self._member.given(self._newly_given)
 
     async def step(self) -> None:
-        """Read once; then ask what is committed for new partitions, and commit sometimes."""
+        """Read once; then query the committed offsets of new partitions, and commit sometimes."""
         if self._failure is not None:
             raise self._failure
         self._member.begin_poll()

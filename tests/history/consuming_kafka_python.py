@@ -1,4 +1,4 @@
-"""A process that is a member of a classic group through kafka-python, which tells its generation.
+"""A process that is a member of a classic group through kafka-python, which exposes its generation.
 
     python -m tests.history.consuming_kafka_python NAME BOOTSTRAP TOPIC GROUP PROTOCOL FILE
 
@@ -78,7 +78,7 @@ class KafkaPythonClient:
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
-    """The library's own thread calls it, where nothing may be asked of the broker: so no commit at a revocation."""
+    """Called on the library's own thread, which must not send requests: so no commit at a revocation."""
 
     def __init__(self, member: Member, consumer: KafkaConsumer) -> None:
         self._member = member
@@ -88,12 +88,12 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self.newly_given = []
         self._member.lost([partition.partition for partition in revoked])
-        # kafka-python 3.0 keeps a revoked partition's position until the rebalance ends, and reads on from there when
+        # kafka-python 3.0 keeps a revoked partition's position until the rebalance ends, and continues from there when
         # it gets the partition back.  When the rebalance takes several generations, another member may have read and
         # committed beyond that position meanwhile.  Java's client forgets positions here, and so does this member.
         self._consumer._subscription.assign_from_subscribed([])
-        # It also keeps the answer to a question for committed offsets that it gave up, and takes it for the answer to
-        # the next one about the same partitions, in whichever later generation.
+        # It also keeps the response to an OffsetFetch that it gave up, and takes it for the response to
+        # the next one about the same partitions, in any later generation.
         self._consumer._coordinator._offset_fetch_futures.clear()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
@@ -120,7 +120,7 @@ def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file:
     assert protocol == "range", f"kafka-python members use the range assignor, not {protocol}"
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    # Shown when the member ends or idles: how it sees its group.
+    # Its view of the group, shown when the member ends or idles.
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
     logging.getLogger("kafka.coordinator").setLevel(logging.INFO)
     consumer = KafkaConsumer(

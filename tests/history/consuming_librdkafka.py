@@ -29,7 +29,7 @@ SESSION_TIMEOUT_MS: Final = 2_000
 STATIC_SESSION_TIMEOUT_MS: Final = 15_000
 INSTANCE_ID_VARIABLE: Final = "OTTLA_TEST_INSTANCE_ID"
 FENCED_STATUS: Final = 3
-# Longer than a session of the others: its heartbeats go on meanwhile.
+# Longer than a session of the others: its heartbeats continue meanwhile.
 DAWDLE_S: Final = 3.0
 DAWDLED: Final = "dawdled"
 METADATA_EVERY_MS: Final = 2_000
@@ -50,7 +50,7 @@ REFUSED: Final = frozenset(
 
 
 class LibrdkafkaClient:
-    """`GroupClient` of confluent-kafka, which does not tell generations."""
+    """`GroupClient` of confluent-kafka, which does not expose generations."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
@@ -106,7 +106,7 @@ def settings(bootstrap: str, group: str, protocol: str) -> dict[str, str | int |
 
 
 class Fenced(Exception):
-    """Another process is the static member now."""
+    """Another process has the instance id now."""
 
 
 def read(consumer: Consumer, member: Member) -> None:

@@ -24,13 +24,13 @@ def check_owners(operations: Iterable[Operation], members: Collection[str], repo
 
 
 def check_stale_commits(operations: Sequence[Operation], report: Report) -> None:
-    """A commit is refused when its member's generation of the partition has ended before the commit began.
+    """A commit is refused when its member's generation of the partition has ended before the commit started.
 
-    That another member has been given the partition later does not say so: its callback may run late, when its own
-    generation has ended already.  What says so is a higher generation, where the libraries give generations, or a
-    commit of the other one that began after this member was given the partition and was accepted.
+    A later assignment to another member does not prove that: its callback may run late, when its own
+    generation has ended already.  The proof is a higher generation, where the libraries expose generations, or a
+    commit of the other one that started after this member was given the partition and was accepted.
     """
-    # (time, order at the same time, operation): a commit that began in the very instant of a hand-over is in doubt.
+    # (time, order at the same time, operation): a commit that started in the very instant of a hand-over is ambiguous.
     events: list[tuple[int, int, Positioned | Commit]] = []
     for operation in operations:
         if isinstance(operation, Commit) and operation.outcome is Outcome.OK:
@@ -51,10 +51,10 @@ def check_stale_commits(operations: Sequence[Operation], report: Report) -> None
 
 
 class _Ownership:
-    """What members knew and did of one partition so far."""
+    """The assignments and commits of one partition so far."""
 
     def __init__(self) -> None:
-        # When each member was given it last, and each member's last accepted commit.
+        # The time of each member's last assignment, and of its last accepted commit.
         self.given: dict[str, Positioned] = {}
         self.accepted: dict[str, Commit] = {}
 
@@ -69,10 +69,10 @@ class _Ownership:
 
 
 def check_commits(commits: Iterable[Commit], reads: Iterable[Committed], report: Report) -> None:
-    """What was acknowledged as committed is read back, or something later; commits that follow each other rise.
+    """An acknowledged commit, or a later one, is read back; successive commits increase.
 
-    Members commit only what they were given, from the committed offset on, so no legal commit is lower than an
-    acknowledged one that was complete when it began.
+    Members commit only records that they read from the committed offset on, so no legal commit is lower than an
+    acknowledged one that was complete when it started.
     """
     events: list[tuple[int, int, Commit | Committed, bool]] = []
     for commit in commits:
@@ -94,19 +94,19 @@ def check_commits(commits: Iterable[Commit], reads: Iterable[Committed], report:
 def check_resets(
     operations: Iterable[Operation], order: VersionOrder, members: Collection[str], report: Report
 ) -> None:
-    """A member that is given a partition reads on from the committed offset: not below one that was acknowledged before
-    it was given the partition, and with no record between the highest one that was committed, or may be, and its first.
+    """A member that receives a partition starts at the committed offset: not below one that was acknowledged before
+    it was given the partition, and with no record between the highest offset that may be committed and its first.
 
-    A partition that a member keeps in a rebalance is read on from the member's own position, which other checks judge.
+    A partition that a member keeps in a rebalance continues from the member's own position, which other checks judge.
     """
     known = {partition: sorted(offsets) for partition, offsets in order.items()}
-    # (time, order at the same time, operation): what completes in the very instant of a hand-over is in doubt.
+    # (time, order at the same time, operation): completion in the very instant of a hand-over is ambiguous.
     events: list[tuple[int, int, Positioned | Revoked | Poll | Commit]] = []
     for operation in operations:
         if operation.process not in members:
             continue
         if isinstance(operation, Commit):
-            # Refused ones count as tried: a library sends one again whose answer was lost, and names the last answer.
+            # Refused ones count as attempted: a library retries after a lost response, and reports the last response.
             events.append((operation.invoked_ns, 0, operation))
             if operation.outcome is Outcome.OK:
                 events.append((operation.completed_ns, 3, operation))
@@ -116,7 +116,7 @@ def check_resets(
             events.append((operation.completed_ns, 2, operation))
     acknowledged: dict[int, int] = defaultdict(int)
     tried: dict[int, int] = defaultdict(int)
-    # What each member holds; with the least legal position until it has read, then None.
+    # The partitions of each member, with the lowest legal position until it has read, then None.
     held: dict[tuple[str, int], int | None] = {}
     for _, place, operation in sorted(events, key=lambda event: event[:2]):
         partition, owned = operation.partition, (operation.process, operation.partition)

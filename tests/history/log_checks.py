@@ -1,7 +1,7 @@
-"""Checks of what was written and read: offsets, values, order.  Each is linear in the history's size, sorting aside.
+"""Checks of sends and reads: offsets, values, order.  Each is linear in the history's size, sorting aside.
 
-The version order of a partition (which value stands at which offset) is put together from all that clients were told
-or shown; every promise is then a statement about it.  After Jepsen's workload for Kafka.
+The version order of a partition (which value stands at which offset) is assembled from all acknowledgements and
+reads of clients; every guarantee is then a statement about it.  After Jepsen's workload for Kafka.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tests.history.operations import (
 )
 from tests.history.report import Anomaly, Report
 
-# A session that ends, an election, and the time in which clients find the new leader.
+# An expired session, an election, and the time until clients find the new leader.
 SILENCE_NS_MAX: Final = 10_000_000_000
 
-# partition -> offset -> the values that somebody was told or shown there, in the order of discovery
+# partition -> offset -> the values that clients had acknowledged or read there, in the order of discovery
 VersionOrder: TypeAlias = Mapping[int, Mapping[int, Mapping[str, None]]]
 
 
 def placed(sends: Iterable[Send], polls: Iterable[Poll]) -> tuple[list[Send], list[Send]]:
     """The sends with their offsets, and the acknowledged ones that have none.
 
-    librdkafka names no offset when it learns of a write from the acknowledgement of a later one: then it is at the
-    first offset where somebody read it.
+    librdkafka reports no offset when a later acknowledgement covers the write: then it is at the
+    first offset where a client read it.
     """
     offset_of: dict[tuple[int, str], int] = {}
     for poll in polls:
@@ -90,7 +90,7 @@ def check_values(order: VersionOrder, sends: Sequence[Send], polls: Sequence[Pol
 
 
 def check_losses(sends: Sequence[Send], polls: Sequence[Poll], final_reader: str, report: Report) -> None:
-    """Acknowledged writes that nobody read although somebody read beyond, or that the final reading lacks."""
+    """Acknowledged writes that no client read although one read beyond, or that the final reading lacks."""
     read: dict[int, set[str]] = defaultdict(set)
     read_finally: dict[int, set[str]] = defaultdict(set)
     highest_read: dict[int, int] = defaultdict(lambda: -1)
@@ -111,13 +111,13 @@ def check_losses(sends: Sequence[Send], polls: Sequence[Poll], final_reader: str
 
 
 def check_unplaced(unplaced: Iterable[Send], report: Report) -> None:
-    """Acknowledged writes whose offset nobody knows, because nobody has read them."""
+    """Acknowledged writes with an unknown offset, because no client has read them."""
     for send in unplaced:
         report.add(Anomaly.UNSEEN, f"partition {send.partition} value {send.value}, acknowledged without an offset")
 
 
 def check_polls(order: VersionOrder, operations: Iterable[Operation], report: Report) -> None:
-    """A consumer sees rising offsets without a gap, within a poll and between polls; a new position excuses a jump."""
+    """A consumer sees rising offsets without a gap, within a poll and between polls; a new position permits a jump."""
     known = {partition: sorted(offsets) for partition, offsets in order.items()}
     last_offset: dict[tuple[str, int], int] = {}
     for operation in sorted(
@@ -142,7 +142,7 @@ def check_polls(order: VersionOrder, operations: Iterable[Operation], report: Re
 
 
 def check_snapshots(sends: Iterable[Send], snapshots: Iterable[Snapshot], report: Report) -> None:
-    """Who reads a whole partition is given all that was acknowledged before."""
+    """A reader of a whole partition gets all records that were acknowledged before."""
     acknowledged: dict[int, list[Send]] = defaultdict(list)
     for send in sends:
         if send.outcome is Outcome.OK:
@@ -156,7 +156,7 @@ def check_snapshots(sends: Iterable[Send], snapshots: Iterable[Snapshot], report
 
 
 def check_sends(sends: Iterable[Send], report: Report) -> None:
-    """The records of one producer stand in the order in which it sent them."""
+    """The records of one producer are stored in the order in which it sent them."""
     last: dict[tuple[str, int], Send] = {}
     for send in sorted((send for send in sends if send.outcome is Outcome.OK), key=lambda send: send.invoked_ns):
         before = last.get((send.process, send.partition))
@@ -167,8 +167,8 @@ def check_sends(sends: Iterable[Send], report: Report) -> None:
 
 
 def check_real_time(sends: Iterable[Send], polls: Iterable[Poll], report: Report) -> None:
-    """A write that began after somebody knew of an offset gets a higher one."""
-    # (time, 0 = known / 1 = began, partition, offset, what): what is known at the same instant counts as unknown.
+    """A write that started after a client knew an offset gets a higher one."""
+    # (time, 0 = known / 1 = began, partition, offset, what): an offset known at the same instant counts as unknown.
     events: list[tuple[int, int, int, int, str]] = []
     for send in sends:
         if send.outcome is Outcome.OK:
@@ -188,9 +188,9 @@ def check_real_time(sends: Iterable[Send], polls: Iterable[Poll], report: Report
 
 
 def check_watermarks(watermarks: Iterable[Watermark], report: Report) -> None:
-    """A high watermark that a client was told is not below what it was told before.
+    """A high watermark in a response to a client is not below the one in its previous response.
 
-    Clients tell what they remember of the last answer, so only those of one process can be compared.
+    Clients record the high watermark of the last response, so only those of one process can be compared.
     """
     highest: dict[tuple[str, int], int] = defaultdict(lambda: -1)
     for mark in sorted(watermarks, key=lambda mark: mark.completed_ns):
@@ -203,7 +203,7 @@ def check_watermarks(watermarks: Iterable[Watermark], report: Report) -> None:
 
 def check_latest(answers: Iterable[LatestOffset], sends: Iterable[Send], polls: Iterable[Poll], report: Report) -> None:
     """Once a latest offset was answered, a record read or a write acknowledged, no broker answers a lower latest
-    offset to a question that was asked later, whoever asks."""
+    offset to a later request of any client."""
     # (when it was known, the least latest offset from then on)
     known: dict[int, list[tuple[int, int]]] = defaultdict(list)
     asked: dict[int, list[LatestOffset]] = defaultdict(list)
@@ -233,7 +233,7 @@ def check_silences(operations: Sequence[Operation], members: Collection[str], re
     """While a replica can serve them, clients make progress every `SILENCE_NS_MAX`, in each partition, from their first
     progress to their end.
 
-    A group as a whole is judged, in each partition, since it gives its members others all the time; a process that is a
+    A group as a whole is judged, in each partition, since its partitions move between members; a process that is a
     member of another group, in all its partitions together.
     """
     windows: dict[Served, list[Servable]] = defaultdict(list)
@@ -274,7 +274,7 @@ def check_silences(operations: Sequence[Operation], members: Collection[str], re
 
 
 def _longest_silence_ns(times_ns: Sequence[int], window: Servable, end_ns: int) -> int:
-    """Of one client in one window; one that began within the window is silent from its first progress on."""
+    """Of one client in one window; one that started within the window is silent from its first progress on."""
     began_ns, ended_ns = max(window.began_ns, times_ns[0]), min(window.ended_ns, end_ns)
     inside = times_ns[bisect_right(times_ns, began_ns) : bisect_left(times_ns, ended_ns)]
     return max(later - earlier for earlier, later in pairwise([began_ns, *inside, max(began_ns, ended_ns)]))

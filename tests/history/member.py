@@ -1,4 +1,4 @@
-"""A member of a group as the checker sees it: what it was given, read, committed and gave up, whatever its library."""
+"""A member of a group as the checker sees it: its assignments, reads, commits and releases, with any library."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ COMMIT_SHARE: Final = 0.5
 
 
 class KnownToClient(Protocol):
-    """What a library knows without asking."""
+    """Facts that a library knows without a request."""
 
     def high_watermark(self, partition: int) -> int | None:
-        """As the broker told it last."""
+        """As in the last response of the broker."""
         ...
 
     def generation(self) -> int:
-        """The generation of the present assignment; -1 when the library does not tell."""
+        """The generation of the current assignment; -1 when the library does not expose it."""
         ...
 
 
 class GroupClient(KnownToClient, Protocol):
-    """What a library does for a member, which waits for it."""
+    """Requests that a library sends for a member, which waits for the response."""
 
     def commit(self, partition: int, offset: int) -> Outcome: ...
 
     def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
-        """The committed offsets, -1 for none; None when they could not be asked."""
+        """The committed offsets, -1 for none; None when the request failed."""
         ...
 
 
 class RecordedMember:
-    """Writes down what one member is given and does; every call comes from the member's own thread."""
+    """Records the assignments and operations of one member; every call comes from the member's own thread."""
 
     def __init__(self, name: str, known: KnownToClient, recorder: Recorder) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class RecordedMember:
         self._recorder = recorder
         self._random = random.Random(name)
         self._owned: set[int] = set()
-        # What a commit would say: the offset behind what was read.
+        # The offset of the next commit: one past the last record read.
         self._next: dict[int, int] = {}
         self._invoked_ns = now_ns()
         self._unread: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -62,7 +62,7 @@ class RecordedMember:
         self._unread[partition].append((offset, value.decode()))
 
     def end_poll(self) -> None:
-        """Write down what was read since `begin_poll`."""
+        """Record the records read since `begin_poll`."""
         read, self._unread = self._unread, defaultdict(list)
         completed_ns = now_ns()
         for partition, records in read.items():
@@ -75,17 +75,17 @@ class RecordedMember:
                 self._recorder.add(Watermark(self._name, invoked_ns, now_ns(), partition, high_watermark))
 
     def to_commit_now(self) -> list[int]:
-        """The partitions that were read since they were given, or none: this member commits now and then."""
+        """The partitions that were read since their assignment, or none: this member commits at random."""
         return list(self._next) if self._random.random() < COMMIT_SHARE else []
 
     def next_offset(self, partition: int) -> int | None:
-        """What a commit would say; None when nothing of the partition was read since it was given."""
+        """The offset of the next commit; None when nothing of the partition was read since its assignment."""
         return self._next.get(partition)
 
     def begin_commit(self, partition: int, offset: int) -> int:
-        """A commit is about to be sent, at the time that is returned."""
+        """A commit will be sent now, at the returned time."""
         invoked_ns = now_ns()
-        # Before it is sent: of a killed member nobody else could tell what it had begun to commit.
+        # Before it is sent: otherwise a started commit of a killed member would be unknown.
         self._recorder.add(Commit(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, offset))
         return invoked_ns
 
@@ -97,7 +97,7 @@ class RecordedMember:
             self._recorder.add(Committed(self._name, invoked_ns, now_ns(), partition, offset))
 
     def given(self, partitions: Iterable[int]) -> None:
-        """Called within a poll, when the group's coordinator has given these partitions to this member."""
+        """Called within a poll, when the group's coordinator has assigned these partitions to this member."""
         self.end_poll()
         wanted = list(partitions)
         generation = self._known.generation()
@@ -106,7 +106,7 @@ class RecordedMember:
         self._owned.update(wanted)
 
     def lost(self, partitions: Iterable[int]) -> None:
-        """These partitions are another member's already, perhaps."""
+        """Another member may already have these partitions."""
         self.end_poll()
         for partition in partitions:
             self._recorder.add(Revoked(self._name, now_ns(), partition))
@@ -115,7 +115,7 @@ class RecordedMember:
 
 
 class Member(RecordedMember):
-    """A member whose library answers before it returns."""
+    """A member whose library is synchronous."""
 
     def __init__(self, name: str, client: GroupClient, recorder: Recorder) -> None:
         super().__init__(name, client, recorder)
@@ -132,13 +132,13 @@ class Member(RecordedMember):
                 self.tried_commit(invoked_ns, self._client.commit(partition, offset), partition, offset)
 
     def read_committed(self, partitions: Iterable[int]) -> None:
-        """Ask what is committed for partitions that were just given."""
+        """Query the committed offsets of partitions that were just assigned."""
         wanted = [partition for partition in partitions if partition in self.owned]
         invoked_ns = now_ns()
         self.told_committed(invoked_ns, self._client.committed(wanted) or {})
 
     def taken(self, partitions: Iterable[int]) -> None:
-        """These partitions are to be given up: what was read of them is committed first."""
+        """These partitions will be released: commit their read records first."""
         self.end_poll()
         wanted = list(partitions)
         self.commit(wanted)

@@ -1,4 +1,4 @@
-"""`ottla` with a fault planted in its groups or producers: the checker must notice each of them.
+"""`ottla` with a fault planted in its groups or producers: the checker must detect each of them.
 
 python -m tests.history.mutated_broker MUTATION serve ...
 """
@@ -42,8 +42,8 @@ def forget_commits() -> None:
 def forget_producers_of_late_answers() -> None:
     """Recovery rebuilds no producer state.
 
-    Only a batch that was stored and not answered is sent twice.  Flushes that begin late are no fault, and with them
-    such batches are there at every kill.
+    Only a batch that was stored and not acknowledged is sent twice.  Late flushes are no fault, and with them
+    such batches exist at every kill.
     """
     forget_producers()
     execute = FlushPlan.execute
@@ -56,17 +56,17 @@ def forget_producers_of_late_answers() -> None:
 
 
 def accept_every_commit() -> None:
-    """Nobody asks who commits, and in which generation."""
+    """Commits are accepted from any member and generation."""
     ClassicGroup.check_commit = lambda *_: ErrorCode.NONE  # type: ignore[method-assign]
 
 
 def give_what_others_hold() -> None:
-    """A partition goes to its next owner before the former one has given it up."""
+    """A partition goes to its next owner before the former one has released it."""
     ConsumerGroupState.holder = lambda *_: None  # type: ignore[method-assign]
 
 
 class Planted(NamedTuple):
-    """A fault, the group and the accidents that show it, and what the checker must say, one of these at least."""
+    """A mutation, the group and the faults that reveal it, and the anomalies of which the checker must report one."""
 
     plant: Callable[[], None]
     kinds: Sequence[MemberKind]
@@ -82,7 +82,7 @@ MUTATIONS: Final[Mapping[str, Planted]] = {
         (Fault.PAUSE_MEMBER,) * 4,
         frozenset({Anomaly.STALE_COMMIT, Anomaly.COMMIT_WENT_BACK}),
     ),
-    # The broker is killed while nobody has the partitions of the member that is dead, so nobody commits them anew.
+    # The broker is killed while the dead member's partitions have no owner, so no member commits them again.
     "forget-commits": Planted(
         forget_commits,
         RANGE,

@@ -1,4 +1,4 @@
-"""One producer's records, numbered: each is written down when it begins, and when its fate is known."""
+"""One producer's records, numbered: each is recorded when it starts, and when its outcome is known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from tests.history.operations import Outcome, Send
 from tests.history.recorder import Recorder, now_ns
 
-# Between two handfuls of records.
+# Between two groups of records.
 PAUSE_S: Final = 0.01
-# For all that was sent to be settled.
+# The time for all sends to be settled.
 FLUSH_S: Final = 60.0
 
 
@@ -28,7 +28,7 @@ class NumberedSends:
         self._number += 1
         invoked_ns = now_ns()
         self._under_way[value] = invoked_ns, partition
-        # Before it is sent: of a killed producer nobody else could tell which values it had begun to send.
+        # Before it is sent: otherwise the started sends of a killed producer would be unknown.
         self._recorder.add(Send(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, value, -1))
         return value
 
@@ -36,7 +36,7 @@ class NumberedSends:
         self._settle(value, Outcome.OK, offset)
 
     def failed(self, value: str) -> None:
-        """It is not, and will not be stored: the error promises that."""
+        """The record is not stored and will not be: the error guarantees that."""
         self._settle(value, Outcome.FAILED, -1)
 
     def unknown(self, value: str) -> None:

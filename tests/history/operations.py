@@ -1,11 +1,11 @@
-"""What clients did and saw, one operation each: the raw material of the checker.
+"""The operations of clients: the input of the checker.
 
 Times are of the machine's monotonic clock, in nanoseconds, so those of several processes can be compared.  Each
 operation was invoked, and completed with an outcome:
 
-* `OK`: it happened, and the client was told so.
-* `FAILED`: it did not happen and never will (an error that promises this).
-* `UNKNOWN`: a time-out, a lost connection, a client that died: it may have happened, or may happen yet.
+* `OK`: it happened, and the client got the confirmation.
+* `FAILED`: it did not happen and never will (an error that guarantees this).
+* `UNKNOWN`: a time-out, a lost connection, a client that died: it may have happened, or may still happen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 class Send(NamedTuple):
     """One record sent.  `value` is unique per partition.
 
-    `offset` is -1 unless the outcome is OK, and then too when the library names none.
+    `offset` is -1 unless the outcome is OK, and also then when the library reports none.
     """
 
     process: str
@@ -41,7 +41,7 @@ class Send(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Records that a consumer was given for one partition, in the order in which it got them."""
+    """Records of one partition that a consumer received, in that order."""
 
     process: str
     invoked_ns: int
@@ -52,7 +52,7 @@ class Poll(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A whole partition as it was read at once, from its beginning to the end that was told when the reading began."""
+    """A whole partition as it was read at once, from its start to the log end at the start of the read."""
 
     process: str
     invoked_ns: int
@@ -63,12 +63,12 @@ class Snapshot(NamedTuple):
 
     @property
     def poll(self) -> Poll:
-        """The same as a consumer of its own would have seen it."""
+        """The same as reads of a separate consumer."""
         return Poll(f"{self.process}@{self.invoked_ns}", *self[1:])
 
 
 class Watermark(NamedTuple):
-    """A high watermark that a client was told."""
+    """A high watermark in a response to a client."""
 
     process: str
     invoked_ns: int
@@ -78,7 +78,7 @@ class Watermark(NamedTuple):
 
 
 class LatestOffset(NamedTuple):
-    """The latest offset as a leader answered it (ListOffsets)."""
+    """The latest offset in a leader's ListOffsets response."""
 
     process: str
     invoked_ns: int
@@ -88,15 +88,15 @@ class LatestOffset(NamedTuple):
 
 
 class Served(StrEnum):
-    """Whom a replica could serve."""
+    """The clients that a replica could serve."""
 
     CLIENTS = "producers, and readers outside of the group"
-    # Apart from these: it also stops when its members are killed or slow.
+    # Separate: a group also stops when its members are killed or slow.
     GROUP = "the group"
 
 
 class Servable(NamedTuple):
-    """From some moment to another one, a replica could serve these clients, whatever was done to other replicas."""
+    """Between two times, a replica could serve these clients despite faults of other replicas."""
 
     process: str
     began_ns: int
@@ -105,14 +105,14 @@ class Servable(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A client was killed, or requested to end: what it does not do from now on says nothing."""
+    """A client was killed or stopped: its silence from now on is no anomaly."""
 
     process: str
     at_ns: int
 
 
 class Positioned(NamedTuple):
-    """A consumer was given a partition, or moved within it: what it reads next need not follow what it read before.
+    """A consumer received a partition or sought in it: its next record need not follow its last one.
 
     `generation` is the group's generation or the member's epoch, -1 where there is none.
     """
@@ -124,7 +124,7 @@ class Positioned(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """A consumer gave a partition up, or lost it, and knows so."""
+    """A consumer released or lost a partition, and knows it."""
 
     process: str
     at_ns: int
@@ -191,7 +191,7 @@ def from_line(line: str) -> Operation:
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[Operation]:
-    """The operations of files that processes wrote; the last line of a killed process may be cut."""
+    """Read the operations from files of processes; the last line of a killed process may be truncated."""
     for path in paths:
         for line in path.read_text().splitlines():
             if line.endswith("]"):

@@ -1,4 +1,4 @@
-"""A process that sends numbered records through librdkafka's idempotent producer until it is told to stop (SIGTERM).
+"""A process that sends numbered records through librdkafka's idempotent producer until SIGTERM.
 
 python -m tests.history.producing NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 """
@@ -18,7 +18,7 @@ from tests.history.numbered_sends import FLUSH_S, PAUSE_S, NumberedSends
 from tests.history.recorder import Recorder
 
 SOCKET_TIMEOUT_MS: Final = 5_000
-# Errors that promise that the record is not and will not be stored.
+# Errors that guarantee that the record is not and will not be stored.
 DEFINITE: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -41,7 +41,7 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
             "linger.ms": 2,
             # After an outage a batch is as large as it may be: it must fit a segment, and the topic's are small.
             "batch.size": 32_768,
-            # A broker that is cut off answers nothing: otherwise a question about metadata waits for it for a minute.
+            # A broker that is cut off does not answer: otherwise a metadata request waits a minute for it.
             "socket.timeout.ms": SOCKET_TIMEOUT_MS,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.max.ms": 200,
@@ -57,7 +57,7 @@ def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str
             def settled(error: KafkaError | None, message: Message) -> None:
                 offset = message.offset()
                 if error is None:
-                    # There is no offset when its acknowledgement was lost and a later one told of it.
+                    # There is no offset when its acknowledgement was lost and a later one covered it.
                     sends.stored(value, -1 if offset is None else offset)
                 elif error.code() in DEFINITE:
                     sends.failed(value)

@@ -1,4 +1,4 @@
-"""A process that sends numbered records through aiokafka's idempotent producer until it is told to stop (SIGTERM).
+"""A process that sends numbered records through aiokafka's idempotent producer until SIGTERM.
 
 python -m tests.history.producing_aiokafka NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 """

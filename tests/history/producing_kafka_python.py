@@ -1,4 +1,4 @@
-"""A process that sends numbered records through kafka-python's idempotent producer until it is told to stop (SIGTERM).
+"""A process that sends numbered records through kafka-python's idempotent producer until SIGTERM.
 
 python -m tests.history.producing_kafka_python NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 """

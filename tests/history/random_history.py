@@ -1,4 +1,4 @@
-"""Random histories in which nothing is wrong, and ways to spoil each of them by one anomaly."""
+"""Random histories without anomalies, and mutations that add one anomaly to each."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 class CorrectWorld:
-    """A log, a group and their clients that keep every promise; each step appends to `history`."""
+    """A log, a group and their clients without faults; each step appends to `history`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._now_ns = 0
         self._number = 0
         self._generation = 0
-        # Stored values by partition; None where an unknown write may or may not stand (it is read like any other).
+        # Stored values by partition; None where an unknown write may or may not be stored (it is read like any other).
         self._stored: dict[int, list[str]] = {partition: [] for partition in PARTITIONS}
         self._owner: dict[int, str] = {}
         self._position: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
@@ -213,14 +213,14 @@ def _unseen(history: list[Operation], rng: random.Random) -> None:
 
 def _phantom(history: list[Operation], rng: random.Random) -> None:
     final = _final_poll(history, rng.choice(PARTITIONS))
-    made_up = final.records[-1][0] + 1, "nobody:1"
+    made_up = final.records[-1][0] + 1, "no-producer:1"
     _swap(history, final, final._replace(records=(*final.records, made_up)))
 
 
 def _poll_skip(history: list[Operation], rng: random.Random) -> None:
     final = _final_poll(history, rng.choice(PARTITIONS))
     place = rng.randrange(1, len(final.records) - 1)
-    # Read by another one, so that nothing is lost: only this consumer was not given it.
+    # Read by another one, so that nothing is lost: only this consumer did not get it.
     at_ns = _last_ns(history)
     history.append(Poll("other", at_ns, at_ns + 1, final.partition, (final.records[place],)))
     _swap(history, final, final._replace(records=final.records[:place] + final.records[place + 1 :]))
@@ -281,7 +281,7 @@ def _latest_went_back(history: list[Operation], rng: random.Random) -> None:
 
 
 def _silent(history: list[Operation], rng: random.Random) -> None:
-    """A producer whose next acknowledgement comes too late, though all could be served."""
+    """A producer whose next acknowledgement comes too late, although all clients could be served."""
     began_ns = max(send.completed_ns for send in history if isinstance(send, Send) and _is_acknowledged(send)) + 1
     send = _pick(history, Send, rng, _is_acknowledged)
     ended_ns = began_ns + SILENCE_NS_MAX + rng.randrange(1, SILENCE_NS_MAX)
@@ -317,7 +317,7 @@ def _commit_went_back(history: list[Operation], rng: random.Random) -> None:
 
 
 def _reset(history: list[Operation], rng: random.Random) -> None:
-    """A member that has just joined begins below what is committed, or beyond what any member may have committed."""
+    """A member that has just joined starts below the committed offset, or beyond any offset that may be committed."""
     partition = rng.choice(PARTITIONS)
     records = _final_poll(history, partition).records
     at_ns = _last_ns(history)
@@ -328,7 +328,7 @@ def _reset(history: list[Operation], rng: random.Random) -> None:
     else:
         tried = [op.offset for op in history if isinstance(op, Commit) and op.partition == partition]
         first = max([*tried, 0]) + 1
-        # What there is to skip: values that are read by the final reader, too.
+        # The values to skip, which the final reader also reads.
         final = _final_poll(history, partition)
         more = [(records[-1][0] + number, f"p0:more{number}") for number in range(1, first + 2 - len(records))]
         _swap(history, final, final._replace(records=(*records, *more)))

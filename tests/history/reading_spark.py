@@ -1,4 +1,4 @@
-"""A process that reads a topic by Spark until it is told to stop (SIGTERM), in every way that Spark has.
+"""A process that reads a topic by Spark until SIGTERM, in every way that Spark has.
 
     python -m tests.history.reading_spark FORMATS JARS NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 
@@ -6,10 +6,10 @@
 For each there are
 
 * batch reads of the whole topic, one after the other: every one is recorded as a snapshot of each partition;
-* a streaming query into files, a sink that promises exactly once;
-* a streaming query into another topic, a sink that promises at least once, so that what is there twice counts once.
+* a streaming query into files, a sink with exactly-once semantics;
+* a streaming query into another topic, a sink with at-least-once semantics, where duplicates count once.
 
-What the sinks have is recorded at the end, after all queries have read what is there.  A failure of any of these ends
+The sinks' contents are recorded at the end, after all queries have read everything.  A failure of any of these ends
 the process.
 """
 
@@ -41,7 +41,7 @@ Row: TypeAlias = tuple[int, int, str]
 
 
 class SparkReader:
-    """Reads `topic` by one format; its sinks are in `directory` and in a topic of their own."""
+    """Reads `topic` by one format; its sinks are in `directory` and in a separate topic."""
 
     def __init__(self, spark: SparkSession, source: str, bootstrap: str, topic: str, directory: Path) -> None:
         self._spark = spark
@@ -72,7 +72,7 @@ class SparkReader:
             yield self._queries[-1]
 
     def check(self) -> None:
-        """Raise what ended a query."""
+        """Raise the error that ended a query."""
         for query in self._queries:
             check_query(query)
 
@@ -80,7 +80,7 @@ class SparkReader:
         return _rows(self._batch(self._topic))
 
     def finish(self) -> None:
-        """Until the queries have read everything."""
+        """Wait until the queries have read everything."""
         for query in self._queries:
             query.processAllAvailable()
             check_query(query)
@@ -111,11 +111,11 @@ def check_query(query: StreamingQuery) -> None:
     failure = query.exception()
     if failure is not None:
         raise failure
-    assert query.isActive, "a query ended by itself"
+    assert query.isActive, "a query ended unexpectedly"
 
 
 def has_begun(query: StreamingQuery) -> bool:
-    """Whether it has put something into its sink."""
+    """Whether it has written to its sink."""
     check_query(query)
     return any(each["numInputRows"] for each in query.recentProgress)
 
@@ -155,7 +155,7 @@ def read(
                 stopping.wait(LOOK_EVERY_S)
     is_last = False
     while not is_last:
-        # The last one begins when nobody writes any more.
+        # The last one starts when no producer writes any more.
         is_last = stopping.is_set()
         for source, reader in readers.items():
             invoked_ns = now_ns()
@@ -169,7 +169,7 @@ def read(
 
 
 def _directory() -> tempfile.TemporaryDirectory[str]:
-    """A failed query may write in it until the very end."""
+    """A failed query may write to it until the end."""
     return tempfile.TemporaryDirectory(prefix="ottla-spark-", ignore_cleanup_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Where a client process writes down what it does: a line each, out of the process before the next thing happens."""
+"""The log of a client process: one line for each operation, written out before the next operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def now_ns() -> int:
 
 
 class Recorder:
-    """Appends operations to a file.  What was recorded survives a kill of this process (not of the machine)."""
+    """Appends operations to a file.  Recorded operations survive a kill of this process (not of the machine)."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)

@@ -1,4 +1,4 @@
-"""What the checks of a history may find."""
+"""The anomalies that the checks of a history find."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.tally import Tally
 
 
 class Anomaly(StrEnum):
-    """What must never be seen.  Texts say what was promised instead."""
+    """Anomalies that must never happen.  Texts name the broken guarantee."""
 
     INCONSISTENT_OFFSET = "two values at one offset"
     FAILED_WRITE_READ = "a write that failed for good was read"
     DUPLICATE = "a value at two offsets"
-    LOST_WRITE = "an acknowledged write below what was read was read by nobody"
+    LOST_WRITE = "an acknowledged write below other reads was read by no client"
     UNSEEN = "an acknowledged write was not there at the end"
-    PHANTOM = "a value was read that nobody sent"
+    PHANTOM = "a value was read that no client sent"
     POLL_SKIP = "a consumer was not given a record between two that it got"
     POLL_WENT_BACK = "a consumer was given an offset that is not above the one before"
     STALE_READ = "a reading of a whole partition lacks a write that was acknowledged before it began"

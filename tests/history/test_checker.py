@@ -1,4 +1,4 @@
-"""The checker is believed only because it finds what was planted, and finds nothing where nothing was."""
+"""The checker finds each planted anomaly, and finds nothing in a clean history."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def servable(began_ns: int, ended_ns: int, whom: Served = Served.CLIENTS) -> Ser
 
 
 def given_again(*records: tuple[int, str]) -> list[Operation]:
-    """A member reads all and commits `b`'s end; then the partition is another member's, which reads these."""
+    """A member reads all and commits `b`'s end; then another member has the partition and reads these."""
     first: list[Operation] = [
         Positioned("m0", 40, 0, 1),
         poll(41, *ALL.records, process="m0"),
@@ -96,7 +96,7 @@ def test_checker_finds_a_stale_commit_where_libraries_give_no_generations() -> N
     assert check([*given, by_former], members=("m0", "m1")).is_clean, "nothing says who was given it later"
 
 
-def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_that_was_given_others() -> None:
+def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_with_others() -> None:
     window = servable(22, 23 + SILENCE_NS_MAX)
     elsewhere = [Poll("x", at_ns, at_ns, 1, ((at_ns, "z"),)) for at_ns in (21, SILENCE_NS_MAX // 2, 2 * SILENCE_NS_MAX)]
     history: list[Operation] = [
@@ -109,14 +109,14 @@ def test_silence_in_one_partition_is_found_in_a_reader_but_not_in_a_member_that_
     assert Anomaly.SILENT not in check([*history, Positioned("x", 1, 0, 1)]).found
 
 
-def test_silence_lasts_until_the_window_or_the_client_ends_also_without_a_later_sign_of_it() -> None:
+def test_silence_lasts_until_the_window_or_the_client_ends_without_later_progress() -> None:
     window = servable(22, 23 + SILENCE_NS_MAX)
     assert check([A, B, window]).counts[Anomaly.SILENT] == 1
     assert Anomaly.SILENT not in check([A, B, window, Ended("p", 22 + SILENCE_NS_MAX)]).found
     assert Anomaly.SILENT not in check([window, send(2 * SILENCE_NS_MAX, "a", 0)]).found, "it had not begun"
 
 
-def test_silence_that_began_before_a_replica_could_serve_counts_from_then_on() -> None:
+def test_silence_counts_from_the_time_when_a_replica_could_serve() -> None:
     began_ns = 5 * SILENCE_NS_MAX
     assert Anomaly.SILENT not in check([A, servable(began_ns, began_ns + SILENCE_NS_MAX)]).found
     assert Anomaly.SILENT in check([A, servable(began_ns, began_ns + SILENCE_NS_MAX + 1)]).found
@@ -131,7 +131,7 @@ def test_silence_of_a_group_is_found_in_a_partition_that_no_member_reads() -> No
     assert Anomaly.SILENT not in check([of_group._replace(whom=Served.CLIENTS), by_one], ("m0", "m1")).found
 
 
-def test_member_may_begin_at_each_offset_that_was_committed_or_may_be() -> None:
+def test_member_may_start_at_each_offset_that_may_be_committed() -> None:
     members = ("m0", "m1")
     assert check(given_again((2, "c")), members).is_clean
     skips = given_again((3, "d"))
@@ -141,7 +141,7 @@ def test_member_may_begin_at_each_offset_that_was_committed_or_may_be() -> None:
     assert Anomaly.RESET not in check([*skips, unsure, send(31, "d", 3)], members).found
 
 
-def test_commit_that_was_begun_may_have_been_made_also_when_it_was_refused_in_the_end() -> None:
+def test_started_commit_may_be_stored_although_it_was_refused_at_last() -> None:
     begun = Commit("m0", 43, 43, Outcome.UNKNOWN, 0, 3)
     skips = [*given_again((3, "d")), send(31, "d", 3), begun]
     assert Anomaly.RESET not in check(skips, ("m0", "m1")).found
@@ -149,7 +149,7 @@ def test_commit_that_was_begun_may_have_been_made_also_when_it_was_refused_in_th
     assert Anomaly.RESET not in check([*skips, refused], ("m0", "m1")).found
 
 
-def test_member_without_a_committed_offset_begins_at_the_first_record() -> None:
+def test_member_without_a_committed_offset_starts_at_the_first_record() -> None:
     for first, is_reset in ((0, False), (1, True)):
         given: list[Operation] = [
             A,
@@ -162,7 +162,7 @@ def test_member_without_a_committed_offset_begins_at_the_first_record() -> None:
         assert (Anomaly.RESET in check(given, ("m0",)).found) is is_reset
 
 
-def test_partition_that_a_member_keeps_is_read_on_from_its_own_position() -> None:
+def test_kept_partition_is_read_from_the_members_own_position() -> None:
     kept: list[Operation] = [
         Positioned("m0", 40, 0, 1),
         poll(41, (0, "a"), process="m0"),
@@ -172,7 +172,7 @@ def test_partition_that_a_member_keeps_is_read_on_from_its_own_position() -> Non
     assert check([A, B, C, ALL, *kept], ("m0",)).is_clean
 
 
-def test_latest_offset_counts_what_was_acknowledged_and_read_before_it_was_asked_for() -> None:
+def test_latest_offset_covers_records_acknowledged_or_read_before_its_request() -> None:
     for offset, is_clean in ((3, True), (2, False)):
         acknowledged_before: list[Operation] = [A, B, C, ALL, LatestOffset("x", 32, 33, 0, offset)]
         assert check(acknowledged_before).is_clean is is_clean
@@ -181,7 +181,7 @@ def test_latest_offset_counts_what_was_acknowledged_and_read_before_it_was_asked
     assert check([A, B, unknown, ALL, LatestOffset("x", 92, 93, 0, 2)]).found == {Anomaly.LATEST_WENT_BACK}
 
 
-def test_write_that_was_acknowledged_without_an_offset_is_where_it_is_read() -> None:
+def test_write_acknowledged_without_an_offset_has_the_offset_of_its_read() -> None:
     b = B._replace(offset=-1)
     assert check([A, b, C, ALL]).is_clean
     assert check([A, b, C, poll(90, (0, "a"), (2, "c"))]).found == {Anomaly.UNSEEN}
@@ -189,7 +189,7 @@ def test_write_that_was_acknowledged_without_an_offset_is_where_it_is_read() -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_checker_finds_nothing_in_a_random_history_that_keeps_every_promise(seed: int) -> None:
+def test_checker_finds_nothing_in_a_random_history_without_anomalies(seed: int) -> None:
     report = check(CorrectWorld(seed).run(), MEMBERS)
     assert report.is_clean, str(report)
 
@@ -246,7 +246,7 @@ def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) 
     ],
 )
 def test_checker_excuses(excused: list[Operation]) -> None:
-    # Without records there is nothing to deliver, and the group's own rules can be asked.
+    # Without records nothing must be delivered, and only the group's rules apply.
     has_records = any(isinstance(operation, Send) for operation in excused)
     report = check(excused, members=() if has_records else ("m0", "m1"))
     assert report.is_clean, str(report)
@@ -259,6 +259,6 @@ def test_report_names_every_kind_of_anomaly_with_its_count() -> None:
     assert "     1  duplicate" in text
 
 
-def test_operations_come_back_from_their_lines() -> None:
+def test_operations_are_read_back_from_their_lines() -> None:
     for operation in CorrectWorld(1).run():
         assert from_line(to_line(operation)) == operation

@@ -1,4 +1,4 @@
-"""A run that fails says why: its directory is kept, and what its processes printed last is part of the message."""
+"""A failed run keeps its directory, and its message has the last output of its processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_run_without_a_broker_keeps_its_directory_and_names_it() -> None:
     shutil.rmtree(kept[1])
 
 
-def test_client_that_ended_by_itself_is_described_with_its_last_lines(tmp_path: Path) -> None:
+def test_client_that_ended_unexpectedly_is_described_with_its_last_lines(tmp_path: Path) -> None:
     output = tmp_path / "output"
     with output.open("wb") as opened:
         command = [sys.executable, "-c", "print('reading'); raise SystemExit('no coordinator')"]
@@ -62,7 +62,7 @@ class Partition(NamedTuple):
 
 
 class ConsumerOfALostBroker:
-    """Raises what kafka-python raises; after that it reads one record."""
+    """Raises an error of kafka-python; after that it reads one record."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)
@@ -76,7 +76,7 @@ class ConsumerOfALostBroker:
         return None
 
 
-def test_member_goes_on_reading_when_its_library_raises_what_can_be_retried(tmp_path: Path) -> None:
+def test_member_continues_when_its_library_raises_a_retriable_error(tmp_path: Path) -> None:
     consumer = ConsumerOfALostBroker(KafkaConnectionError("111 ECONNREFUSED"))
     with Recorder(tmp_path / "history") as recorder:
         member = Member("member0", KafkaPythonClient(consumer, "topic"), recorder)
@@ -87,7 +87,7 @@ def test_member_goes_on_reading_when_its_library_raises_what_can_be_retried(tmp_
     assert read.records == ((7, "p0:1"),)
 
 
-def test_member_ends_when_its_library_raises_what_cannot_be_retried(tmp_path: Path) -> None:
+def test_member_ends_when_its_library_raises_a_fatal_error(tmp_path: Path) -> None:
     consumer = ConsumerOfALostBroker(UnsupportedVersionError())
     with Recorder(tmp_path / "history") as recorder, pytest.raises(UnsupportedVersionError):
         poll(consumer, Member("member0", KafkaPythonClient(consumer, "topic"), recorder))

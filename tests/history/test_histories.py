@@ -1,4 +1,4 @@
-"""Producers and group members through kills of the broker and of members: nothing that was promised is broken."""
+"""Producers and group members through kills of the broker and of members: every guarantee holds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.history.workload import mixed_faults, run_faults
 
 FAULTS = 12
 SEED = 2011
-# A planted fault shows by chance: a member that was paused, for one, must wake up with a commit in hand, before it
-# hears that its partitions are another's.  So a run may miss it, and the next one has another seed.
+# A planted fault shows at random: for example, a paused member must resume with a pending commit before it
+# learns that another member has its partitions.  So a run may miss it, and the next one has another seed.
 PLANTED_RUNS_MAX = 5
 
 
@@ -26,7 +26,7 @@ PLANTED_RUNS_MAX = 5
         pytest.param(CONSUMER, id="consumer-protocol"),
     ],
 )
-def test_kills_of_broker_and_members_break_no_promise(kinds: Sequence[MemberKind]) -> None:
+def test_kills_of_broker_and_members_break_no_guarantee(kinds: Sequence[MemberKind]) -> None:
     result = run_faults(kinds, mixed_faults(FAULTS, SEED), seed=SEED)
     print(result)  # noqa: T201  the counts are the result
     assert result.is_clean, str(result)

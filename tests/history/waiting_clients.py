@@ -1,10 +1,10 @@
-"""Clients that wait for records and acknowledgements all the time, each with its library's own settings.
+"""Clients that wait for records and acknowledgements all the time, each with its library's default settings.
 
     python -m tests.history.waiting_clients LIBRARY ROLE NAME BOOTSTRAP TOPIC PARTITIONS_COUNT FILE
 
-`LIBRARY` is `librdkafka`, `kafka-python`, `aiokafka` or `ottla`.  `ROLE` is `reader` (all partitions from their ends
-on, no group), `member` (of a group of its own), `producer` (acks=all) or `asker` (the latest offsets, again and again).
-SIGTERM ends it.  A client that waits shows how long a broker keeps it that can no longer serve it.
+`LIBRARY` is `librdkafka`, `kafka-python`, `aiokafka` or `ottla`.  `ROLE` is `reader` (all partitions from their log
+ends, no group), `member` (of its own group), `producer` (acks=all) or `asker` (polls the latest offsets).
+SIGTERM ends it.  A waiting client shows how long a broker that can no longer serve it keeps it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ASKED_WITHIN_S: Final = 5.0
 
 
 class Run:
-    """What every client has: its name, its topic, its history, and whether it is to end."""
+    """The common state of every client: its name, its topic, its history, and whether it must end."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, partitions_count: int, recorder: Recorder) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class Run:
             self.recorder.add(Poll(self.name, invoked_ns, now_ns(), partition, values))
 
     def ask(self, latest: Callable[[int], int | None]) -> None:
-        """Ask for the latest offset of each partition until the end; None: there was no answer."""
+        """Poll the latest offset of each partition until the end; None: there was no response."""
         while not self.stopping.wait(ASK_EVERY_S):
             for partition in self.partitions:
                 invoked_ns = now_ns()
@@ -277,7 +277,7 @@ async def _aiokafka_send(run: Run) -> None:
     await producer.stop()
 
 
-# --- Ottla's own --------------------------------------------------------------------------------------------------
+# --- Ottla's client --------------------------------------------------------------------------------------------------
 
 
 def ottla_reader(run: Run, *, is_member: bool = False) -> None:

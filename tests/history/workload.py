@@ -1,4 +1,4 @@
-"""Producers and a consumer group, each client a process of its own, while broker and members are killed.
+"""Producers and a consumer group, each client a separate process, while broker and members are killed.
 
 A run that fails keeps its directory: the histories, each client's output, the broker's log and its data.
 """
@@ -28,7 +28,7 @@ BROKER_LOG: Final = "broker.log"
 BROKER_LINES_SHOWN: Final = 40
 # Shorter than a session's time-out as well as longer: a group is hit in every state.
 PAUSE_S: Final = (0.2, 3.0)
-# The group must get rid of a killed member soon, and must not wait before its first generation.
+# The group must remove a killed member soon, and must not wait before its first generation.
 SETTINGS: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",
@@ -40,7 +40,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 class Fault(Enum):
-    """What is done to the system under test."""
+    """The faults of the system under test."""
 
     KILL_BROKER = auto()
     KILL_MEMBER = auto()
@@ -58,7 +58,7 @@ def mixed_faults(count: int, seed: int) -> list[Fault]:
 
 @dataclass
 class Faults:
-    """What was done to the system; a run in which nothing was done says nothing."""
+    """Counts of the faults; a run without faults is no evidence."""
 
     broker_kills: int = 0
     member_kills: int = 0
@@ -72,12 +72,12 @@ class Faults:
 
 @dataclass
 class Result:
-    """The checker's report of a run, and what else went wrong in it."""
+    """The checker's report of a run, and the other problems of the run."""
 
     report: Report
     faults: Faults
     problems: list[str] = field(default_factory=list)
-    # Where the run's files are; None when they were removed, as after every run that ended as expected.
+    # The directory of the run's files; None when they were removed, as after every successful run.
     kept_directory: Path | None = None
     broker_lines: Sequence[str] = ()
 
@@ -156,7 +156,7 @@ def run_faults(
     pause_s: tuple[float, float] = PAUSE_S,
     mutation: str | None = None,
 ) -> Result:
-    """A fresh broker, clients, faults with pauses between them, and what the checker says of it all."""
+    """A fresh broker, clients, faults with pauses between them, and the checker's verdict."""
     command = [sys.executable, "-m", "ottla"]
     if mutation is not None:
         command = [sys.executable, "-m", "tests.history.mutated_broker", mutation]

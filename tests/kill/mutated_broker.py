@@ -1,4 +1,4 @@
-"""`ottla` with a fault planted in its recovery: the kill test must notice each of them."""
+"""`ottla` with a fault planted in its recovery: the kill test must detect each of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def forget_producers() -> None:
 
 
 def cut_one_batch_too_far() -> None:
-    """Recovery takes the last whole batch for a torn one, and the record of flushed ends is not asked."""
+    """Recovery takes the last whole batch for a torn one, and ignores the record of flushed ends."""
     scan = LogRecovery._scan
 
     def scan_short(recovery: LogRecovery, segment: Segment) -> str | None:

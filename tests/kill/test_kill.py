@@ -13,7 +13,7 @@ KILLS_OF_A_CONTROL = 12
 
 
 @pytest.mark.slow
-def test_kills_lose_duplicate_and_disorder_nothing_that_was_acknowledged() -> None:
+def test_kills_lose_duplicate_and_disorder_no_acknowledged_records() -> None:
     outcome = run_kills(KILLS, seed=2011)
     print(outcome)  # noqa: T201  the counts are the result
     assert outcome.is_clean, str(outcome)

@@ -1,4 +1,4 @@
-"""Idempotent produce with acks=all through kills of the broker, and what was left of it afterwards."""
+"""Idempotent produce with acks=all through kills of the broker, and the records that remain afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUIET_KILLS_SHARE: Final = 0.25
 
 @dataclass(repr=False)
 class Outcome:
-    """Counts of one run.  Values are numbered per partition, so order and repetition can be told."""
+    """Counts of one run.  Values are numbered per partition, so that order and repetition can be checked."""
 
     kills: int = 0
     kills_with_unanswered_requests: int = 0
@@ -48,7 +48,7 @@ class Outcome:
     unsettled: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Counts, and the first few of what went wrong."""
+        """Counts, and the first few problems."""
         counts = (
             f"kills={self.kills} kills_with_unanswered_requests={self.kills_with_unanswered_requests} "
             f"acknowledged={self.acknowledged} segments={self.segments}"
@@ -91,12 +91,12 @@ class KillRun:
             self._send(producer)
         self._settle(producer.poll(self._random.choice((0, 0, 5, 20))))
         if self._random.random() < QUIET_KILLS_SHARE:
-            # The last batch of every partition is acknowledged: a recovery that cuts one too many loses it.
+            # The last batch of every partition is acknowledged: a recovery that truncates one too many loses it.
             self._settle(producer.flush(DRAIN_S * 1_000))
         else:
             for _ in range(self._random.randrange(1, 8)):
                 self._send(producer)
-            # The answers of what was just sent are on their way, or their batches are.
+            # The latest sends or their responses are in flight.
             time.sleep(self._random.random() * 0.003)
         self._broker.kill()
         self.outcome.kills += 1
@@ -172,7 +172,7 @@ def read_with_another_library(bootstrap: str, partition: int) -> list[tuple[int,
 def run_kills(
     kills: int, *, seed: int, mutation: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Outcome:
-    """A fresh broker, `kills` kills, and what came of it."""
+    """A fresh broker, `kills` kills, and the outcome."""
     command = [sys.executable, "-m", "ottla"]
     if mutation is not None:
         command = [sys.executable, "-m", "tests.kill.mutated_broker", mutation]

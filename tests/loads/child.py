@@ -1,7 +1,7 @@
-"""A process that loads: reads commands from standard input, answers each with a line, and is killed where it is told.
+"""A process that loads: reads commands from standard input, answers each with a line, and is killed at the given point.
 
-Spark's executor is in this process's Java; what runs the tasks, and is killed as executor, are its Python workers.
-A command's loads run at once, each of a table of its own.
+Spark's executor is in this process's Java; the tasks run in its Python workers, which are killed in place of executors.
+A command's loads run at once, each of a separate table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.loads.tables import TableSpec
 
 DRIVER: Final = "driver"
 EXECUTOR: Final = "executor"
-# Of a load that another process has begun, and that waits in its first task to be killed.
+# Of a load that another process has started, and that waits in its first task to be killed.
 EXECUTOR_OF_ANOTHER: Final = "executor of another load"
 HELD: Final = "held"
 IN_TASKS: Final = frozenset({Stage.TASK_BEGAN, Stage.TASK_WROTE})
@@ -40,9 +40,9 @@ ROWS_PER_TASK: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Killer:
-    """Told by a load where it is.  Kills once: who does it makes `mark`, which has the number of victims.
+    """Called by a load at each point.  Kills once: the killer creates `mark`, which has the number of victims.
 
-    A driver waits until the loads with `together`, the marks of all that it runs at once, have come as far.
+    A driver waits until the loads with `together`, the marks of all that it runs at once, have reached the point.
     """
 
     folder: Path
@@ -59,7 +59,7 @@ class Killer:
         mark = self.folder / self.mark
         if self.who == DRIVER or stage in IN_TASKS:
             mark.write_text("1")
-            # A mark is made first, and has its number then.
+            # A mark is created first, and gets its number then.
             eventually(lambda: all(Path(other).exists() and Path(other).read_text() for other in self.together))
             os.kill(os.getpid(), signal.SIGKILL)
         if self.who == EXECUTOR_OF_ANOTHER:
@@ -72,7 +72,7 @@ class Killer:
         for path in self.folder.glob("worker-*"):
             path.unlink()
             pid = int(path.name.removeprefix("worker-"))
-            # It may have died long ago, and its number may be another process's by now.
+            # It may have died long ago, and another process may have its id by now.
             if os.getpid() in ancestors(pid):
                 kill(pid)
                 victims += 1
@@ -88,7 +88,7 @@ class Killer:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Told by a load where it is: its first task waits to be killed, and says in the file `HELD` who it is."""
+    """Called by a load at each point: its first task writes its id to the file `HELD` and waits to be killed."""
 
     folder: Path
     mark: str
@@ -108,7 +108,7 @@ class Holder:
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """The process's parent, its parent's, and so on; nothing of one that has ended."""
+    """The process's parent, its parent's, and so on; empty for one that has ended."""
     while pid > 1:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()

@@ -1,4 +1,4 @@
-"""Loads that are killed, at points that are chosen or at random times, and run again; then the table is compared."""
+"""Loads are killed at chosen points or random times, and run again; then the table is compared."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Outcome:
 
 
 class Driver:
-    """The process that loads.  It begins at once, and is waited for when it gets its first command."""
+    """The process that loads.  It starts at once; the first command waits until it is ready."""
 
     def __init__(self, folder: Path) -> None:
         self._errors = (folder / f"driver-{uuid.uuid4().hex[:8]}.err").open("w+")
@@ -86,7 +86,7 @@ class Driver:
         self.close()
 
     def close(self) -> None:
-        """Waits until it has ended, which it does without another command, unless it was killed before."""
+        """Wait for its end, which follows the last command unless it was killed before."""
         self._process.communicate()
         self._errors.close()
 
@@ -96,7 +96,7 @@ class Driver:
         return self._errors.read()[-4000:]
 
     def ask(self, *loads: Mapping[str, object]) -> None:
-        """Begin these loads, at once."""
+        """Start these loads at once."""
         if not self._is_ready:
             assert self._line() == {"ready": True}, self.said
             self._is_ready = True
@@ -145,7 +145,7 @@ class Site:
         return {**place, "table": asdict(self.table), **more}
 
     def killed(self, mark: str) -> int:
-        """How many were killed by the load with this mark."""
+        """The number of processes that the load with this mark killed."""
         made = self.folder / mark
         return int(made.read_text() or 0) if made.exists() else 0
 
@@ -180,7 +180,7 @@ def sites(*tables: str) -> Iterator[list[Site]]:
 
 
 def run_points(table: str, times: int) -> Outcome:
-    """Every victim at every point, `times` times; what a kill left is loaded by the process that comes next."""
+    """Every victim at every point, `times` times; the next process loads the rest after a kill."""
     outcome, began_s = Outcome(table), time.monotonic()
     with sites(table) as (here,), ExitStack() as stack:
         driver, next_one = (stack.enter_context(Driver(here.folder)) for _ in range(2))
@@ -201,18 +201,18 @@ def run_points(table: str, times: int) -> Outcome:
 
 
 def load(driver: Driver, *places: Site) -> None:
-    """All that their topics have."""
+    """Load all records of their topics."""
     driver.ask(*(here.command() for here in places))
     assert driver.answers() is not None, driver.said
 
 
 def kill_workers(driver: Driver, here: Site, point: str) -> None:
-    """While it loads new records; the load goes on to its end."""
+    """Kill it while it loads new records; the load continues to its end."""
     mark = f"{EXECUTOR} {point} {uuid.uuid4().hex[:8]}"
     here.produce()
     driver.ask(here.command(kill={"mark": mark, "who": EXECUTOR, "stage": POINTS[point][EXECUTOR]}))
     answers = driver.answers()
-    assert here.killed(mark) > 0, f"nobody was killed {mark}: {answers}\n{driver.said}"
+    assert here.killed(mark) > 0, f"no process was killed {mark}: {answers}\n{driver.said}"
     assert answers is not None, f"{mark}: {driver.said}"
 
 
@@ -231,16 +231,16 @@ def kill_driver(driver: Driver, places: Sequence[Site], point: str) -> None:
 
 
 def kill_worker_of_second_load(first: Driver, second: Driver, here: Site, point: str) -> str | None:
-    """A worker of a load that has begun before another one of the same records gets to `point`; then both go on.
+    """Kill a worker of a load that started before another one of the same records reaches `point`; then both continue.
 
-    What the second one was refused with, None where it was not.
+    Returns the error that refused the second one, None where it was not refused.
     """
     mark = f"{EXECUTOR_OF_ANOTHER} {point} {uuid.uuid4().hex[:8]}"
     here.produce()
     second.ask(here.command(hold=f"hold {mark}"))
     first.ask(here.command(kill={"mark": mark, "who": EXECUTOR_OF_ANOTHER, "stage": POINTS[point][EXECUTOR]}))
     answers = first.answers(), second.answers()
-    assert here.killed(mark) > 0, f"nobody was killed {mark}: {answers}\n{first.said}\n{second.said}"
+    assert here.killed(mark) > 0, f"no process was killed {mark}: {answers}\n{first.said}\n{second.said}"
     assert answers[0] is not None, f"{mark}: {first.said}"
     assert answers[1] is not None, f"{mark}: {second.said}"
     refused: str | None = answers[1][0].get("refused")

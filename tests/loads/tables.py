@@ -1,4 +1,4 @@
-"""The tables that loads under kills write, and what they hold in the end."""
+"""The tables that loads under kills write, and their contents at the end."""
 
 from __future__ import annotations
 

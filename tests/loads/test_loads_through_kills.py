@@ -1,4 +1,4 @@
-"""Loads are killed where it matters, and each offset is in the table once; `./dev chaos loads` is the long form."""
+"""Loads are killed at critical points, and each offset is in the table once; `./dev chaos loads` is the long form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_loads_whose_workers_and_drivers_are_killed_lose_and_repeat_nothing() -> None:
-    """One test, since a driver takes long to begin: three of them are enough for all."""
+    """One test, since a driver takes long to start: three of them are enough for all."""
     with sites("delta-s3", "delta-local", "iceberg-local") as (s3, delta, iceberg), ExitStack() as stack:
         first, second = (stack.enter_context(Driver(delta.folder)) for _ in range(2))
         for here in (s3, iceberg):
@@ -20,7 +20,7 @@ def test_loads_whose_workers_and_drivers_are_killed_lose_and_repeat_nothing() ->
                 kill_workers(first, here, point)
                 assert not here.problems(), f"{here.table.name}, workers killed {point}"
 
-        # The first has its commit: the second began before, and is refused, although its tasks are repeated.
+        # The first has its commit: the second started before, and is refused, although its tasks are repeated.
         refused = kill_worker_of_second_load(first, second, delta, "after commit")
         assert "another load of these topics was committed meanwhile" in str(refused)
         assert not delta.problems(), "a worker of a second load killed"
