@@ -83,9 +83,7 @@ def main() -> int:
             print(*result.evidence, sep="\n")
         print(f"seed={seed} {'ok' if result.is_clean else 'FAILED'} {result}", flush=True)
     for what, took in sorted(took_s.items()):
-        print(
-            f"{what}: {len(took)} times, consumed after median {median(took):.2f} s, worst {max(took):.2f} s"
-        )
+        print(f"{what}: {len(took)} times, consumed after median {median(took):.2f} s, worst {max(took):.2f} s")
     print(f"{failed} of the runs failed" if failed else "all runs kept every promise")
     return 1 if failed else 0
 

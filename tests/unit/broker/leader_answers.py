@@ -15,5 +15,5 @@ def fetched(
     log_start: int = 0,
     diverging: tuple[int, int] | None = None,
 ) -> FetchedPartition:
-    """The answer for a partition whose key nobody asks for."""
+    """The answer for a partition of any key."""
     return FetchedPartition(bytes(16), 0, code, high_watermark, log_start, diverging, None, records)

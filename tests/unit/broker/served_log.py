@@ -81,7 +81,7 @@ class ServedLog:
     def begin_flush(self) -> FlushPlan:
         """Begin to flush what was appended so far; `end_flush` makes it stable."""
         plan = self.directory.scheduler.plan(self.clock.monotonic_ms())
-        assert plan is not None, "nothing is to be flushed"
+        assert plan is not None, "no flush is due"
         return plan
 
     def end_flush(self, plan: FlushPlan) -> None:
@@ -95,7 +95,7 @@ class ServedLog:
             self.end_flush(plan)
 
     def roll(self) -> None:
-        """Later batches lie in another segment."""
+        """Later batches go to another segment."""
         self.log.roll(self.clock.now_ms())
 
     @property

@@ -1,4 +1,4 @@
-"""An event loop that the test turns by hand: it keeps callbacks and runs them when told."""
+"""An event loop that the test turns by hand: it keeps callbacks, and the test runs them."""
 
 from __future__ import annotations
 

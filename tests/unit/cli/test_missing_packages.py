@@ -1,4 +1,4 @@
-"""What somebody is told who has installed Ottla without the extra that a verb needs."""
+"""The error for an installation without the extra that a verb needs."""
 
 from __future__ import annotations
 

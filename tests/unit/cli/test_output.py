@@ -38,7 +38,7 @@ def test_error_has_the_priority_of_one_in_the_journal(tmp_path: Path, monkeypatc
         found = os.fstat(journal.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
         say_error("the port is taken", "choose another")
-        # A terminal, or a file, to which somebody has sent it from there.
+        # A terminal, or a file, to which a user has redirected it.
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
         say_error("the port is taken")
         journal.seek(0)

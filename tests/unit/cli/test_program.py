@@ -243,7 +243,7 @@ def test_verbs_module_is_imported_only_when_called(monkeypatch: pytest.MonkeyPat
         run(["broken"])
 
 
-# Sends Ctrl-C to itself while it imports a module, then goes on as the installed command does.
+# Sends Ctrl-C to itself while it imports a module, then continues as the installed command does.
 _INTERRUPTED_AT = """
 import os, signal, sys
 

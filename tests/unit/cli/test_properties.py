@@ -30,10 +30,10 @@ def test_line_is_name_and_text(content: str, name: str, text: str) -> None:
 
 
 def test_comments_and_blank_lines_are_passed_over_and_lines_counted() -> None:
-    content = "# comment\n\n! another\r\na=1\n  # indented\nb=2,\\\n# no comment: it goes on\nc=3\n"
+    content = "# comment\n\n! another\r\na=1\n  # indented\nb=2,\\\n# no comment: it continues\nc=3\n"
     assert list(parse_properties(content)) == [
         Property("a", "1", 4),
-        Property("b", "2,# no comment: it goes on", 6),
+        Property("b", "2,# no comment: it continues", 6),
         Property("c", "3", 8),
     ]
 

@@ -1,6 +1,6 @@
-"""Brokers in memory, on a network that loses what a test tells it to lose.  No sockets, no waiting: time is turned.
+"""Brokers in memory, on a network that loses what a test chooses.  No sockets, no waiting: time is turned.
 
-A request is worked on when somebody waits for its answer, so several can be in flight, and a fault can hit any of them.
+A request is processed when a caller waits for its answer, so several can be in flight, and a fault can hit any of them.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class FakeBroker:
         return response
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """The end, whatever is asked for but the earliest offset."""
+        """The end, for every question but the earliest offset."""
         response = ListOffsetsResponse()
         for topic in request.topics:
             rows = []
@@ -371,7 +371,7 @@ class FakeCluster:
             if broker.address == address and not broker.is_down:
                 broker.connections.append(FakeTransport(broker))
                 return broker.connections[-1]
-        raise BrokerUnreachable(f"nobody is at {address}")
+        raise BrokerUnreachable(f"no broker is at {address}")
 
     def sleep(self, seconds: float) -> None:
         self.clock.advance(max(1, round(seconds * 1000)))

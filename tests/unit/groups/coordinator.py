@@ -133,7 +133,7 @@ class Coordinator:
         return f"{prefix}-{self._ids_made}"
 
     def restart(self, member_limit_bytes: int = MEMBER_BYTES_MAX) -> None:
-        """A new process: what was logged is read again, and its clock begins anew."""
+        """A new process: the log is replayed, and its clock starts at 0."""
         self.member_bytes = SharedBytes(member_limit_bytes)
         self.offset_bytes = SharedBytes(OFFSET_BYTES_MAX)
         self.shard = self._new_shard()
@@ -243,7 +243,7 @@ class Coordinator:
         group_id: str = GROUP,
         host: str = HOST,
     ) -> Asked:
-        """Partitions of `topic`, and the offset of each; by a simple consumer when nobody has joined."""
+        """Partitions of `topic`, and the offset of each; by a simple consumer when no member has joined."""
         member_id, generation = ("", -1) if joined is None else (joined.member_id, joined.generation)
         committed = [OffsetToCommit(topic, partition, offset, 7, metadata) for partition, offset in offsets.items()]
         return self.ask(CommitOffsets(group_id, member_id, None, generation, committed, retention_ms, client_host=host))

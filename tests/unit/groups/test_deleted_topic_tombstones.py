@@ -1,4 +1,4 @@
-"""Tombstones of deleted topics are written in slices, which nobody can tell from their being written at once."""
+"""Tombstones of deleted topics are written in slices, with the same result as at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show(coordinator: Coordinator, topics: TopicsImage) -> None:
 
 
 def left(coordinator: Coordinator, group_id: str) -> set[tuple[str, int]]:
-    """Topics and offsets, whatever the partitions."""
+    """Topics and offsets, of any partition."""
     return {(topic, offset) for (topic, _), offset in coordinator.committed(group_id).items()}
 
 

@@ -21,7 +21,7 @@ def coordinator() -> Coordinator:
 
 
 def break_disk(coordinator: Coordinator) -> None:
-    """The next append fails, and the directory is offline before anybody hears of that."""
+    """The next append fails, and the directory is offline before any reply."""
 
     def append(records: Sequence[GroupRecord], now_ms: int) -> int:
         coordinator.shard.fail_all(GONE)

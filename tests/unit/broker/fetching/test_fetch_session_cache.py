@@ -51,7 +51,7 @@ def test_session_counts_from_its_opening_until_its_end(monkeypatch: pytest.Monke
     assert first is not None
     assert cache.open(60, 0) is None
     cache.remove(first.id)
-    # What is filled on is nobody's session any more.
+    # What is filled later is no client's session any more.
     assert not cache.touch(first, 0)
     assert cache.partitions_count == 0
     assert cache.open(60, 0) is not None

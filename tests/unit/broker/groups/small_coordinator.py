@@ -1,4 +1,4 @@
-"""A coordinator over real logs on a disk in memory; the test flushes, turns the loop and the clock, and starts anew."""
+"""A coordinator over real logs on a disk in memory; the test flushes, turns the loop and the clock, and restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SmallCoordinator:
         self.start()
 
     def start(self) -> None:
-        """Open the logs, anew after `crash`; groups load when the loop turns."""
+        """Open the logs, again after `crash`; groups load when the loop turns."""
         self.directory = LogDirectory.open(
             self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="ack", segment_bytes=4_000)
         )

@@ -1,4 +1,4 @@
-"""Fetch by replicas: who may, what it tells of them, when they are woken, and their sessions."""
+"""Fetch by replicas: who may fetch, what a fetch reports, when replicas are woken, and their sessions."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_session_tells_a_replica_of_deleted_records_until_it_has_deleted_them(se
     log.partition.wake_fetches()
     assert only(served.partitions()).log_start_offset == 1
     served.follow(max_wait_ms=0, session_id=100, session_epoch=2)
-    assert not served.partitions(), "it has been told"
+    assert not served.partitions(), "the follower knows it"
     served.follow(at(1), session_id=100, session_epoch=3)
     assert only(served.partitions()).log_start_offset == 1
     deleted = at(1)

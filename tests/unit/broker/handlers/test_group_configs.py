@@ -48,7 +48,7 @@ async def test_settings_of_a_group_are_described_each_its_own_only_synonym(versi
 
 
 async def test_a_group_that_was_never_heard_of_has_settings() -> None:
-    result = await describe(SmallBroker(), 4, GROUP, "nobody knows/me")
+    result = await describe(SmallBroker(), 4, GROUP, "unknown/group")
     assert {config.name: config.config_source for config in result.configs} == dict.fromkeys(
         GROUP_SETTINGS, Source.DEFAULT
     )

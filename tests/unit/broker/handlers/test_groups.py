@@ -55,7 +55,7 @@ OFFSETS_PARTITIONS = 2
 
 @pytest.fixture
 def broker() -> SmallBroker:
-    """With the topic "t" of two partitions, and that of the groups; a group's first generation waits for nobody."""
+    """With the topic "t" of two partitions, and that of the groups; groups do not delay their first generation."""
     made = SmallBroker(group_initial_rebalance_delay_ms="0")
     made.add_topic("t", 2)
     made.add_topic(OFFSETS_TOPIC, OFFSETS_PARTITIONS)

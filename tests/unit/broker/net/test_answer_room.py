@@ -107,7 +107,7 @@ async def test_room_of_an_answer_is_free_when_it_has_been_taken(answering: Answe
 async def test_who_takes_nothing_while_others_wait_for_room_is_closed(answering: Answering) -> None:
     silent, reading = await answering.ask(), await answering.ask()
     answering.pass_time(STALLED_PEER_CONTENDED_MS)
-    # Nobody waits.
+    # No response waits.
     assert answering.listener.connections_count == 2
     waiting = asyncio.ensure_future(answering.room.counted(ANSWER))
     await turn()

@@ -23,7 +23,7 @@ FRAME = b"\x00\x00\x00\x0c" + bytes(12)
 
 
 class Parking:
-    """A router that keeps every request waiting until the test answers it, unless it is told not to."""
+    """A router that keeps every request waiting until the test answers it, unless configured otherwise."""
 
     def __init__(self) -> None:
         self.parked: list[Answer] = []

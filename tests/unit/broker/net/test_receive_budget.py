@@ -1,4 +1,4 @@
-"""The receive budget: a limit, turns in order, and nobody who waits for ever."""
+"""The receive budget: a limit, turns in order, and no connection waits for ever."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_budget_serves_somebody_when_all_holders_wait_for_each_other() -> None:
     assert first.want(50)
     assert second.want(50)
     assert not first.want(30)
-    assert second.want(30), "nobody else is left to give anything back"
+    assert second.want(30), "no other connection could release memory"
     second.leave()
     assert first.held_bytes == 80
 

@@ -88,7 +88,7 @@ async def test_deletion_times_out_while_a_live_follower_keeps_the_records() -> N
     task = await deleting(here, 2, timeout_ms=1)
     assert await refusal_of(task) is ErrorCode.REQUEST_TIMED_OUT
     assert here.partition.log_start_offset == 2
-    here.fetch(ELSEWHERE, 3, log_start=2)  # tells nobody any more
+    here.fetch(ELSEWHERE, 3, log_start=2)  # reports to no waiter any more
 
 
 async def test_follower_whose_broker_is_gone_is_not_waited_for() -> None:

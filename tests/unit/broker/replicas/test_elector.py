@@ -92,7 +92,7 @@ class Node:
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> list[TopicPartition] | None:
-        """What the other brokers tell."""
+        """What the other brokers answer."""
         found = self.usable_at.get(node_id)
         return None if found is None else [each for each in wanted if each.partition in found]
 
@@ -521,7 +521,7 @@ def test_leader_that_nobody_listens_for_is_replaced_before_its_session_ends() ->
     node.see(
         state_of("A", 5, "A1 B9 C1"),  # it is this broker's turn
         state_of("A", 5, "A1 B9"),
-        state_of("A", 5, "A1 C1"),  # another's, or nobody's
+        state_of("A", 5, "A1 C1"),  # another's, or of no broker
         state_of("A", 5, "A1", "B9"),
         state_of("C", 5, "B9 C1"),  # not led by it
     )

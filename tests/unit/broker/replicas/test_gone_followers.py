@@ -17,7 +17,7 @@ ADDRESS = ("127.0.0.1", 9093)
 
 
 class OnePartition(PartitionTable):
-    """A table with one partition that notes which followers it was told are gone."""
+    """A table with one partition that notes the followers reported as gone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ async def probed(network: Network, *, is_live: bool = True) -> tuple[OnePartitio
     gone.on_connection_closed(NodeId(2), 12)
     gone.on_connection_closed(NodeId(2), 12)  # a follower may have had several connections
     async with asyncio.timeout(10):
-        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (the probe is a task that nobody else can wait for)
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (no handle of the probe's task exists)
             await asyncio.sleep(0)
     await gone.stop()
     return table, looked_at

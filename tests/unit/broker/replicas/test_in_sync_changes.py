@@ -1,4 +1,4 @@
-"""Changes of in-sync replicas are proposed when they are due, and their outcomes are told to their partitions."""
+"""Changes of in-sync replicas are proposed when they are due, and their outcomes are reported to their partitions."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Looked:
 
     async def settle(self) -> None:
         async with asyncio.timeout(10):
-            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (the looks are a task that nobody else can wait for)
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (no handle of the task exists)
                 await asyncio.sleep(0)
 
 

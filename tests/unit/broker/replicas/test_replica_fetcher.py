@@ -223,7 +223,7 @@ async def fetching(*names: str, clock: Clock | None = None) -> AsyncIterator[tup
     finally:
         task = setup.fetcher.stop()
         await asyncio.wait([task])
-        assert task.cancelled(), "it ended by itself"
+        assert task.cancelled(), "it ended uncancelled"
 
 
 def batches(count: int, first: int = 0, epoch: int = EPOCH) -> bytes:

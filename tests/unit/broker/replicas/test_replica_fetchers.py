@@ -115,7 +115,7 @@ async def test_partition_that_is_not_served_any_more_is_not_fetched_and_its_succ
         old, new = Follower("t"), Follower("t")
         found.follow([old.partition])
         old.partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        # Also when the end of the old one is told after the beginning of the new one.
+        # Also when the end of the old one is reported after the start of the new one.
         found.follow([new.partition, old.partition])
         assert found.leaders == {ELSEWHERE: 1}
         new.be(THIRD)

@@ -95,4 +95,4 @@ def test_other_rate_is_in_force_within_a_second() -> None:
     made.configure(configs(), now_ms=2)
     assert made.delay_ms(2) == 0
     made.configure(configs(broker_3="1000"), now_ms=3)
-    assert made.delay_ms(3) == 0, "it begins anew"
+    assert made.delay_ms(3) == 0, "it starts again"

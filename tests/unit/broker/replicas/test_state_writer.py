@@ -57,14 +57,14 @@ class Writing:
 
     def propose(self, index: int, leader_epoch: int = 1) -> None:
         def on_outcome(outcome: ChangeOutcome) -> None:
-            assert index not in self.outcomes, "an outcome is told once"
+            assert index not in self.outcomes, "an outcome is reported once"
             self.outcomes[index] = outcome
 
         self.writer.propose(self.change(index, leader_epoch), on_outcome)
 
     async def outcomes_of(self, count: int) -> list[ChangeOutcome]:
         async with asyncio.timeout(10):
-            while len(self.outcomes) < count:  # noqa: ASYNC110 (the outcomes are told by calls)
+            while len(self.outcomes) < count:  # noqa: ASYNC110 (the outcomes are reported by calls)
                 await asyncio.sleep(0)
         return [self.outcomes[index] for index in sorted(self.outcomes)]
 

@@ -57,7 +57,7 @@ def refused(code: ErrorCode, topic_id: UUID = NEW_ID) -> HeldPartition:
 def changes(
     new: TreeViews, *held: HeldPartition, old: TreeViews = NOTHING, deleted: UUID | None = None, **options: Any
 ) -> dict[str, Any]:
-    """The changes that are to be made, by kind; partitions as indexes."""
+    """The required changes, by kind; partitions as indexes."""
     deletions = [] if deleted is None else [TopicDeletion("t", deleted, 2)]
     found = reconcile("t", old, new, HERE, dict(enumerate(held)), deletions, **options)
     return {kind: value for kind, value in _by_kind(found).items() if value}

@@ -162,7 +162,7 @@ def test_topics_with_one_replica_or_more_than_there_are_brokers_are_named() -> N
         "topics with one replica: one",
         "topics with more replicas than there are live brokers (2): three",
     ]
-    assert len(list(topic_findings(cluster(1), topics[:1], {}))) == 1, "a broker by itself has no other choice"
+    assert len(list(topic_findings(cluster(1), topics[:1], {}))) == 1, "a standalone broker has no other choice"
 
 
 def test_leaders_that_strayed_and_a_broker_that_leads_too_many_are_told() -> None:

@@ -102,7 +102,7 @@ def test_damage_is_shown_by_dump_of_records_and_by_its_exit_status(
     assert run(["log", "dump", "--records", str(partition)]) == FAILED
     out, err = capsys.readouterr()
     assert err.startswith("damage path=")
-    assert out.count("batch base_offset=") == 2, "it goes on behind the damage"
+    assert out.count("batch base_offset=") == 2, "it continues after the damage"
 
 
 def test_verify_of_a_cut_tail_names_its_place(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:

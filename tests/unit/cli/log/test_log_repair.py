@@ -229,7 +229,7 @@ def test_repair_writes_a_lost_record_anew_when_the_log_is_whole(
     logs = open_logs(data_dir)
     assert logs.logs[ORDERS].log_end_offset == 2 * BATCHES
     logs.abandon()
-    # From now on the record tells a torn tail from lost records again.
+    # From now on the record distinguishes a torn tail from lost records again.
     segment(data_dir).write_bytes(segment(data_dir).read_bytes()[:-1])
     logs = open_logs(data_dir)
     assert "flushed up to offset 20" in str(logs.failed[ORDERS])

@@ -124,7 +124,7 @@ def test_fetcher_reads_again_after_a_seek_where_it_could_not_go_on() -> None:
     (partition,) = fake.add_topic("t", 1)
     fill(fake, partition, 2)
     with fake.client() as cluster, Fetcher(cluster, {partition: 77}, {partition: 6}) as fetcher:
-        assert fetcher.is_finished, "77 lies beyond the end that was asked for"
+        assert fetcher.is_finished, "77 is beyond the requested end"
     with fake.client() as cluster, Fetcher(cluster, {partition: 77}) as fetcher:
         with pytest.raises(OffsetOutOfRange):
             fetcher.poll(1000)

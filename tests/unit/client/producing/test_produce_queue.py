@@ -1,4 +1,4 @@
-"""Numbers of one partition: given once, whatever was answered and in which order."""
+"""Numbers of one partition: given once, for all answers in any order."""
 
 from __future__ import annotations
 

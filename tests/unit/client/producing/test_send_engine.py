@@ -59,7 +59,7 @@ def test_topic_that_stays_missing_is_unknown() -> None:
     with pytest.raises(UnknownTopic, match="topic t does not exist"):
         it.send("t", b"v")
     fake.add_topic("t", 1)
-    assert it.send("t", b"v"), "the next one asks anew"
+    assert it.send("t", b"v"), "the next one asks again"
 
 
 def test_topic_is_asked_for_again_while_no_broker_answers() -> None:
@@ -71,7 +71,7 @@ def test_topic_is_asked_for_again_while_no_broker_answers() -> None:
     for _ in range(5):
         assert offer.attempt() is None
         it.engine.turn()
-    assert "nobody is at" in str(offer.too_late(60_000))
+    assert "no broker is at" in str(offer.too_late(60_000))
     fake.brokers[1].is_down = False
     assert it.until_taken(offer) == 1
 
@@ -126,7 +126,7 @@ def test_messages_that_no_broker_takes_fail_after_their_time() -> None:
     with pytest.raises(MessageNotDelivered) as told:
         delivery.wait(0)
     assert not told.value.may_be_stored
-    assert it.failures.take() is None, "its sender was told"
+    assert it.failures.take() is None, "its sender received the error"
 
 
 def test_messages_of_a_long_backlog_fail_together_when_their_time_is_over() -> None:
@@ -138,7 +138,7 @@ def test_messages_of_a_long_backlog_fail_together_when_their_time_is_over() -> N
     began_ms = fake.clock.monotonic_ms()
     it.flush()
     assert all(isinstance(delivery.error(), MessageNotDelivered) for delivery in deliveries)
-    assert "nobody is at" in str(deliveries[-1].error())
+    assert "no broker is at" in str(deliveries[-1].error())
     # One attempt to reach a broker takes five seconds.
     assert fake.clock.monotonic_ms() - began_ms < 30_000 + 2 * 5_000
 

@@ -38,7 +38,7 @@ def fetched(partition: TopicPartition, offset: int, next_offset: int, records: b
 
 
 class ScriptedMembership:
-    """Notes what it is told."""
+    """Notes its calls."""
 
     def __init__(self) -> None:
         self.hand_out_until_ms = FOREVER_MS
@@ -94,7 +94,7 @@ class Desk:
         self.engine.on_events([Revoke(TopicPartition("t", partition), claim)])
 
     def release(self, partition: int, claim: ClaimId) -> None:
-        """As the group does it when it was told that the partition has stopped."""
+        """As the group does it after the partition has stopped."""
         offset = next(offset for _, each, offset in self.membership.stopped if each == claim)
         self.engine.on_events([Released(TopicPartition("t", partition), claim, offset)])
 
@@ -105,7 +105,7 @@ class Desk:
         self.engine.on_events([Committed(TopicPartition("t", partition), claim, offset)])
 
     def order(self, partition: int) -> FetchOrder | None:
-        """What is to be fetched of a partition, as the fetch thread knows it."""
+        """The fetch order of a partition, as the fetch thread knows it."""
         self.orders.update(self.engine.fetching.take_orders())
         return self.orders.get(TopicPartition("t", partition))
 

@@ -1,4 +1,4 @@
-"""Whatever ends a loop in the middle, no message is left out when the stream is iterated again."""
+"""No message is left out after any end of a loop when the stream is iterated again."""
 
 from __future__ import annotations
 

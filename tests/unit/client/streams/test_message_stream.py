@@ -56,7 +56,7 @@ def test_committed_is_what_was_asked_past_and_not_what_is_in_hand() -> None:
             break
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed == [(T0, claim, 3)]
-    # The loop goes on: the one in hand is asked past, too.
+    # The loop continues: the one in hand is asked past, too.
     assert desk.offsets() == [4]
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed[1:] == [(T0, claim, 5)]
@@ -440,7 +440,7 @@ def test_stream_that_nobody_reads_is_bounded_and_holds_up_no_other() -> None:
         desk.offsets(1)
     assert brought[1] == 50
     assert brought[0] < 12
-    # Once it is read, its fetches go on.
+    # Once it is read, its fetches continue.
     assert len(desk.offsets(0)) == brought[0]
     assert desk.bring(0, [b"a"], offset=brought[0])
 

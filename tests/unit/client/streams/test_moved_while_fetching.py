@@ -29,7 +29,7 @@ FOREVER_MS = 2**53
 
 
 class TellingMembership:
-    """Notes what it is told of stops."""
+    """Notes the reported stops."""
 
     hand_out_until_ms = FOREVER_MS
 
@@ -75,7 +75,7 @@ def test_what_was_fetched_for_the_former_stream_is_fetched_again_for_the_next_on
     (ordered,) = engine.fetching.take_orders().values()
     assert ordered is not None
     assert ordered.offset == 100
-    # The fetch from 100 lands.  For whoever fetches it is what was ordered: it goes on from 101.
+    # The fetch from 100 lands.  To the fetcher it is what was ordered: it continues from 101.
     landed = fetched(100)
     engine.fetching.on_landed(PARTITION, len(landed.records))
     engine.fetching.on_fetched(landed, ordered.token)

@@ -1,4 +1,4 @@
-"""Buffers are lent again only when nobody has a view of them, and only so many bytes are kept."""
+"""Buffers are lent again only when no view of them exists, and only so many bytes are kept."""
 
 from __future__ import annotations
 

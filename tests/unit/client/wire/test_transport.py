@@ -85,7 +85,7 @@ def test_wait_readable_names_those_with_bytes_and_those_that_broke(pair: tuple[T
 
 def test_dial_tells_the_address_that_cannot_be_reached() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: nobody else can take it meanwhile
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: no other process can take it meanwhile
         address = Address(*taken.getsockname())
         with pytest.raises(BrokerUnreachable, match=str(address.port)) as caught:
             dial_tcp(address, soon())

@@ -56,7 +56,7 @@ def test_newcomer_waits_until_the_owner_has_given_up_its_share(group: SmallGroup
     assert told.assignment is not None
     assert names_of(told.assignment) == {"a-0", "a-1"}
     assert group.beat("n", 2).assignment is None
-    assert group.beat("m", 1).assignment is None, "it is told once"
+    assert group.beat("m", 1).assignment is None, "it is sent once"
     assert group.beat("m", 1, owned=owned("a-0", "a-1", "a-3")).member_epoch == 1, "it still holds one"
     assert group.group.state_name == "Reconciling"
 
@@ -136,7 +136,7 @@ def test_member_may_subscribe_to_nothing(group: SmallGroup) -> None:
     group.joined("m")
     reply = group.join("idle", [])
     assert (reply.error, reply.member_epoch, reply.assignment) == (0, 1, ())
-    assert group.beat("m", 1).member_epoch == 1, "nobody is disturbed"
+    assert group.beat("m", 1).member_epoch == 1, "no member is disturbed"
 
 
 def test_topic_that_does_not_exist_is_assigned_when_it_is_made(group: SmallGroup) -> None:

@@ -31,7 +31,7 @@ def test_instance_id_that_is_in_use_is_not_given_to_another(group: SmallGroup) -
 def test_static_member_that_leaves_for_a_while_keeps_its_partitions(group: SmallGroup) -> None:
     reply = group.leave("m", -2, instance_id="i")
     assert (reply.error, reply.member_id, reply.member_epoch) == (ErrorCode.NONE, "m", -2)
-    assert group.beat("n", 2).member_epoch == 2, "nobody is disturbed"
+    assert group.beat("n", 2).member_epoch == 2, "no member is disturbed"
     assert group.target("m") == {"a-0", "a-1"}
 
 

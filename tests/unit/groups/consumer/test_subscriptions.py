@@ -8,7 +8,7 @@ from tests.unit.groups.consumer.small_group import image, topic_id
 
 
 def test_hash_is_the_one_that_logs_hold() -> None:
-    # With another, every group would be assigned anew when its broker is upgraded.
+    # With another, every group would be assigned again when its broker is upgraded.
     assert hash_topics(["a", "b"], image(a=1, b=2)) == -6536716808865071587
 
 

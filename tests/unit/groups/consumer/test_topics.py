@@ -16,7 +16,7 @@ def group() -> SmallGroup:
 
 
 def told(group: SmallGroup, epoch: int, *partitions: str) -> tuple[int, set[str] | None]:
-    """What m is told when it says what it holds: its epoch and its assignment, if any."""
+    """The answer to m when it reports what it holds: its epoch and its assignment, if any."""
     reply = group.beat("m", epoch, owned=owned(*partitions) if partitions else None)
     assert reply.error is ErrorCode.NONE, reply
     return reply.member_epoch, None if reply.assignment is None else names_of(reply.assignment)
@@ -157,7 +157,7 @@ def test_empty_pattern_is_none(group: SmallGroup) -> None:
 
 
 def test_pattern_whose_logged_answer_is_not_true_any_more_is_resolved_anew(group: SmallGroup) -> None:
-    # The topics that the group reads are the same, so their hash does not tell.
+    # The topics that the group reads are the same, so their hash does not show it.
     group.joined("m", ["orders"])
     group.joined("n", None, pattern="orders")
     group.beat("m", 1, owned=owned("orders-0"))

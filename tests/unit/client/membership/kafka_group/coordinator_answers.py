@@ -92,7 +92,7 @@ def join_answer(
     generation: int = 1,
     assignor: str = "range",
 ) -> JoinGroupResponse:
-    """To a member of a classic group.  Without `leader` it is the leader, which is told what all subscribe to."""
+    """To a member of a classic group.  Without `leader` it is the leader, which receives all subscriptions."""
     members = [
         JoinGroupResponseMember(each, metadata=encode_subscription(topics)) for each, topics in subscriptions.items()
     ]

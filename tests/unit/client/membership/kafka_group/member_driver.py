@@ -94,7 +94,7 @@ class Driver:
         raise AssertionError(f"no {kind.__name__} is asked for")
 
     def answer(self, message: object) -> list[Event]:
-        """Answer the request under way; returns what the streams are told."""
+        """Answer the request under way; returns the events for the streams."""
         ask = self.look()
         assert ask is not None
         self.ask = None

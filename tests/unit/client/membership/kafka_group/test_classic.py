@@ -58,7 +58,7 @@ def _member_id(driver: Driver) -> str:
 
 
 def rebalance(driver: Driver) -> None:
-    """The group is told to the member to have begun anew."""
+    """The member learns that the group rebalances."""
     driver.now_ms = driver.member.due_ms
     driver.asked(HeartbeatRequest)
     driver.answer(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))

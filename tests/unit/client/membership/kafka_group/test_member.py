@@ -1,4 +1,4 @@
-"""A member of a Kafka group, whichever protocol it speaks: offsets, commits, streams, trouble with the coordinator."""
+"""A member of a Kafka group, of either protocol: offsets, commits, streams, trouble with the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a member that decide by themselves: assignors, streams, bytes, options."""
+"""The separate parts of a member: assignors, streams, bytes, options."""
 
 from __future__ import annotations
 
