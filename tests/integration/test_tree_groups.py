@@ -353,7 +353,7 @@ def test_tree_that_is_closed_is_opened_by_the_brokers_credentials(monkeypatch: p
         settings = {"offsets.topic.replication.factor": "1", "zookeeper.digest": "ottla:secret"}
         with RunningBroker(zookeeper=connect, node_id=1, settings=settings):
             said = ottla("group", "list", "--zookeeper", connect, status=1)
-            assert "belong to somebody else" in said.err
+            assert "belong to another user" in said.err
             assert "hint: give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST" in said.err
             monkeypatch.setenv("OTTLA_ZOOKEEPER_DIGEST", "ottla:secret")
             assert ottla("group", "list", "--zookeeper", connect) == Said("", "")

@@ -1,4 +1,4 @@
-"""The partitions that a consumer holds or wants, in one session, and what is to be done about which."""
+"""The partitions that a consumer holds or wants, in one session, and the next step for each."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ottla.model.partition_state import ChangeResult
 # One partition as one consumer of the group holds it, or wants to.
 #
 # At most one request about it is under way.  An outcome that is not "applied" decides nothing: both nodes are read
-# after a sync, and the id of the claim that is found there tells whose the partition is.
+# after a sync, and the id of the claim that is found there shows which consumer has the partition.
 
 
 class Phase(Enum):
     ABSENT = "absent"
-    """Nothing of it is ours."""
+    """Not claimed."""
 
     CLAIMING = "claiming"
     """A claim was written; its outcome is not known."""
 
     HELD = "held"
-    """Ours, and handed out."""
+    """Claimed, and delivered to a stream."""
 
     STOPPING = "stopping"
-    """Ours; the stream was told to stop."""
+    """Claimed; the stream received `Revoke`."""
 
     RELEASING = "releasing"
-    """The owner node is ours, nothing is handed out: it is to be deleted."""
+    """The owner node exists, nothing is delivered: the node will be deleted."""
 
 
 class Need(Enum):
@@ -52,7 +52,7 @@ class Need(Enum):
     """They have to be read again, later."""
 
 
-# The stream that was told to start waits to hear the end of it.
+# A stream that received `Start` waits for the end of the claim.
 _STARTED: Final = (Phase.HELD, Phase.STOPPING, Phase.RELEASING)
 
 
@@ -78,7 +78,7 @@ class PartitionClaim:
 
     def __init__(self, partition: TopicPartition, target: StreamId) -> None:
         self.partition: Final = partition
-        # The stream that is to have it; None: nobody here.
+        # The stream that should have it; None: no stream of this consumer.
         self.target: StreamId | None = target
         self.phase = Phase.ABSENT
         self.need = Need.LOOK
@@ -93,9 +93,9 @@ class PartitionClaim:
         # What the offset node has, and what it is to have.
         self._committed = NO_OFFSET
         self._offset = NO_OFFSET
-        # Somebody waits to hear that the offset is there.
+        # A caller waits for the commit of the offset.
         self._is_awaited = False
-        # An operator may have set the offset: the nodes are to be read, when nothing else is under way.
+        # An operator may have set the offset: the nodes are read, once nothing else is under way.
         self._is_doubted = False
         self._write_id = 0
 
@@ -139,7 +139,7 @@ class PartitionClaim:
     # --- what the streams say ---------------------------------------------------------------------------------
 
     def commit(self, claim: ClaimId, offset: int) -> list[Effect]:
-        """Everything below `offset` was handed out, and asked past.  Of a claim that is over it counts nothing."""
+        """Everything below `offset` was delivered, and the stream moved past it.  Ignored for a claim that is over."""
         if claim != self._claim or self.phase is not Phase.HELD:
             return []
         self._offset = offset
@@ -189,7 +189,7 @@ class PartitionClaim:
         lost = self._lose()
         self._take_over(found)
         if owner is not None and owner.is_own:
-            # Made by a claim of this session that does not count any more: nobody can have it while it is there.
+            # Made by a claim of this session that does not count any more: no consumer can claim it while it is there.
             self.phase = Phase.RELEASING
         elif owner is not None:
             self.holder = owner.stream
@@ -207,7 +207,7 @@ class PartitionClaim:
         )
 
     def _stand_off(self, owner: OwnerNode | None) -> list[Effect]:
-        """Nobody can tell what is in the tree, until somebody mends it."""
+        """The nodes cannot be parsed, until an operator repairs them."""
         lost = self._lose()
         self._take_over(None)
         if owner is not None and owner.is_own:
@@ -248,7 +248,7 @@ class PartitionClaim:
         return lost
 
     def lost(self) -> list[Effect]:
-        """What the stream has to be told when the session is over."""
+        """The effect for the stream when the session is over."""
         if self.phase in _STARTED and self._claim is not None:
             return [Lost(self.partition, self._claim)]
         return []
@@ -258,7 +258,7 @@ class PartitionClaim:
         self.phase = Phase.ABSENT
         self.holder = None
         self._claim = None
-        # Whoever wants it again reads first: others may have had it meanwhile.
+        # A later claim reads first: others may have had the partition meanwhile.
         self.need = Need.LOOK
 
     # --- reads ------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class Claims:
         for partition, claim in self._claims.items():
             if partition not in wanted:
                 claim.target = None
-        # Whoever holds one of them may have seen the change, too.
+        # The holder of one of them may have seen the change, too.
         self.retry()
         return [effect for partition in sorted(self._claims) for effect in self._advance(partition)]
 
@@ -352,7 +352,7 @@ class Claims:
         return effects
 
     def lost(self) -> list[Effect]:
-        """What the streams have to be told when the session is over."""
+        """The effects for the streams when the session is over."""
         return [lost for claim in self._claims.values() for lost in claim.lost()]
 
     # --- the streams ------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class Claims:
         return [] if claim is None else claim.on_written(write, outcome, until_ms) + self._advance(write.partition)
 
     def take_unread(self) -> tuple[TopicPartition, ...]:
-        """The partitions whose nodes are to be read now; they are taken to be asked for."""
+        """The partitions whose nodes must be read now; their reads count as sent."""
         partitions = tuple(sorted(self._unread))
         for partition in partitions:
             self._claims[partition].on_asked()
@@ -392,13 +392,13 @@ class Claims:
         return effects
 
     def doubt(self) -> list[Effect]:
-        """Of everything that is held the nodes are to be read."""
+        """The nodes of all held partitions must be read."""
         for claim in self._claims.values():
             claim.doubt()
         return [effect for partition in sorted(self._claims) for effect in self._advance(partition)]
 
     def on_not_read(self) -> None:
-        """What was asked for did not come."""
+        """A read got no answer."""
         for partition, claim in self._claims.items():
             claim.on_not_read()
             _keep(self._blocked, partition, claim.need is Need.RETRY)

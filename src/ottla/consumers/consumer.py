@@ -1,7 +1,7 @@
 """One consumer of a group: follows the group, computes its share, claims and releases, commits.
 
-Events are its methods.  Each returns effects, to be carried out in their order; `due_ms` is when `on_time` is to be
-called.  Times are those of a clock that goes on while the machine is suspended, as the lease's.
+Events are its methods.  Each returns effects, to be carried out in their order; `due_ms` is when the caller must call
+`on_time`.  Times are those of a clock that continues while the machine is suspended, like the lease's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Consumer:
     def __init__(self, consumer_id: str, pace: RebalancePace, chance: random.Random) -> None:
         """`consumer_id` is this process's alone.  `chance` spreads the consumers of a group."""
         self.consumer_id: Final = consumer_id
-        # Before this moment nobody else can own what is handed out here; 0 without a session.
+        # Before this moment no other consumer can own what is delivered here; 0 without a session.
         self.hand_out_until_ms = 0
         self._window: Final = BurstWindow(pace, chance)
         self._retries: Final = Retries(pace, chance)
@@ -69,7 +69,7 @@ class Consumer:
         self._forget(None)
 
     def _forget(self, session_id: int | None) -> None:
-        """What was known by the former session, and what it had asked for, counts no more."""
+        """Discard what the former session knew and had requested."""
         self._session_id = session_id
         self._is_registered = False
         self._is_settled = False
@@ -99,7 +99,7 @@ class Consumer:
     # --- the session ------------------------------------------------------------------------------------------
 
     def on_session(self, session_id: int, lease_until_ms: int, now_ms: int) -> list[Effect]:
-        """A session has begun.  Nothing of the one before is taken to be true."""
+        """A session has started.  Nothing of the former one is assumed."""
         assert self._session_id is None, "the former session is lost first"
         self._forget(session_id)
         self.hand_out_until_ms = lease_until_ms
@@ -111,7 +111,7 @@ class Consumer:
             self.hand_out_until_ms = until_ms
 
     def on_session_lost(self) -> list[Effect]:
-        """Owner nodes are gone, and others may own what was ours: nothing is committed for this life any more."""
+        """Owner nodes are gone, and others may own these partitions: nothing is committed for this session any more."""
         self.hand_out_until_ms = 0
         effects = self._claims.lost()
         self._forget(None)
@@ -165,14 +165,14 @@ class Consumer:
         return []
 
     def on_view(self, request_id: int, view: GroupView, now_ms: int) -> list[Effect]:
-        """The group, as it was after the read was asked for or later."""
+        """The group, as it was when the read was requested or later."""
         if request_id != self._group_read:
             return []
         self._group_read = _NO_REQUEST
         if self._is_leaving:
             return self._conclude(now_ms, [])
         if self.consumer_id not in view.consumers:
-            # Somebody has deleted the node: without it nobody leaves this consumer its share.
+            # The node was deleted: without it the other consumers take this consumer's share.
             self._is_registered = self._is_settled = False
             self._view = None
             self._window.close()
@@ -196,7 +196,7 @@ class Consumer:
     def on_nodes(
         self, request_id: int, nodes: Mapping[TopicPartition, PartitionNodes], now_ms: int
     ) -> list[Effect]:  # fmt: skip
-        """The nodes of all the partitions that were asked for."""
+        """The nodes of all the partitions that were requested."""
         if request_id != self._partitions_read:
             return []
         self._partitions_read = _NO_REQUEST
@@ -207,7 +207,7 @@ class Consumer:
         return self._conclude(now_ms, self._claims.on_written(write, outcome, self.hand_out_until_ms))
 
     def on_read_failed(self, request_id: int, now_ms: int) -> list[Effect]:
-        """No answer came; it is asked again after a while."""
+        """No answer came; the read is repeated after a while."""
         if request_id == self._group_read:
             self._group_read = _NO_REQUEST
             if not self._is_leaving:
@@ -220,14 +220,14 @@ class Consumer:
     # --- the streams ------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Effect]:
-        """Everything below each offset was handed out by that claim, and asked past.
+        """Everything below each offset was delivered under that claim, and the stream moved past it.
 
         `Committed` with that offset or a later one follows, or the end of the claim.
         """
         return [effect for offset in offsets for effect in self._claims.commit(*offset)]
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int, now_ms: int) -> list[Effect]:
-        """Nothing is handed out any more after `Revoke`; everything below `offset` was asked past.
+        """Nothing is delivered any more after `Revoke`; the stream moved past everything below `offset`.
 
         `NO_OFFSET`: nothing was ever handed out, and what is committed stays.
         """
@@ -279,7 +279,7 @@ class Consumer:
         self._retries.wait(now_ms)
         if self._retries.attempts_count != self._pace.attempts_max:
             return []
-        # Whoever is told so waits to hear the end of it, also when nothing has moved.
+        # The caller of a forced rebalance waits for its end, also when nothing has moved.
         self._is_settled = False
         return [Blocked(reason)]
 

@@ -78,7 +78,7 @@ class Start(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Hand out nothing more, then say `on_stopped` with what is to be committed."""
+    """Hand out nothing more, then call `on_stopped` with the offset to commit."""
 
     partition: TopicPartition
     claim: ClaimId

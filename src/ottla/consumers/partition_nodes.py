@@ -1,7 +1,7 @@
 """The two nodes of a partition in a group: its owner (ephemeral) and its offset (persistent).
 
 Every change of either is a compare-and-set on the offset node's version, and raises it.  So all of them are in one
-order, and whoever acts on an older version is refused: it is *fenced*.
+order, and a writer with an older version is refused: it is *fenced*.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla.consumers.stream_id import StreamId
 
-# The version that the offset node is expected to have when it is to be created.
+# The version that the offset node is expected to have before it is created.
 NO_NODE: Final = -1
 
 
@@ -54,5 +54,5 @@ class PartitionNodes(NamedTuple):
 
     owner: OwnerNode | None
     offset: OffsetNode | None
-    # What keeps everybody from claiming it, as a sentence: its nodes cannot be understood.
+    # Why no consumer can claim it, as a sentence: its nodes cannot be parsed.
     problem: str | None = None

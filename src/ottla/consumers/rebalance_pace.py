@@ -14,7 +14,7 @@ class RebalancePace(NamedTuple):
     # A group has changed: so long nothing more must change, before the share is computed.
     collect_ms: int = 50
     collect_max_ms: int = 1000
-    # Somebody else holds a partition: the first wait before it is looked at again; each one is twice the last.
+    # Another consumer holds a partition: the first wait before it is read again; each wait is twice the last.
     retry_ms: int = 50
     retry_max_ms: int = 2000
     # After so many the rebalance is reported as blocked.

@@ -1,4 +1,4 @@
-"""Moving the tree of a broker by itself to the tree that a cluster shares: once, checked, repeatable at any step.
+"""Moving the tree of a standalone broker to the tree that a cluster shares: once, checked, repeatable at any step.
 
 A note in the target says that it is under way, and of which cluster; no broker starts on a tree with that note.  An
 interrupted adoption is repeated: what is there already is compared, and the rest is made.  Only then, and after all
@@ -32,7 +32,7 @@ _READ_AT_ONCE: Final = 1_000
 class TreeNotEmpty(OttlaError):
     """The target holds something that is not a part of this adoption."""
 
-    hint = "name a chroot that nobody uses yet: --zookeeper HOST:PORT/NAME"
+    hint = "name a chroot that is not used yet: --zookeeper HOST:PORT/NAME"
 
 
 class AdoptionDiffers(OttlaError):
@@ -49,7 +49,7 @@ class AdoptionUnderWay(OttlaError):
 
 
 async def is_under_way(tree: Tree) -> bool:
-    """Whether an adoption into this tree was begun and is not complete."""
+    """Whether an adoption into this tree was started and is not complete."""
     return await tree.exists(layout.ADOPTION) is not None
 
 

@@ -42,7 +42,7 @@ class AssignmentChanges:
     async def change(self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide) -> Results:
         """Change these partitions, some or all of them; returns what was refused, None where all is as decided.
 
-        `topic_id`: None for whichever topic has the name now.  Raises `RequestError` when there is no such topic.
+        `topic_id`: None for the topic that has the name now.  Raises `RequestError` when there is no such topic.
         """
         results: Results = {}
         wanted = list(indexes)

@@ -226,16 +226,16 @@ def _partitions_subject(kind: str, topic: str, indexes: Iterable[int]) -> str:
             ranges[-1][1] = index
         else:
             ranges.append([index, index])
-    told = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-    return f"{kind}{topic}:{told}"
+    spans = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"{kind}{topic}:{spans}"
 
 
 def _changed_partitions(kind: str, subject: str) -> tuple[str, set[int]] | None:
     if not subject.startswith(kind):
         return None
-    topic, _, told = subject.removeprefix(kind).partition(":")
+    topic, _, spans = subject.removeprefix(kind).partition(":")
     indexes: set[int] = set()
-    for part in told.split(","):
+    for part in spans.split(","):
         first, dash, last = part.partition("-")
         numbers = (first, last) if dash else (first, first)
         if not all(number.isascii() and number.isdigit() and int(number) < PARTITIONS_MAX for number in numbers):

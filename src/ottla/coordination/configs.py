@@ -117,7 +117,7 @@ class ConfigRegistry:
     ) -> Mapping[str, str]:
         """Replace the settings by `change(settings)`, which is called again when another writer was faster.
 
-        Raises `RequestError` for a topic that does not exist, and whatever `change` raises.
+        Raises `RequestError` for a topic that does not exist, and what `change` raises.
         """
         for _ in range(UPDATE_ATTEMPTS_MAX):
             before, version = await self._get(entity)

@@ -69,7 +69,7 @@ def unclean_candidates(
 ) -> list[ReplicaIncarnation]:
     """The live replicas for an unclean election, the first one first; not those whose log is known to be unusable.
 
-    None while a member of the sets is alive in another life: it will tell at once whether it kept its records.  One
+    None while a member of the sets is alive in another life: it will show at once whether its log is complete.  One
     whose log cannot be used will not.
     """
     able = {node_id: epoch for node_id, epoch in live.items() if usability.get(node_id, True)}
@@ -98,7 +98,7 @@ def requested(
     is_unclean: bool,
     usability: Mapping[NodeId, bool] = _NOTHING_KNOWN,
 ) -> PartitionState | ErrorCode:
-    """The state after an election that an operator asked for, or why there is none.
+    """The state after an election that an operator requested, or why there is none.
 
     A preferred election lets the first assigned replica lead.  An unclean one is only for a partition without a leader;
     it may lose records, and does so only if no replica that has them all is live.  `usability`: whether a replica's log
@@ -245,7 +245,8 @@ def departed(
 ) -> PartitionState | None:
     """The state without this broker in the in-sync set, under another leader where it leads.
 
-    None where it is not in sync, or nobody else is: then it keeps its place until it is gone, and again afterwards.
+    None where it is not in sync, or no other replica is: then it keeps its place until it is gone, and again
+    afterwards.
     """
     others = tuple(member for member in state.current_in_sync(live) if member.node_id != node_id)
     if not others or all(member.node_id != node_id for member in state.in_sync):

@@ -1,4 +1,4 @@
-"""Whether a data directory is the newest one of its broker, and the nodes that tell it below `/brokers/generations`.
+"""Whether a data directory is the newest one of its broker, and the nodes below `/brokers/generations` that record it.
 
 A broker counts its *directory generation* in two places: in the data directory, and in a lasting node of the tree,
 there together with the directory's id.  A move makes the directory's durable first, then the tree's.  So after any

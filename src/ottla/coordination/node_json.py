@@ -36,7 +36,7 @@ class Fields:
         """Read an object whose `version` this program knows; writers raise it only for incompatible changes."""
         try:
             content = json.loads(data)
-        except (ValueError, RecursionError) as error:  # the latter: nested deeper than any of ours
+        except (ValueError, RecursionError) as error:  # the latter: nested deeper than any content of Ottla
             raise NodeDamaged(path, f"is not JSON: {error}") from error
         fields = cls._of(path, content)
         version = fields.integer("version")

@@ -1,4 +1,4 @@
-"""Work on the tree that is begun again when the connection breaks under it."""
+"""Work on the tree that is repeated when the connection breaks under it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ ATTEMPT_INTERVAL_S: Final = 0.1
 
 
 class Patience:
-    """For a start, which nobody repeats: a broken connection, or a session that ended meanwhile, is no reason to fail.
+    """For a start, which has no caller that repeats it: a broken connection, or a session that ended meanwhile, is no
+    reason to fail.
 
     Each piece of work has `patience_ms` from its first failure on; None: as long as it takes.
     """

@@ -4,8 +4,8 @@ While replicas move, those of before and after are replicas alike: the added one
 lead.  When all that are to stay are in sync, the others leave, in one change of replicas and state.
 
 The replicas are written with the state, whose version they raise, in one request; and no view has a state that is newer
-than its replicas.  So whoever changes a state decides by the replicas that the change is applied to.  A change that
-removes a replica begins another leader epoch: a fetch that the removed one sent before it dropped its log is never
+than its replicas.  So a change of a state is decided by the replicas that it is applied to.  A change that
+removes a replica starts another leader epoch: a fetch that the removed one sent before it dropped its log is never
 taken for a promise of the empty log that it has when it is added again.
 """
 
@@ -41,7 +41,7 @@ def requested(
     *,
     may_change_count: bool = True,
 ) -> Reassigned | None:
-    """What an operator asks for: these replicas, or with None an end of the move; None when nothing changes.
+    """An operator's request: these replicas, or with None an end of the move; None when nothing changes.
 
     Another request while replicas move replaces the first: what it added and the second does not leaves at once.
     Raises `RequestError` with the code that AlterPartitionReassignments answers.

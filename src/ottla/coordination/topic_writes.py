@@ -1,12 +1,12 @@
 """How a topic's nodes are created, grown and deleted: in one request where they fit, else in several.
 
 A topic exists while the node of its name (the *pointer*) has its id; a name's node without data is no topic.  So that
-nobody sees half of a topic, the pointer is written in the last request of a creation and of a growth, and emptied in
+no reader sees half of a topic, the pointer is written in the last request of a creation and of a growth, and emptied in
 the first one of a deletion.  A writer that dies in between leaves nodes to which no pointer leads; they are swept.
 
 Two writers of one topic's nodes exclude each other by versions: each request of a growth checks those of the pointer
 and of the id's node, which a growth sets first; a sweep sets the id's node too, and only while the pointer does not
-lead there; a creation's last request checks that nobody did.
+lead there; a creation's last request checks that none did.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TopicWrites:
         self._changes = changes
 
     async def create(self, name: str, pointer: TopicPointer, states: Sequence[PartitionState], config: bytes) -> None:
-        """Create a topic, or nothing that anybody sees.
+        """Create a topic, or nothing that a reader sees.
 
         Raises `NodeExists` when there is a topic of this name, and `RequestTooLarge` when it has too many replicas.
         """
@@ -183,7 +183,7 @@ class TopicWrites:
         if version is None:
             raise NodeExists(layout.topic_path(name))
         operations: list[Operation] = [
-            CheckNode(layout.topic_id_path(name, pointer.topic_id), 0),  # nobody has begun to sweep it
+            CheckNode(layout.topic_id_path(name, pointer.topic_id), 0),  # no sweep of it has started
             SetNode(layout.topic_path(name), topic_nodes.encode_pointer(pointer), version),
             CreateNode(layout.topic_config_path(name), config),
         ]

@@ -410,7 +410,7 @@ class TopicRegistry:
             nodes = [next(states) for _ in pointer.assignment]
             topic = _topic(name, pointer, nodes, known)
             if topic is not None:
-                # The same object while it is equal: then nobody need compare it again.
+                # The same object while it is equal: then no reader compares it again.
                 read[name] = known if known is not None and topic == known else topic
             elif await self._points_to(name, pointer.topic_id):
                 raise NodeDamaged(layout.topic_path(name), "has partitions without a state node")

@@ -28,7 +28,7 @@ NO_MOVE: Final = Move()
 class Partition(NamedTuple):
     """A partition of a topic: its assigned replicas, and its state with the version that a change must expect.
 
-    While they move, `replicas` are those of before and after: first the later ones, as they were asked for.
+    While they move, `replicas` are those of before and after: first the later ones, in the requested order.
     """
 
     partition_index: int
@@ -55,7 +55,7 @@ class Partition(NamedTuple):
 
     @property
     def replicas_count_min(self) -> int:
-        """The number of replicas before or after a move, whichever is less: more need not be in sync meanwhile."""
+        """The number of replicas before or after a move, the smaller of both: more need not be in sync meanwhile."""
         return min(len(self.target), len(self.origin))
 
     def min_in_sync(self, min_insync_replicas: int) -> int:

@@ -13,7 +13,7 @@ of the weaker one; `tests/contract` checks each of them on every home.
 * Readers never see half of a `multi`, nor a change that a crash could undo.
 * A watch is called at most once, on the event loop, after something under it changed or when the session is lost;
   several changes may come as one call.  It does not say what changed: read again.
-* Writes of one session take effect in the order in which they were begun.
+* Writes of one session take effect in the order in which they were started.
 * A session has a *lease*: while the monotonic clock is below it, the session lives and its ephemeral nodes exist.
 """
 
@@ -109,8 +109,9 @@ def request_bytes(operations: Iterable[Operation]) -> int:
 class Lease:
     """Until when a session lives for certain, by `Clock.boottime_ms`: it ends while the machine is suspended, too.
 
-    Whoever acts for the session (a leader that acknowledges) compares the clock with `until_ms` first: then a process
-    that was paused does nothing after its session may have ended, even before an event told it so.  0: it has ended.
+    Callers must compare the clock with `until_ms` before they act for the session (acknowledge as leader): then a
+    process that was paused does nothing after its session may have ended, even before it receives the event.  0: it has
+    ended.
     """
 
     __slots__ = ("until_ms",)
@@ -189,7 +190,7 @@ class AccessDenied(TreeError):
 class SessionLost(TreeError):
     """The session ended: drop everything cached through it, connect and register again.
 
-    Clients that asked this broker to change something ask again, perhaps another broker: NOT_CONTROLLER is the code
+    Clients that requested a change repeat the request, perhaps at another broker: NOT_CONTROLLER is the code
     after which Kafka's admin clients look for one that can.
     """
 
@@ -264,12 +265,12 @@ class Tree(Protocol):
         None.
 
         Raises the error of the first operation that fails, which sees the effects of those before it.  Before anything
-        is tried: NodeTooLarge, or RequestTooLarge, which asks for several requests.
+        is tried: NodeTooLarge, or RequestTooLarge, for which the caller sends several requests.
         """
         ...
 
     async def sync(self) -> None:
-        """Reads that begin after it see every write that any session had committed before it was called.
+        """Reads that start after it see every write that any session had committed before it was called.
 
         Needed before a decision that follows an unknown outcome: an ordinary read may answer with the past.
         """

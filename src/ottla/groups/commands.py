@@ -122,7 +122,7 @@ class TopicPartitions(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """API 9, one group of it.  Reply: `FetchReply`.  `topics` None asks for all committed offsets of the group.
+    """API 9, one group of it.  Reply: `FetchReply`.  `topics` None: all committed offsets of the group.
 
     `member_id` and `member_epoch` are checked for consumer groups only, and only when given.
     """

@@ -11,12 +11,12 @@ from ottla.groups.replies import CommittedOffset, TopicOffsets
 
 
 class _Told(Sequence[CommittedOffset]):
-    """Offsets as they were committed when they were asked for; each is decoded when it is told."""
+    """Offsets as they were committed when they were requested; each is decoded when it is read."""
 
     __slots__ = ("_partitions", "_values")
 
     def __init__(self, partitions: Sequence[int], values: Mapping[int, bytes]) -> None:
-        """Offset -1 where `values`, which nobody changes, have none."""
+        """Offset -1 where `values`, which must not change, have none."""
         self._partitions = partitions
         self._values = values
 
@@ -128,5 +128,5 @@ class CommittedOffsets:
         known = self.by_topic.get(topic)
         if not known:
             return _Told(partitions, {})
-        # The values of now: they may be told after the next commits.
+        # A copy: the values may be read after the next commits.
         return _Told(partitions, {partition: known[partition] for partition in partitions if partition in known})

@@ -45,7 +45,7 @@ class Deadline:
         self.kind: Final = kind
         self.member_id: Final = member_id
         self.due_ms: int | None = None
-        # Where its newest entry lies in the heap.
+        # The place of its newest entry in the heap.
         self.queued_ms: int | None = None
 
 

@@ -65,7 +65,7 @@ class Group(DeadlineOwner, Protocol):
         ...
 
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
-        """NONE when the sender may commit now (then its session begins anew), else its error."""
+        """NONE when the sender may commit now (then its session restarts), else its error."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:

@@ -13,7 +13,7 @@ class GroupRecordError(OttlaError):
     """A record of `__consumer_offsets` does not match its version: damaged, or written by another program."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
-    hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and made anew"
+    hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and recreated"
 
 
 class GroupRecord(NamedTuple):

@@ -76,7 +76,7 @@ class OffsetExpiry:
                 self._forget(group)
 
     def _empty_group(self, group_id: str) -> AnyGroup | None:
-        """The group, looked up anew, since it may have changed after the last step."""
+        """The group, looked up again, since it may have changed after the last step."""
         group = self._table.get(group_id)
         if group is not None and group.is_empty:
             return group
@@ -147,7 +147,7 @@ class DeletedTopicTombstones:
         self.due_ms: int | None = None
 
     def add(self, topics: Collection[str], moment: Moment) -> None:
-        """Visits each group once, whatever it has committed: a tenth of a microsecond each."""
+        """Visits each group once, also those without commits: a tenth of a microsecond each."""
         gone = frozenset(topics)
         for group_id, by_topic in self._table.offsets_by_group():
             if found := by_topic.keys() & gone:

@@ -104,7 +104,7 @@ def offset_value(commit: OffsetToCommit, now_ms: int, retention_ms: int | None) 
 
 
 def checked_offset_value(value: bytes) -> bytes:
-    """`value` when it is a sound v3 or v1; other versions are written anew as v3."""
+    """`value` when it is a sound v3 or v1; other versions are rewritten as v3."""
     if len(value) == _SIZE_V3 and value[:2] == b"\x00\x03" and value[_METADATA_LENGTH_V3] == b"\x00\x00":
         return value
     found = decode_offset_value(value)

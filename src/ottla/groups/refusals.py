@@ -75,12 +75,12 @@ def refusal(command: Command, error: ErrorCode) -> object:
     """The reply to `command` with this `error`.
 
     Two commands of classic members have no such answer as COORDINATOR_LOAD_IN_PROGRESS: clients do not expect it, and
-    some end with it.  They are told what Apache Kafka tells them.
+    some end with it.  The codes are Apache Kafka's.
     """
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         match command:
             case Heartbeat():
-                # The next one is asked what is known by then; the member's session begins anew with the load.
+                # The next request is answered from the loaded state; the member's session restarts with the load.
                 return ErrorCode.NONE
             case SyncGroup():
                 # The rebalance under way was lost with the former coordinator: the member joins again.

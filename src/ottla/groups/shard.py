@@ -172,7 +172,7 @@ class GroupShard:
         self._table.replay(key, value)
 
     def loaded(self, moment: Moment, end_offset: int = 0) -> None:
-        """Replay has ended: every session starts anew.  Replies wait until the log is stable up to `end_offset`, the
+        """Replay has ended: every session restarts.  Replies wait until the log is stable up to `end_offset`, the
         end of what was replayed."""
         self._appended_end = end_offset
         for group in list(self._table):

@@ -15,7 +15,7 @@ from ottla.model.error_code import ErrorCode
 
 # A client that never returns costs an id, and possibly a group made for it alone, for the session time-out that it
 # requested: up to half an hour.  So an id expires after the shard has issued this many others; a client that joins with
-# an expired one gets UNKNOWN_MEMBER_ID, and asks for another.
+# an expired one gets UNKNOWN_MEMBER_ID, and requests another.
 ISSUED_IDS_MAX: Final = 10_000
 
 

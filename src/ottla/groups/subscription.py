@@ -1,6 +1,6 @@
 """The topics in a consumer's subscription: the only code that parses the metadata of members.
 
-The consumer protocol's Subscription begins, in all its versions, with `int16 version | array of topic names`; strings
+The consumer protocol's Subscription starts, in all its versions, with `int16 version | array of topic names`; strings
 have an int16 length, the array an int32 count.  The rest is not read.
 """
 

@@ -36,7 +36,7 @@ class TopicsImage:
 def deleted_topics(before: TopicsImage, after: TopicsImage) -> tuple[str, ...]:
     """The names whose topic was deleted, or recreated under the same name.
 
-    Cached for one pair of images, since all shards of a broker ask for the same one.
+    Cached for one pair of images, since all shards of a broker need the same one.
     """
     return tuple(
         name

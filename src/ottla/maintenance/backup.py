@@ -3,7 +3,7 @@
 All is written below `TARGET.unfinished`, made durable, and then gets its name: what has the name is whole.
 
 Nothing stops the broker, so logs are copied at different moments, in an order that keeps what refers to others true:
-logs that tell how far something was read (committed offsets) first, then all others, then schemas, which records name
+logs of positions (committed offsets) first, then all others, then schemas, which records name
 by their ids; the tree last, which has every topic that was copied.  Logs of topics that it does not have any more were
 deleted meanwhile, and are left out.
 """
@@ -72,12 +72,12 @@ class RecordedEnds:
         return found if found is not None or held_batches else 0
 
     def gone(self, topics: Mapping[str, UUID], copied: Collection[TopicPartition]) -> Iterator[MissingLog]:
-        """The logs of these topics that held something before the backup began, and of which nothing was copied."""
+        """The logs of these topics that held something before the backup started, and of which nothing was copied."""
         return missing_logs(self._ends, topics, copied)
 
 
 UNFINISHED_SUFFIX: Final = ".unfinished"
-# In it from its first file on: what has neither this nor the manifest is somebody else's.
+# In it from its first file on: a directory with neither this nor the manifest is no backup.
 BACKING_UP_FILE: Final = ".backing-up"
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class UnfinishedBackup:
     def begin(self) -> None:
         """Make the directory, or take over what an interrupted backup left of it, and empty it.
 
-        Raises `StorageError`: another backup is writing to it, or it is nobody's; and `OSError`.
+        Raises `StorageError`: another backup is writing to it, or it is not a backup; and `OSError`.
         """
         disk = self._disk
         self._check_remains()
@@ -276,13 +276,13 @@ class Backup:
                 hint="a cluster's copies are its replicas; `ottla mirror` copies topics and groups to another cluster",
             )
         found = checkpoints.read_meta_properties(disk, path) or {}
-        # A restored directory is another disk, and no cluster has been told anything of it.
+        # A restored directory is another disk, and nothing of it was reported to a cluster.
         self._identity = {name: text for name, text in found.items() if name not in (DIRECTORY_ID, KEPT_FROM)}
 
     def _check_target(self) -> None:
         if self._disk.exists(self._target):
             raise StorageError(
-                f"{self._target} is there already", hint="each backup is a new directory: give it a name of its own"
+                f"{self._target} is there already", hint="each backup is a new directory: give it another name"
             )
         if f"{self._target}/".startswith(f"{self._data_dir}/"):
             raise StorageError(

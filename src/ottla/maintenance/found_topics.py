@@ -1,4 +1,4 @@
-"""The topics of a data directory that has lost its tree, as its logs tell of them.
+"""The topics of a data directory that has lost its tree, derived from its logs.
 
 A partition's directory has the topic's name in its own, and the topic's id in `partition.metadata`.  Nothing there says
 how many partitions there are: the greatest index counts, of the directories and of the records of flushed ends, which
@@ -20,7 +20,7 @@ from ottla.storage.directory.partition_directory import is_no_log
 from ottla.storage.errors import StorageError
 from ottla.storage.log_files import COMPACTED_FILE, topic_partition_of
 
-# A directory of a greater index is no partition's: somebody gave it its name.
+# A directory of a greater index is no partition's: something else created it.
 PARTITIONS_COUNT_MAX: Final = 100_000
 
 
@@ -86,7 +86,7 @@ def _look(disk: Disk, path: str) -> _Directory | None:
 
 
 def _leader_epoch(disk: Disk, path: str) -> int:
-    """The greatest that the log's checkpoint has, -1 when it has none: a start asks the batches too."""
+    """The greatest that the log's checkpoint has, -1 when it has none: a start reads the batches too."""
     file = f"{path}/{checkpoints.LEADER_EPOCH_FILE}"
     try:
         epochs = checkpoints.parse_epochs(read_file(disk, file), file) if disk.exists(file) else []

@@ -40,7 +40,7 @@ from ottla.storage.segment.time_index import TimeIndex
 
 
 class Severity(Enum):
-    """DAMAGE: records cannot be read as they were written.  NOTE: something that a broker repairs by itself."""
+    """DAMAGE: records cannot be read as they were written.  NOTE: something that a broker repairs when it starts."""
 
     DAMAGE = "damage"
     NOTE = "note"
@@ -147,7 +147,7 @@ def _log_findings(
 def verify_flushed_ends(disk: Disk, data_dir: str, directories: Iterable[str]) -> Iterator[Finding]:
     """Check that every partition's directory that holds records has a record of its flushed end.
 
-    Nothing is checked where `data_dir` is no data directory of ours.  Raises `OSError`, `DamagedCheckpoint`.
+    Nothing is checked where `data_dir` is no data directory of Ottla.  Raises `OSError`, `DamagedCheckpoint`.
     """
     if FORMAT_NAME not in (read_meta_properties(disk, data_dir) or {}):
         return
@@ -166,7 +166,7 @@ def verify_flushed_ends(disk: Disk, data_dir: str, directories: Iterable[str]) -
             continue
         if topic_id is None or (topic_id, topic_partition.partition) in ends:
             continue
-        consequence = "the next start makes it anew" if was_clean else "the broker refuses the partition"
+        consequence = "the next start recreates it" if was_clean else "the broker refuses the partition"
         problem = f"no record of how far {name} was flushed: {consequence}"
         severity = Severity.NOTE if was_clean else Severity.DAMAGE
         yield Finding(severity, f"{data_dir}/{FLUSHED_ENDS_FILE}", -1, -1, problem)
@@ -208,7 +208,7 @@ class _SegmentCheck:
         finally:
             file.close()
         for position, offset in self._index_entries.items():
-            yield self._index_note(INDEX_SUFFIX, position, offset, "no batch begins at the entry's position")
+            yield self._index_note(INDEX_SUFFIX, position, offset, "no batch starts at the entry's position")
         for offset in self._time_entries:
             yield self._index_note(TIME_INDEX_SUFFIX, -1, offset, "no batch ends with the entry's offset")
 
@@ -289,7 +289,7 @@ class _SegmentCheck:
 
 
 def foreign_segments(disk: Disk, directory: str) -> list[str]:
-    """The names of segments whose first batch lies outside of the offsets that their place gives them, or is none.
+    """The names of segments whose first batch is outside of the offsets that their place gives them, or is none.
 
     A log that is written meanwhile may show its newest one.  Raises `OSError`.
     """
@@ -316,5 +316,5 @@ def _may_be_own(disk: Disk, path: str, base_offset: int, end_offset: int | None)
         # A torn write at the very end of a log: recovery cuts it.
         return end_offset is None
     header = BatchHeader._make(first[1])
-    # Compaction may have taken what came before it, so it may begin later than its name.
+    # Compaction may have taken what came before it, so it may start later than its name.
     return base_offset <= header.base_offset and (end_offset is None or header.next_offset <= end_offset)

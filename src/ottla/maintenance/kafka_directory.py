@@ -92,7 +92,7 @@ class KafkaDirectory:
             return checkpoints.parse_offsets(read_file(self.disk, path), path, is_ours=False)
         except checkpoints.DamagedCheckpoint as error:
             raise NotImportable(
-                str(error), hint="let Apache Kafka start and stop on the directory once: it writes the file anew"
+                str(error), hint="let Apache Kafka start and stop on the directory once: it rewrites the file"
             ) from error
 
     def _lock(self) -> None:
@@ -101,7 +101,7 @@ class KafkaDirectory:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # a copy or backup: nobody can be using it
+            return  # a copy or backup: no broker can be using it
         try:
             fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
@@ -134,7 +134,7 @@ class KafkaDirectory:
         return topic_id
 
     def log_start_of(self, partition: TopicPartition) -> int:
-        """Its first readable offset by the checkpoint: 0 means where its first segment begins."""
+        """Its first readable offset by the checkpoint: 0 means where its first segment starts."""
         return self._log_starts.get(partition, 0)
 
     def recovery_point_of(self, partition: TopicPartition) -> int:

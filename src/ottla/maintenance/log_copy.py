@@ -1,6 +1,6 @@
 """Copies one partition's log up to its last whole batch, beside the broker that writes it.
 
-All that was acknowledged before the copy began is in it: the last batches may not be flushed by their broker yet, and
+All that was acknowledged before the copy started is in it: the last batches may not be flushed by their broker yet, and
 the copy is synced itself.  Every batch is read: what is not whole, or does not reach the recorded flushed end, is
 damage, and from there on the log is copied as it is, and named.
 """
@@ -31,7 +31,7 @@ from ottla.storage.log_files import (
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX, snapshot_offsets_in
 from ottla.storage.segment.batch_scan import BatchScan
 
-# The files of a partition's directory at one moment, kept although its broker goes on: by open descriptors.
+# The files of a partition's directory at one moment, kept by open descriptors while its broker continues to write.
 #
 # Closed segments are never written to, but retention and compaction take them away at any time; a file that is open
 # stays readable.  The names before and after the opening, and the sizes, show whether a swap of compaction came in
@@ -215,7 +215,7 @@ class CopiedFiles:
             return None
 
     def copy(self, name: str, source: File) -> None:
-        """Copy all of a file that nobody writes to."""
+        """Copy all of a file that is not written to any more."""
         size_bytes = source.size_bytes()
         if self.copy_there(name, source, size_bytes) != size_bytes:
             raise OSError(errno.EIO, "the file ends too early", f"{self._source}/{name}")
@@ -232,7 +232,7 @@ class CopiedFiles:
             target.close()
         if readable.lost_bytes:
             lost = counted(readable.lost_bytes, "byte")
-            self.unreadable = self.unreadable or f"{self._source}/{name}: {lost} cannot be read, zeros stand for them"
+            self.unreadable = self.unreadable or f"{self._source}/{name}: {lost} cannot be read: zeros replace them"
         return done
 
     def truncate(self, name: str, size_bytes: int) -> None:
@@ -406,7 +406,7 @@ class _Copy:
         return file.size_bytes()
 
     def _whole(self, base: int, size_bytes: int) -> _Whole:
-        """Read the copy: what its broker wrote meanwhile is in it or is not, and a checksum tells."""
+        """Read the copy: what its broker wrote meanwhile may be in it, and its checksum shows whether it is whole."""
         file = self._disk.open(f"{self._target}/{segment_file_name(base)}", read_only=True)
         try:
             scan = BatchScan(file, 0, size_bytes)
@@ -416,7 +416,7 @@ class _Copy:
                     problem = f"a batch with base offset {head[0]} instead of {end}"
                     break
                 end = head[0] + head[6] + 1
-            # The walk moves on from a batch when the next one is asked for.
+            # The walk passes a batch when the next one is requested.
             return _Whole(scan.position, end, problem or scan.problem)
         finally:
             file.close()

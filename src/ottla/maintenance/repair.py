@@ -2,7 +2,7 @@
 
 The order makes every crash harmless: the backup is whole and durable before anything changes, a file is replaced in
 one step, and what is not done yet is still damage below the flushed end, so that the log stays refused and repair can
-begin again.
+start again.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class _Planner:
                 return found
             is_acknowledged = self._recorded.flushed_end is None or found.end_offset < self._flushed_end
             if end_offset is None and not is_acknowledged:
-                return found._replace(problem=None)  # a torn tail, never acknowledged: recovery cuts it by itself
+                return found._replace(problem=None)  # a torn tail, never acknowledged: recovery cuts it
             bounds = Bounds(base_offset, end_offset)
             kept = whole_batches(file, bounds, self._indexed_positions(base_offset, file.size_bytes()))
         finally:
@@ -186,7 +186,7 @@ class _Planner:
         fitting = tuple(self._without_doubtful(kept, bounds))
         end = fitting[-1].end_offset if fitting else base_offset
         epochs = tuple((epoch, len(list(run))) for epoch, run in groupby(each.leader_epoch for each in fitting))
-        problem = found.problem or f"its batches go on to offset {found.end_offset}, into the next segment"
+        problem = found.problem or f"its batches continue to offset {found.end_offset}, into the next segment"
         return _Found(base_offset, found.size_bytes, end, epochs, problem, fitting)
 
     def _walk(self, file: File, base_offset: int) -> _Found:

@@ -47,7 +47,7 @@ def restore(disk: Disk, backup: str, data_dir: str, lock: DirectoryLock) -> Mani
     disk.make_directory(data_dir)
     lock.acquire(data_dir)
     try:
-        # Once more, since nobody else comes in from here on: another restore may have ended.
+        # Once more, now that the lock excludes others: another restore may have ended.
         _check_empty(disk, data_dir)
         _empty(disk, data_dir)
         _check_room(disk, data_dir, manifest)

@@ -1,6 +1,6 @@
 """Finds the batches of a damaged segment file that are provably whole.  Pure but for reading.
 
-A batch is whole when its head can be one and its checksum is right.  Base offset and leader epoch lie outside of the
+A batch is whole when its head can be one and its checksum is right.  Base offset and leader epoch are outside of the
 checksum, so batches must also fit together: offsets rise in the order of positions, within the segment's bounds.
 Where they contradict each other the heaviest set that fits is kept (a run of bytes that was copied over another one
 loses against what follows), and none is ever given another offset than it claims.
@@ -142,7 +142,7 @@ def _is_whole(file: File, position: int, size_bytes: int, bounds: Bounds) -> boo
 
 
 def _is_proven(file: File, position: int, size_bytes: int, indexed_positions: Set[int]) -> bool:
-    """Whether the heads from `position` on, whole or not, lead to a known begin or end of a batch."""
+    """Whether the heads from `position` on, whole or not, lead to a known start or end of a batch."""
     scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
     return any(at in indexed_positions for at, _ in scan.heads()) or scan.problem is None
 

@@ -76,7 +76,7 @@ class _Reading:
         for base_offset in base_offsets:
             if base_offset < found.log_end_offset:
                 raise NotImportable(
-                    f"{found.path}: the segment of {base_offset} begins below offset {found.log_end_offset}, where the "
+                    f"{found.path}: the segment of {base_offset} starts below offset {found.log_end_offset}, where the "
                     "one before ends",
                     hint=_DAMAGED,
                 )
@@ -129,7 +129,7 @@ class _Reading:
         following = whole_batch_behind(file, position, Bounds(found.log_end_offset, None))
         if following is not None:
             raise NotImportable(
-                f"{where}: {problem}, and a whole batch stands behind it at position {following}",
+                f"{where}: {problem}, and a whole batch follows it at position {following}",
                 hint=_lost(found.partition),
             )
 

@@ -1,1 +1,1 @@
-"""The vocabulary of all layers: identifiers, error codes, settings, limits.  Imports nothing of ours."""
+"""The vocabulary of all layers: identifiers, error codes, settings, limits.  Imports no other module of Ottla."""

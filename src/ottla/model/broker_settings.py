@@ -60,7 +60,7 @@ LOG_DIR_LOW_BYTES: Final = int64(
 
 ZOOKEEPER_CONNECT: Final = optional_text(
     "zookeeper.connect",
-    "The ZooKeeper that the brokers of a cluster share: `host:port,host:port/chroot`.  Unset: a broker by itself.",
+    "The ZooKeeper that the brokers of a cluster share: `host:port,host:port/chroot`.  Unset: a standalone broker.",
 )
 ZOOKEEPER_SESSION_TIMEOUT_MS: Final = int32(
     "zookeeper.session.timeout.ms",
@@ -78,13 +78,13 @@ CONTROLLED_SHUTDOWN_ENABLE: Final = flag(
 )
 ZOOKEEPER_DIGEST: Final = optional_password(
     "zookeeper.digest",
-    "`USER:PASSWORD` of ZooKeeper's scheme digest: all nodes belong to it then, and nobody else can read them.",
+    "`USER:PASSWORD` of ZooKeeper's scheme digest: all nodes belong to it then, and no other user can read them.",
 )
 
 LISTENERS: Final = word(
     "listeners",
     "PLAINTEXT://127.0.0.1:9092",
-    "Addresses to listen on, `NAME://host:port` each.  Kafka's default is every interface; ours is loopback.",
+    "Addresses to listen on, `NAME://host:port` each.  Kafka's default is every interface; Ottla's is loopback.",
 )
 ADVERTISED_LISTENERS: Final = optional_text(
     "advertised.listeners", "The address that clients connect to.  Unset: the one that the client reached."
@@ -420,7 +420,7 @@ OFFSETS_TOPIC_REPLICATION_FACTOR: Final = int32(
     "offsets.topic.replication.factor",
     3,
     "Replicas of `__consumer_offsets` when it is created: groups wait until as many brokers are live.  "
-    "A broker by itself has one.",
+    "A standalone broker has one.",
     minimum=1,
     maximum=32767,
 )
@@ -463,7 +463,7 @@ LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = int64(
 LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = int64(
     "log.cleaner.max.compaction.lag.ms",
     INT64_MAX,
-    "A segment rolls, and is cleaned whatever the ratio, when its first batch is older.",
+    "A segment rolls, and is cleaned at any ratio, when its first batch is older.",
     minimum=1,
 )
 LOG_CLEANER_DELETE_RETENTION_MS: Final = int64(
@@ -477,13 +477,13 @@ AUDIT_ENABLE: Final = flag(
     "audit.enable",
     False,
     "A process beside the broker counts the records of the partitions that the broker leads, by event-time window, "
-    "and tells the counts in the topic `ottla-audit`.  For all brokers of a cluster, or for none.",
+    "and writes the counts to the topic `ottla-audit`.  For all brokers of a cluster, or for none.",
 )
 AUDIT_WINDOW_MS: Final = int32(
     "audit.window.ms", DEFAULT_WINDOW_MS, "The size of the windows by which it counts.", minimum=1, maximum=DAY_MS
 )
 AUDIT_INTERVAL_MS: Final = int32(
-    "audit.interval.ms", 10 * SECOND_MS, "How often it tells what it has counted.", minimum=100
+    "audit.interval.ms", 10 * SECOND_MS, "The interval at which it writes its counts.", minimum=100
 )
 SCHEMA_REGISTRY_LISTENERS: Final = optional_text(
     "schema.registry.listeners",

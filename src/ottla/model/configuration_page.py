@@ -1,6 +1,6 @@
 """docs/configuration.md, generated from the tables of settings.
 
-`python -m ottla.model.configuration_page > docs/configuration.md` writes it anew.
+`python -m ottla.model.configuration_page > docs/configuration.md` regenerates it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settings of brokers that are set while they run, as Kafka's tools do for a reassignment (KIP-73).
 
-They are of one broker, or of all that have none of their own; never of a file.
+They belong to one broker, or as a default to all brokers; a configuration file cannot set them.
 """
 
 from __future__ import annotations

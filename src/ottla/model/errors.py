@@ -5,7 +5,7 @@ OttlaError           operations: something that an operator or a caller can act 
   ConfigError        a setting that cannot be used
   StorageError       the log (see its tree in storage/errors.py)
   WireError          bytes from a peer that break the protocol
-AssertionError       a bug of ours
+AssertionError       a bug in Ottla
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
-# The protocol's own integers: a setting cannot leave them, whatever its bounds say.
+# The protocol's own integers: no setting can exceed them, even where its own bounds allow it.
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)

@@ -1,7 +1,8 @@
-"""Topics and groups that a cluster's own parts keep there: they tell of this cluster, and mean nothing on another one.
+"""Topics and groups in which Ottla's own parts keep their state: they describe this cluster and mean nothing on
+another.
 
-Whoever copies or counts what users have leaves them out, so their names stand here once.  Names that begin alike are
-users' own.
+Copies and counts of users' topics leave them out, so their names are defined here once.  Other names with the same
+prefix are users' own.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from ottla.model.identifiers import LeaderEpoch, NodeId
 
 NO_LEADER: Final = NodeId(-1)
-# No broker ever has it: broker epochs are change ids of the tree, which begin above it.  Whoever finds its replica in
-# this life must reaffirm itself.
+# No broker ever has it: broker epochs are change ids of the tree, which start above it.  A broker that finds its
+# replica with this epoch in a set must reaffirm itself.
 NO_BROKER_EPOCH: Final = 0
 
 

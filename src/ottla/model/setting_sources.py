@@ -64,7 +64,7 @@ def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, lis
 
 
 def _hidden(given: Mapping[str, Given]) -> Iterator[Notice]:
-    """Of several units of one setting (ms, minutes, hours) only the first counts, whichever layer sets it."""
+    """Of several units of one setting (ms, minutes, hours) only the first counts, in any layer."""
     for synonyms in SYNONYMS.values():
         names = [synonym.setting.name for synonym in synonyms if synonym.setting.name in given]
         for name in names[1:]:

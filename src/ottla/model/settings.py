@@ -1,4 +1,4 @@
-"""Settings in force: a frozen view over the tables, typed by the setting that is asked for."""
+"""Settings in force: a frozen view over the tables, typed by the setting that is read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TopicSettings:
 
 
 def inherited(setting: AnySetting, broker: BrokerSettings) -> Given:
-    """A topic's value when it has none of its own."""
+    """The value of a topic that does not override it."""
     for synonym in SYNONYMS.get(setting.name, ()):
         given = broker.given(synonym.setting)
         if given is not None and given.value is not None:

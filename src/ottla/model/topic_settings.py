@@ -40,7 +40,7 @@ MIN_COMPACTION_LAG_MS: Final = int64(
 MAX_COMPACTION_LAG_MS: Final = int64(
     "max.compaction.lag.ms",
     INT64_MAX,
-    "A compacted log's segment rolls, and is cleaned whatever the ratio, when its first batch is older.",
+    "A compacted log's segment rolls, and is cleaned at any ratio, when its first batch is older.",
     minimum=1,
 )
 DELETE_RETENTION_MS: Final = int64(

@@ -1,6 +1,6 @@
 """Event-time windows: `[start_ms, start_ms + size_ms)`, aligned to 1970-01-01T00:00Z.
 
-A time before 1970 lies in a window with a negative start; a record without a timestamp has the time -1, so it lies in
+A time before 1970 is in a window with a negative start; a record without a timestamp has the time -1, so it is in
 the last window before 1970.
 """
 

@@ -105,7 +105,7 @@ class EventFormatter(logging.Formatter):
 
 
 class JournalFormatter(EventFormatter):
-    """For systemd's journal, which has the time by itself: each line with its priority."""
+    """For systemd's journal, which adds the time: each line with its priority."""
 
     def format(self, record: logging.LogRecord) -> str:
         mark = next(mark for level, mark in _MARKS if record.levelno >= level)

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: families of samples that are read when they are asked for, and histograms.
+"""Figures for Prometheus: families of samples that are read at a scrape, and histograms.
 
     def partitions() -> Iterator[Family]:
         yield gauge("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", len(table))
@@ -7,7 +7,7 @@
     registry.add(partitions)
     "".join(registry.chunks())
 
-The hot path only counts in plain integers of its own; a collector turns them into families at a scrape.  Names are
+The hot path only counts in plain integers; a collector turns them into families at a scrape.  Names are
 those that Apache Kafka's JMX exporter gives to the same figures, where there are such.
 """
 
@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple, TypeVar
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-# Of one family: whatever topics and groups there are, a scrape has a bounded size.
+# Of one family: a scrape has a bounded size for any number of topics and groups.
 SAMPLES_MAX: Final = 20_000
 # Samples in one chunk of the text: about a millisecond of work.
 CHUNK_SAMPLES: Final = 500
@@ -51,7 +51,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count `value`; `times` when it stands for as many, as one of a sample does."""
+        """Count `value`; `times` is its weight, for a value from a sample."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 

@@ -1,7 +1,7 @@
 """Untrusted text, made safe for a log or a terminal: escaped and truncated.
 
 Client ids, topic names and error texts may come from a peer.  Line breaks, escape sequences and direction marks become
-visible escapes, so a value stays inside its own field of its own line.
+visible escapes, so a value cannot leave its field or its line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def safe_line(text: str) -> str:
 
 
 def safe_text(text: str) -> str:
-    """The same of any length: data that a person asked for."""
+    """The same without a length limit: for data that a person requested."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escape(character) for character in text)

@@ -1,8 +1,8 @@
-"""How many records of a batch lie in each event-time window: what a full decode would count, at a fraction of its work.
+"""How many records of a batch are in each event-time window: what a full decode would count, at a fraction of its work.
 
 What a head says of times: with LogAppendTime its maximum is the time of every record, so the records are not opened.
 Else it has the first record's time, and the greatest that the producer claims.  That says nothing of the least: where
-both share a window, a record between them may still lie in an earlier one.  So every record's delta is looked at.
+both share a window, a record between them may still are in an earlier one.  So every record's delta is looked at.
 
 Records of one size are proved to be so by columns, in the strided slices of the buffer; then the bytes of their deltas
 are columns, too, and say together that no delta leaves the window.  Others are walked one by one, past their contents.
@@ -49,7 +49,7 @@ def window_counts(
     if header.is_control or not header.records_count:
         return {}
     if header.base_offset < first_offset:
-        # A reader skips records below the log's start: which they are stands in the records.
+        # A reader skips records below the log's start: only the records show which they are.
         times_ms = [record.timestamp_ms for record in decode_batch(batch) if record.offset >= first_offset]
         counts: dict[int, int] = {}
         for time_ms in times_ms:

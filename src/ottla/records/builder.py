@@ -40,7 +40,7 @@ _LOOK_RECORDS: Final = 256
 
 
 class BatchFields(TypedDict, total=False):
-    """What a batch may be told beside its records; `encode_batch` has what each is without a word."""
+    """Properties of a batch besides its records; `encode_batch` has the defaults."""
 
     level: int | None
     base_offset: int

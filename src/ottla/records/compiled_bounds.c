@@ -1,4 +1,4 @@
-/* Where the records of a batch begin and end: `record_bounds.py` in one pass.
+/* Where the records of a batch start and end: `record_bounds.py` in one pass.
 
    A module of Python's stable interface: a call costs a tenth of one through ctypes, and the broker makes one for each
    batch.  It reads nothing outside of the buffer, and accepts exactly what `record_bounds.py` accepts. */
@@ -91,7 +91,7 @@ static const uint8_t *record_end(const uint8_t *at, const uint8_t *area_end, int
 }
 
 /* The same of a common record: numbers of one or two bytes (the timestamp's three), no headers.  NULL is no verdict.
-   `left` is at least SHORT_HEAD_BYTES, so all before the value lies in the buffer; what follows is behind `end`'s check.
+   `left` is at least SHORT_HEAD_BYTES, so all before the value is in the buffer; what follows is covered by `end`'s check.
  */
 static inline const uint8_t *short_record_end(const uint8_t *at, int64_t left, int64_t number)
 {

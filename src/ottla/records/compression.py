@@ -139,7 +139,7 @@ def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
 
 
 def decompress_into(codec: Codec, data: memoryview, target: memoryview) -> int | None:
-    """The records of a batch, at the beginning of `target`: the count of their bytes, or None when they do not fit.
+    """The records of a batch, at the start of `target`: the count of their bytes, or None when they do not fit.
 
     What is behind them in `target` may be overwritten, too.  Raises CorruptCompression.
     """
@@ -281,7 +281,7 @@ def _decompress_snappy_into(data: memoryview, target: memoryview) -> int | None:
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
-    """Each block with its size before compression, which it begins with: no memory is allocated for it before."""
+    """Each block with its size before compression, which it starts with: no memory is allocated for it before."""
     if data[:_XERIAL_MAGIC_BYTES] != _XERIAL_HEAD[:_XERIAL_MAGIC_BYTES]:
         yield data, _snappy_size(data)
         return

@@ -108,7 +108,7 @@ class _Varied(NamedTuple):
     sizes: int | Sequence[int]
 
 
-# What stands at one place of every record; `bytes` are the same for all of them.
+# One field of every record; `bytes` are the same for all of them.
 _Slot = bytes | _Varied
 
 
@@ -184,7 +184,7 @@ def _interleave(slots: Sequence[_Slot], count: int) -> list[bytes]:
     first, last = columns[0], columns[-1]
     if not (isinstance(first, bytes) and isinstance(last, bytes)):
         return _weave(columns, count)
-    # The end of a record and the beginning of the next are one piece.
+    # The end of a record and the start of the next are one piece.
     pieces = _weave([last + first, *columns[1:-1]], count)
     pieces[0] = first
     pieces.append(last)

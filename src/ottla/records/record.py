@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
 
 def split_batches(data: memoryview) -> Iterator[memoryview]:
-    """The whole batches at the beginning of `data`; a truncated last one is dropped, as brokers cut responses at a
+    """The whole batches at the start of `data`; a truncated last one is dropped, as brokers cut responses at a
     size.
 
     Raises CorruptBatch for an impossible length.  Checksums are not verified.

@@ -55,7 +55,7 @@ def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) ->
     end = at + length
     if length < 1 or end > len(area):
         raise CorruptBatch(f"a record of {length} bytes, {len(area) - at} are left")
-    # Whatever is read behind the record's end leaves the place there, where nothing fits any more.
+    # A read past the record's end leaves the position there, where nothing fits any more.
     timestamp_delta, at = read_varlong(area, at + 1)
     offset_delta, at = read_varint(area, at)
     if offset_delta != number or not INT64_MIN <= base_timestamp_ms + timestamp_delta < INT64_LIMIT:
@@ -102,7 +102,7 @@ COMPILED: Final = _compiled()
 
 
 def fault_text(number: int, records_count: int) -> str:
-    """What a client is told of a fault that was found."""
+    """The error message for a client about a fault that was found."""
     if number == records_count:
         return "bytes follow the last record of the batch"
     return f"record {number} of {records_count} is malformed: its lengths, offset delta or headers are not a record's"

@@ -3,7 +3,7 @@
 Records are guessed to be alike and proved so by columns, without a step of Python for each.  Where all are of one size,
 strided slices are the columns, and one `Struct` cuts keys and values out.  Where only the values' lengths differ, the
 records are found by their lengths first.  Others are read one by one, with the varints of common records inline.
-Whatever is neither is read, or refused, by `record.read_record`.
+Everything else is read, or refused, by `record.read_record`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RecordRun(NamedTuple):
     headers: Sequence[Headers]
 
     def from_offset(self, offset: int) -> RecordRun:
-        """The records at `offset` and after: a batch may begin below the offset that was asked for."""
+        """The records at `offset` and after: a batch may start below the requested offset."""
         first = bisect_left(self.offsets, offset)
         if first == 0:
             return self
@@ -83,7 +83,7 @@ def read_runs(
 
 
 class _Layout(NamedTuple):
-    """Where the fields of a record without headers begin, from its own beginning; a null has the length -1."""
+    """Where the fields of a record without headers start, from its own start; a null has the length -1."""
 
     timestamp_at: int
     delta_at: int
@@ -140,7 +140,7 @@ def _alike_run(data: bytes, position: int, count: int, header: BatchHeader) -> t
 
 
 class _Heads(NamedTuple):
-    """The beginnings of a run's records, at equal distances in `data`."""
+    """The starts of a run's records, at equal distances in `data`."""
 
     data: bytes
     first: int
@@ -228,7 +228,7 @@ def _walked_run(
 
 
 def _walk(data: bytes, position: int, count: int, length_bytes: int) -> tuple[list[int], int]:
-    """Where the next records begin, and the end of the last; up to one whose length takes more or fewer bytes."""
+    """Where the next records start, and the end of the last; up to one whose length takes more or fewer bytes."""
     starts: list[int] = []
     add = starts.append
     run_end = min(position + RUN_BYTES, len(data) - 1)
@@ -252,7 +252,7 @@ def _walk(data: bytes, position: int, count: int, length_bytes: int) -> tuple[li
     return starts, position
 
 
-# The offset deltas d whose varints have the same high bytes lie within aligned spans, by the bytes of the varint.
+# The offset deltas d whose varints have the same high bytes are within aligned spans, by the bytes of the varint.
 _DELTA_SPANS: Final = {1: 1 << 6, 2: 1 << 13, 3: 1 << 13}
 
 

@@ -1,4 +1,4 @@
-"""A follower's fetch of one partition: what it asks, its leader's answer, and what that means."""
+"""A follower's fetch of one partition: the request, the leader's answer, and what that means."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FollowerStep(NamedTuple):
     """An action, and the offset that belongs to `RESET`, and to a `TRUNCATED` that is planned.
 
     `parted_at`: of these two, the end of what both logs have in common: the leader's history lacks all that this log
-    has from there on.  -1 for a `RESET` to where the leader's log begins because it deleted what this log has, by
+    has from there on.  -1 for a `RESET` to where the leader's log starts because it deleted what this log has, by
     retention or DeleteRecords: no consumer could read that from the leader any more, so nothing is lost.
     """
 

@@ -50,7 +50,7 @@ class FollowerProgress:
     def on_fetch(
         self, fetch_offset: int, last_epoch: int, leader_end: int, now_ms: int, log_start_offset: int = NO_OFFSET
     ) -> None:
-        """It holds everything from `log_start_offset`, where it told that, to below `fetch_offset`.
+        """It holds everything from `log_start_offset`, where it reported that, to below `fetch_offset`.
 
         It was caught up when it has what the leader had now, or else at the last fetch: under constant load a follower
         is always a little behind the end.
@@ -80,7 +80,7 @@ class FollowerProgress:
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
 
     def can_serve(self, offset: int) -> bool:
-        """Whether a consumer can go on there: it holds the record at `offset`, or everything below and no more."""
+        """Whether a consumer can continue there: it holds the record at `offset`, or everything below and no more."""
         return not self.is_gone and 0 <= self.log_start_offset <= offset <= self.end_offset
 
     def lag_ms(self, leader_end: int, now_ms: int) -> int:

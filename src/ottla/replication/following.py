@@ -34,7 +34,7 @@ class ReplicaLog(Protocol):
 
     @property
     def stable_end(self) -> int:
-        """What this replica will not lose: it is flushed, or the flush policy does not ask for that."""
+        """What this replica will not lose: it is flushed, or the flush policy does not require that."""
         ...
 
     def last_epoch(self) -> int:
@@ -67,13 +67,13 @@ class Following:
         self._log: Final = log
         self.leader: NodeId | None = None
         self.leader_epoch = -1
-        # The leader's, told together with the proof that our log is a prefix of its own; -1 before that.
+        # The leader's, received together with the proof that this log is a prefix of the leader's; -1 before that.
         self.leader_high_watermark = -1
         self._request_id = 0
         self._fetch: FollowerFetch | None = None
 
     def follow(self, leader: NodeId | None, leader_epoch: int) -> None:
-        """Fetch from `leader` from now on; None: from nobody.  What was fetched in another epoch does not count."""
+        """Fetch from `leader` from now on; None: from no broker.  What was fetched in another epoch does not count."""
         if leader == self.leader and leader_epoch == self.leader_epoch:
             return
         self.leader = leader
@@ -129,10 +129,10 @@ class Following:
         self._fetch = None
 
     def _is_unproven(self, log_start_offset: int) -> bool:
-        """Whether the leader's log begins where this one ends.
+        """Whether the leader's log starts where this one ends.
 
-        The leader has no record to compare with any more: ours may be of an epoch that it replaced there.  It deleted
-        them, in whatever form, so they are deleted here too before anything above them is shown.
+        The leader has no record to compare with any more: this log's may be of an epoch that it replaced there.  It
+        deleted them, in one form or another, so they are deleted here too before anything above them is shown.
         """
         log = self._log
         return log_start_offset == log.log_end_offset and log.log_start_offset < log_start_offset
@@ -143,7 +143,7 @@ class Following:
         return fetch is not None and request_id == fetch.request_id and fetch.fetch_offset == self._log.log_end_offset
 
     def planned_cut(self, request_id: int, answer: LeaderAnswer) -> FollowerStep | None:
-        """Where the answer has the log cut (`TRUNCATED`) or begun elsewhere (`RESET`), None when it does not.
+        """Where the answer has the log cut (`TRUNCATED`) or started elsewhere (`RESET`), None when it does not.
 
         Changes nothing: a caller that must not wait for the disk in `on_response` makes the cut before it.
         """

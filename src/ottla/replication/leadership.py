@@ -2,7 +2,7 @@
 
 The *committed* state is the newest one that the tree is known to hold.  The *maximal* in-sync set is its members and
 those of each change that was proposed over it and may still be applied.  The high watermark counts all of them, so
-whoever becomes leader by either state has every record below it.
+each replica that becomes leader by either state has every record below it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Leadership:
         """Whether a follower that fetched holds every committed record, but is not in sync yet.
 
         What the last leader committed may be above the high watermark that is known here, but never above the end that
-        the log had when the epoch began.
+        the log had when the epoch started.
         """
         end_offset = follower.end_offset
         return (

@@ -61,7 +61,7 @@ _LEADER: Final = Role.LEADER
 
 
 class Replica:
-    """A replica begins as a follower of nobody.  Others read the public fields and assign none of them.
+    """A replica starts as a follower without a leader.  Others read the public fields and assign none of them.
 
     log start <= high watermark <= stable end of this replica's log.  The high watermark rises, except when the log is
     truncated below it, which only an unclean election can cause.
@@ -112,7 +112,7 @@ class Replica:
         `min_in_sync` is the topic's setting; `live` has the broker epochs of the registered brokers and may be shared;
         `own_broker_epoch` is -1 while this broker is not registered.  A state that is older than one seen before is not
         applied.  A broker that registered again leads nothing until an election in its present life.
-        Raises `EpochBehindLog`: the replica then leads and follows nobody.
+        Raises `EpochBehindLog`: the replica then neither leads nor follows.
         """
         self._live = live
         if version < self._version:
@@ -159,7 +159,7 @@ class Replica:
         return leadership
 
     def _follow(self, state: PartitionState) -> None:
-        """Follow the state's leader.  This broker in a former life is nobody."""
+        """Follow the state's leader.  An earlier incarnation of this broker is no leader."""
         leader = NO_LEADER if state.leader == self.node_id else state.leader
         self.role = Role.FOLLOWER
         self.leader = leader
@@ -226,7 +226,8 @@ class Replica:
         now_ms: int,
         log_start_offset: int = NO_OFFSET,
     ) -> FetchVerdict:
-        """A follower fetches: it holds everything below `fetch_offset`, stable, if its history is a prefix of ours.
+        """A follower fetches: it holds everything below `fetch_offset`, stable, if its history is a prefix of this
+        log's.
 
         Constant time, and nothing is allocated unless it diverges.
         """
@@ -249,7 +250,7 @@ class Replica:
                 if diverging[0] < 0:
                     return OUT_OF_RANGE
             if fetch_offset > end_offset:
-                # An empty log that begins above ours, after an unclean election: it begins anew at our end.
+                # An empty log that starts above this one's end, after an unclean election: it is reset to this end.
                 return FetchVerdict(diverging=(leader_epoch, end_offset))
         if fetch_offset < log.log_start_offset:
             return OUT_OF_RANGE
@@ -321,7 +322,7 @@ class Replica:
         return self._following.next_fetch()
 
     def on_response(self, request_id: int, answer: LeaderAnswer) -> FollowerStep:
-        """What to do after the leader's answer to a fetch; the log is already truncated where the answer asks for it.
+        """What to do after the leader's answer to a fetch; the log is already truncated where the answer requires it.
 
         After `APPEND` the caller appends the records, and after `RESET` it empties the log and calls `on_reset`.
         Raises the log's `OttlaError`.
@@ -355,7 +356,7 @@ class Replica:
             self.high_watermark = end_offset
 
     def on_reset(self) -> None:
-        """The log is empty and begins elsewhere."""
+        """The log is empty and starts elsewhere."""
         self._following.forget_fetch()
         log = self._log
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))

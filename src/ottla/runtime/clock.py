@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-# `Clock.boottime_ms` in nanoseconds: for whoever asks once for each message.
+# `Clock.boottime_ms` in nanoseconds, for code that reads it once for each message.
 boottime_ns: Final[Callable[[], int]] = (
     partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic_ns
 )
@@ -24,11 +24,11 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment; never goes back.  It stands while the machine is suspended."""
+        """Milliseconds since some fixed moment; never goes back.  It stops while the machine is suspended."""
         ...
 
     def boottime_ms(self) -> int:
-        """The same, but goes on while the machine is suspended: for what others end meanwhile, as a session."""
+        """The same, but it continues while the machine is suspended: for what a peer ends meanwhile (a session)."""
         ...
 
 

@@ -23,7 +23,7 @@ class File(Protocol):
     def size_bytes(self) -> int: ...
 
     def write_at(self, position: int, data: Buffer) -> int:
-        """Write at `position` and return how many bytes were taken, which may be fewer than asked for."""
+        """Write at `position` and return how many bytes were written, which may be fewer than requested."""
         ...
 
     def read_at(self, position: int, length_bytes: int) -> bytes:
@@ -122,7 +122,8 @@ class Disk(Protocol):
         """Keep one descriptor of a directory open: all syncs of it and of its file system use it until it is released.
 
         Linux reports a lost write-back once to each descriptor that was opened before.  One opened afterwards misses
-        it when any other descriptor, also of another process, was told; and opening one may fail for want of any.
+        it when any other descriptor, also of another process, got the report; and opening one may fail for lack of
+        descriptors.
         """
         ...
 

@@ -23,7 +23,8 @@ def run(main: Coroutine[object, object, T]) -> T:
 
 
 class BlockingLoop:
-    """A loop for a caller that blocks: runs one coroutine after the other, and what they began lives on between them.
+    """A loop for a caller that blocks: runs one coroutine after the other; tasks that they started stay alive between
+    them.
 
     Nothing moves while none runs.
     """

@@ -1,4 +1,4 @@
-"""A Java of this machine or of the Python environment, for Spark and for a ZooKeeper of one's own."""
+"""A Java of this machine or of the Python environment, for Spark and for a local ZooKeeper."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def next_turn() -> None:
 
 
 async def _first_turn() -> None:
-    """What begins while others wait for their turn waits as well: many may begin in one turn of the loop."""
+    """Work that starts while other work waits for its turn waits as well: much may start in one turn of the loop."""
     loop = asyncio.get_running_loop()
     turns = _turns_of(loop)
     if turns.are_waited_for:
@@ -97,7 +97,7 @@ class LoopOffload:
 
 
 def run_slice(steps: Steps[object]) -> bool:
-    """Whether the steps ended within a slice of time; else `paced` goes on with them."""
+    """Whether the steps ended within a slice of time; else `paced` continues with them."""
     slice_end_s = perf_counter() + SLICE_S
     return all(perf_counter() < slice_end_s for _ in steps)
 

@@ -1,4 +1,4 @@
-"""Blocking calls of long work, made wherever they hold up nobody; and pauses between its short steps.
+"""Blocking calls of long work, made where they delay no other work; and pauses between its short steps.
 
 Long work is written once, as a coroutine that awaits an `Offload`.  On the event loop (runtime/loop_offload.py) a
 blocking call runs in a thread and a pause lets other callbacks run; tools, tests and compaction's worker process run

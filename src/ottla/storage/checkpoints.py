@@ -2,10 +2,10 @@
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`: "topic partition offset" lines for all logs
 `replication-offset-checkpoint`: the same, the high watermark of each replicated log
-`kept-from`: the same with broker epochs, of logs that lost something (ours)
-`cleaner-offset-checkpoint`: the same, where each log's next clean begins
+`kept-from`: the same with broker epochs, of logs that lost records (not Kafka's)
+`cleaner-offset-checkpoint`: the same, where each log's next clean starts
 `leader-epoch-checkpoint`: "epoch start-offset" lines for one log
-`generation`: how often the directory's broker has moved it (ours; broker/tree/directory_generation.py)
+`generation`: how often the directory's broker has moved it (not Kafka's; broker/tree/directory_generation.py)
 `partition.metadata`: the topic's id                        `meta.properties`: the directory's owner
 `.kafka_cleanshutdown`: the last stop was clean
 
@@ -55,7 +55,7 @@ _INT32_MAX: Final = 2**31 - 1
 class DamagedCheckpoint(StorageError):
     """A checkpoint whose content cannot be what was written."""
 
-    hint = "checkpoints are rebuilt from the logs; nothing is lost by going on without this one"
+    hint = "checkpoints are rebuilt from the logs; nothing is lost by continuing without this one"
 
 
 class EpochStart(NamedTuple):
@@ -107,7 +107,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_offsets(content: bytes, path: str, *, is_ours: bool = True) -> dict[TopicPartition, int]:
-    """The offsets by partition.  Raises `DamagedCheckpoint`, also for a wrong checksum, and a missing one if ours."""
+    """The offsets by partition.  Raises `DamagedCheckpoint`, also for a wrong checksum, or for none in Ottla's file."""
     offsets: dict[TopicPartition, int] = {}
     entries = _parse_lines(content, path)
     for entry in entries:

@@ -1,6 +1,6 @@
 """What can go wrong with a log, as one tree.
 
-StorageError            the disk, or what lies on it
+StorageError            the disk, or its content
   CorruptLog            damage below the recorded flushed end: never cut, the log is not opened
   FlushedEndUnknown     no record of what was flushed, after an unclean stop: the log is not opened
   LogOffline            this partition accepts no more writes in this process (a write failed)
@@ -33,7 +33,7 @@ _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class StorageError(OttlaError):
-    """The log directory or a log in it cannot do what was asked."""
+    """The log directory or a log in it cannot do what was requested."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -41,7 +41,7 @@ class StorageError(OttlaError):
 class CorruptLog(StorageError):
     """Bytes that were once flushed are no longer what they were.
 
-    `path` is the file, `position` the byte where the first bad batch begins (-1: the file is missing),
+    `path` is the file, `position` the byte where the first bad batch starts (-1: the file is missing),
     `offset` the first offset that cannot be read.
     """
 
@@ -62,7 +62,7 @@ class CorruptLog(StorageError):
 class FlushedEndUnknown(StorageError):
     """A log holds records, the last stop was not clean, and no record says how far the log was flushed.
 
-    Its end may be a torn tail that nobody was promised, or what damage left of acknowledged records.
+    Its end may be a torn tail that was never acknowledged, or what damage left of acknowledged records.
     """
 
     hint = (
@@ -83,7 +83,7 @@ class LogOffline(StorageError):
 class DiskFull(StorageError):
     """There was no room for the batch; the log is as it was before."""
 
-    hint = "free space on the file system, delete topics or shorten their retention; appends go on by themselves then"
+    hint = "free space on the file system, delete topics or shorten their retention; appends then resume automatically"
 
 
 class LogBeingCut(StorageError):
@@ -126,14 +126,14 @@ class DirectoryUnusable(StorageError):
 class TooManyOpenFiles(StorageError):
     """The operating system gives this process no more descriptors; nothing was written."""
 
-    hint = "raise the limit of open files (see `ottla doctor`) or close connections; appends go on by themselves then"
+    hint = "raise the limit of open files (see `ottla doctor`) or close connections; appends then resume automatically"
 
 
 def shortage_of(error: OSError, message: str) -> StorageError | None:
     """The error, with this message, of what failed for want of room or descriptors; None for any other failure.
 
-    Such an operation was undone or never begun, so nothing is lost and it works again when there is room.  A failed
-    sync is no shortage, whatever its number: `Disk.report_failed_syncs` reports it.
+    Such an operation was undone or never started, so nothing is lost and it works again when there is room.  A failed
+    sync is no shortage, with any error number: `Disk.report_failed_syncs` reports it.
     """
     if error.errno in _NO_ROOM:
         return DiskFull(message)
@@ -189,7 +189,7 @@ class OutOfOrderSequence(AppendRefused):
 
 
 class BeginningMissing(OutOfOrderSequence):
-    """A producer that is not known here does not begin with sequence 0, while the log expects that of all."""
+    """A producer that is not known here does not start with sequence 0, while the log expects that of all."""
 
 
 class InvalidProducerEpoch(AppendRefused):

@@ -46,7 +46,7 @@ class LogConfig:
     compression_zstd_level: int = 3
     # Of the broker, not of the topic; it holds from the next opening on.
     producer_id_expiration_ms: int = 24 * 3600 * 1000
-    # Of the log itself: a clean took records out, whatever its policy is now.
+    # Of the log itself: a clean took records out, under its present policy or an earlier one.
     was_compacted: bool = False
 
     @property

@@ -16,11 +16,11 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 DELETED_DIRECTORY_SUFFIX: Final = "-delete"
-# A damaged log that another one replaces: kept until somebody removes it.
+# A damaged log that another one replaces: kept until an operator removes it.
 DAMAGED_DIRECTORY_SUFFIX: Final = "-damaged"
-# A log whose topic the tree of the cluster does not know: kept until somebody removes it, as by Apache Kafka.
+# A log whose topic the tree of the cluster does not know: kept until an operator removes it, as in Apache Kafka.
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
-# Committed records that a follower cut from its log: kept until somebody removes them.
+# Committed records that a follower cut from its log: kept until an operator removes them.
 CUT_DIRECTORY_SUFFIX: Final = "-cut"
 # Behind that while they are copied.
 UNFINISHED_CUT_SUFFIX: Final = ".unfinished"

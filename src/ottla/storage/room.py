@@ -11,7 +11,7 @@ from ottla.storage.errors import DiskFull, StorageError
 
 _log = logging.getLogger(__name__)
 
-_REFUSED_HINT: Final = "see `disk.full` above it; records are taken again by themselves when there is room"
+_REFUSED_HINT: Final = "see `disk.full` above it; records are accepted again automatically when there is room"
 
 
 class Room:

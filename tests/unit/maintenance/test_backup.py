@@ -594,7 +594,7 @@ def test_bytes_that_the_disk_cannot_read_are_zeros_in_the_backup_and_named(base:
     disk.faults.fail("read", times=None, path_contains=path)
     [log] = back_up(place).logs
     size_bytes = len(before[path])
-    assert log.problem == f"{path}: {size_bytes} bytes cannot be read, zeros stand for them"
+    assert log.problem == f"{path}: {size_bytes} bytes cannot be read: zeros replace them"
     backed_up = disk.files()
     assert backed_up[path.replace("/data/", "/backup/")] == bytes(size_bytes)
     for other in (0, 12):

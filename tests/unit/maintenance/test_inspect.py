@@ -118,7 +118,7 @@ def test_index_entries_behind_a_damage_are_one_note(place: Place) -> None:
     # An entry before the damage that is wrong is told as ever.
     (directory_of(place) / f"{FIRST}.index").write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, 7]))
     notes = [each.problem for each in findings(place) if each.severity is Severity.NOTE]
-    assert "no batch begins at the entry's position" in notes
+    assert "no batch starts at the entry's position" in notes
 
 
 def test_a_directory_without_segments_is_damage(tmp_path: Path, place: Place) -> None:

@@ -23,25 +23,25 @@ class TreeStoreError(OttlaError):
 
 
 class TreeStoreLost(TreeStoreError):
-    """There is no file, or an empty one, where there must be one: it was not made anew."""
+    """There is no file, or an empty one, where there must be one: it was not recreated."""
 
     hint = _RESTORE
 
 
 class TreeStoreForeign(TreeStoreError):
-    """The file is not ours."""
+    """The file is not a tree of Ottla."""
 
     hint = _RESTORE
 
 
 class TreeStoreOtherVersion(TreeStoreError):
-    """The file is ours, and of a version that this program does not know: nothing of it is lost."""
+    """The file is of a version that this program does not know: nothing of it is lost."""
 
     hint = "use the version of ottla that wrote it"
 
 
 class TreeStoreDamaged(TreeStoreError):
-    """The file is ours but damaged: it is refused, never repaired by guessing."""
+    """The file is damaged: it is refused, never repaired by guessing."""
 
     hint = _RESTORE
 

@@ -36,7 +36,7 @@ class _Outcome(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """A request in the queue.  `session_id` is `NO_OWNER` for the beginning of a session."""
+    """A request in the queue.  `session_id` is `NO_OWNER` for the start of a session."""
 
     session_id: int
     operations: Sequence[Operation]
@@ -63,7 +63,7 @@ class EmbeddedHome:
         self._thread = thread
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        # Every id up to the ceiling may have been used before a crash, so the next one lies above it.
+        # Every id up to the ceiling may have been used before a crash, so the next one is above it.
         self._zxid = zxid_ceiling
         self._zxid_ceiling = zxid_ceiling
         self._waiting: deque[_Write] = deque()
@@ -108,7 +108,7 @@ class EmbeddedHome:
         return cls(journal, table, ceiling, thread, clock or SystemClock())
 
     async def connect(self) -> EmbeddedSession:
-        """Begin a session.  Its id is a change id, and so is never used again."""
+        """Start a session.  Its id is a change id, and so is never used again."""
         if self._is_closed:
             raise SessionLost("/")
         session_id = (await self._submit(NO_OWNER, ())).zxid
@@ -156,7 +156,7 @@ class EmbeddedHome:
         return future
 
     def _commit_soon(self) -> None:
-        """Begin the next batch after this turn of the loop, so that other submissions of the turn join it."""
+        """Start the next batch after this turn of the loop, so that other submissions of the turn join it."""
         if self._waiting and not self._is_busy:
             self._is_busy = True
             self._loop.call_soon(self._commit_waiting)

@@ -103,7 +103,7 @@ class NodeTable:
             self.remove(path)
 
     def apply(self, change: TreeChange) -> None:
-        """Apply a batch's changes.  Children are removed before their parents, whatever the order of the changes."""
+        """Apply a batch's changes.  Children are removed before their parents, in any order of the changes."""
         for path in sorted((path for path, node in change.nodes.items() if node is None), key=len, reverse=True):
             self.restore(path, None)
         for path, node in change.nodes.items():

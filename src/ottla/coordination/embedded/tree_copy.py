@@ -3,8 +3,8 @@
 SQLite writes a change to the write-ahead log (`-wal`) first, and to the file itself only from there, at a checkpoint.
 The log is written over only after a checkpoint of all of it, and then its header has another salt.  So a file that is
 copied first, and the log that is copied after it, make one state when the log's header was the same before and after:
-whatever a checkpoint wrote to the file meanwhile is in the log too, and its pages are read before the file's.  The last
-commit in the copy may be cut short: its checksums tell, and SQLite leaves it out.
+everything that a checkpoint wrote to the file meanwhile is in the log too, and its pages are read before the file's.
+The last commit in the copy may be cut short: its checksums show it, and SQLite leaves it out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAL_SUFFIX: Final = "-wal"
 # What SQLite keeps beside the file while it is open.
 SIDE_SUFFIXES: Final = (WAL_SUFFIX, "-shm", "-journal")
 _WAL_HEADER_BYTES: Final = 32
-# A broker that commits without a pause begins its log anew some times in a second.
+# A broker that commits without a pause restarts its log some times in a second.
 _ATTEMPTS_MAX: Final = 1_000
 
 
@@ -39,7 +39,8 @@ def copy_tree(source: str, target: str) -> int:
         except FileNotFoundError:
             raise TreeStoreLost(source, "is missing") from None
         _copy_if_there(source + WAL_SUFFIX, target + WAL_SUFFIX)
-        # It begins anew with its header: while that is the former one, nothing behind it was written over.
+        # A restarted log starts with another header: while the header is the former one, nothing after it was
+        # overwritten.
         if before == _wal_header(target) == _wal_header(source):
             return _checked(source, target)
     raise TreeStoreError(source, "changes so fast that it could not be copied", hint="try again when the broker rests")

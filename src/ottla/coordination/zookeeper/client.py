@@ -1,12 +1,12 @@
 """kazoo's client for one session, and the place where its thread meets the event loop.
 
 kazoo connects, authenticates, keeps the session alive, finds another server and matches answers to requests, in one
-thread of its own.  Changed here, because a `Tree` promises more than kazoo does:
+separate thread.  Changed here, because a `Tree` promises more than kazoo does:
 
 * Callbacks do not run on kazoo's worker threads (one for answers, one for watches, so that a watch may overtake an
   answer): all go to the event loop, in the order in which kazoo read them.
 * A request is never kept for a later connection: it is sent on the present one or fails.  kazoo itself repeats none.
-* An expired session stays so: kazoo would begin another under the same object.
+* An expired session stays so: kazoo would start another under the same object.
 * The negotiated session timeout is known (kazoo keeps it to itself), and a connection can be dropped: kazoo notices a
   server that is silent only while nothing is being sent.
 * The session lives on the event loop's progress: while the loop hangs, no ping is sent and no connection is made.
@@ -40,9 +40,9 @@ from ottla.runtime.clock import Clock
 
 # Whether the event loop makes progress, as kazoo's thread sees it.
 #
-# kazoo's thread keeps a session alive as long as it runs.  A broker whose loop hangs serves nobody: its session has to
-# end as that of a paused process does, so that others lead.  The loop beats, and without a recent beat the thread sends
-# nothing and does not connect.
+# kazoo's thread keeps a session alive as long as it runs.  A broker whose loop hangs serves no client: its session has
+# to end as that of a paused process does, so that others lead.  The loop beats, and without a recent beat the thread
+# sends nothing and does not connect.
 
 
 class LoopPulse:
@@ -62,13 +62,13 @@ class LoopPulse:
 
 RECONNECT_DELAY_S_MIN: Final = 0.05
 RECONNECT_DELAY_S_MAX: Final = 1.0
-# Its warnings are told as states; its errors are bugs.
+# Its warnings are reported as states; its errors are bugs.
 _LOG: Final = logging.getLogger("ottla.kazoo")
 _LOG.setLevel(logging.ERROR)
 
 
 class Request(Protocol):
-    """What kazoo asks of a request."""
+    """The interface that kazoo requires of a request."""
 
     @property
     def type(self) -> int: ...
@@ -138,7 +138,7 @@ class LoopHandler:
         return thread
 
 
-# A session is asked for again after this part of its time-out without an answer.
+# A session is requested again after this part of its time-out without an answer.
 HANDSHAKES_PER_SESSION: Final = 4
 HANDSHAKE_S_MIN: Final = 1.0
 # The loop beats six times per session timeout, and sends a write each time, which keeps the session as a ping does.  A
@@ -147,7 +147,7 @@ BEAT_LATE_AFTER_TIMEOUTS: Final = 1 / 4
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which tells what its server granted and why a server was left."""
+    """kazoo's connection, which also reports what its server granted and why a server was left."""
 
     client: SessionClient
 
@@ -161,7 +161,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Request, xid: int | None = None) -> Any:
         if isinstance(request, Connect):
             # kazoo waits for as long as the session lasts.  A server that is just starting may take the question and
-            # never answer it: asked again, it does, before the session has passed.
+            # never answer it: a repeated request is answered, before the session has passed.
             timeout = max(timeout / HANDSHAKES_PER_SESSION, HANDSHAKE_S_MIN)
         try:
             answer = super()._invoke(timeout, request, xid)
@@ -174,7 +174,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 "one that lags, or has lost data"
             ) from dropped
         if isinstance(request, Connect):
-            # Before the state becomes CONNECTED: whoever hears of that may ask.
+            # Before the state becomes CONNECTED: a listener of that state may read it.
             self.client.note_timeout(answer[0].time_out)
         return answer
 
@@ -196,7 +196,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 class SessionClient(KazooClient):  # type: ignore[misc]
     """One session.  `on_state` is called on the loop with every new state of kazoo's; LOST, the last, may come twice.
 
-    `session` takes a former session over.  After a session ended, the thread ends by itself; `release` waits for it.
+    `session` takes a former session over.  After a session ended, the thread ends; `release` waits for it.
     """
 
     def __init__(

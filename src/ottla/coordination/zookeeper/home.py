@@ -36,7 +36,7 @@ class ZooKeeperHome:
         self._clock = clock
 
     async def connect(self, *, lease: Lease | None = None) -> ZooKeeperSession:
-        """Begin a session; its first read sees everything that was committed before.
+        """Start a session; its first read sees everything that was committed before.
 
         `lease` is the object that it extends, for a holder that outlives the session.  Raises `ZooKeeperUnreachable`,
         `ZooKeeperRefused`.

@@ -32,7 +32,7 @@ class SeenBroker(NamedTuple):
 class TreeInspection(NamedTuple):
     """`cluster_id` is None where no cluster is.
 
-    `open_paths`: nodes that anybody who reaches ZooKeeper may change.
+    `open_paths`: nodes that every client that reaches ZooKeeper may change.
     """
 
     cluster_id: str | None
@@ -51,7 +51,7 @@ def inspect_tree(connect: str, digest: DigestCredentials | None, timeout_s: floa
         client.start(timeout=timeout_s)
         return _inspected(client, where.chroot)
     except (NoAuthError, AuthFailedError) as error:
-        raise ZooKeeperRefused(f"the nodes below {where} belong to somebody else") from error
+        raise ZooKeeperRefused(f"the nodes below {where} belong to another user") from error
     except (KazooTimeoutError, KazooException, OSError) as error:
         raise ZooKeeperUnreachable(f"no server of {where} answered within {timeout_s:g} s") from error
     finally:

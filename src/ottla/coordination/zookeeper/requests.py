@@ -1,6 +1,6 @@
 """The requests of ZooKeeper's protocol that Ottla sends, in the form in which kazoo sends requests.
 
-kazoo asks a request for `type` and `serialize()`, gives the answer's bytes to `deserialize(buffer, offset)`, and
+kazoo reads `type` and calls `serialize()` of a request, passes the answer's bytes to `deserialize(buffer, offset)`, and
 registers `watcher` under `path` when a read succeeded.  Writes are all a multi (so each has one change id and one way
 to fail), bulk reads a multi of reads, which ZooKeeper has since 3.6.  Pure: bytes in, bytes out.
 """
@@ -255,7 +255,7 @@ class RequestQueue:
         self._idle.set()
 
     def submit(self, request: Request, path: str, *, is_write: bool = False) -> asyncio.Future[Any]:
-        """Begin a request after all that were submitted before.  Its errors are kazoo's, or `TreeError`."""
+        """Start a request after all that were submitted before.  Its errors are kazoo's, or `TreeError`."""
         call = Call(request, path, self._clock.boottime_ms(), self._hand_over, is_write=is_write)
         if self._ended is not None:
             call.future.set_exception(self._ended(path))
@@ -303,10 +303,10 @@ class RequestQueue:
         while self._is_open and self._waiting and len(self._under_way) < REQUESTS_MAX:
             call = self._waiting.popleft()
             if call.future.done():
-                continue  # the caller was cancelled: nobody needs it any more
+                continue  # the caller was cancelled: the result is not needed any more
             self._under_way[call] = None
             if not call.send(self._sender, self._clock.boottime_ms()):
-                # The connection broke, which this loop has yet to hear: the next one takes it.
+                # The connection broke, and this loop has no notice of it yet: the next connection takes the request.
                 del self._under_way[call]
                 self._waiting.appendleft(call)
                 self._is_open = False

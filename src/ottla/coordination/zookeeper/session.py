@@ -1,11 +1,11 @@
 """A session with a ZooKeeper, as a `coordination.tree.Tree`.
 
-Calls are begun in order.  While the connection is broken they wait, at most a session timeout; those that were already
-sent fail with `ConnectionLoss`.
+Calls are started in order.  While the connection is broken they wait, at most a session timeout; those that were
+already sent fail with `ConnectionLoss`.
 
 **The lease.**  Only the answer to a *write* extends it, counted from the moment the write was sent: a write is answered
 after the leader of the ensemble found the session alive and a majority stored it.  The answer to a ping would prove
-less: a server that was cut off from its leader goes on answering pings while the leader expires the session.  So a
+less: a server that was cut off from its leader continues to answer pings while the leader expires the session.  So a
 session sends an empty write (a check of the chroot) six times per session timeout.
 
 How long it is, and why, says `model.session_lease`.
@@ -72,7 +72,7 @@ from ottla.runtime.clock import Clock, SystemClock
 
 READS_PER_REQUEST: Final = 250
 RENEWALS_PER_TIMEOUT: Final = 6
-# A close waits so long for what was begun before, and again for the server to end the session.
+# A close waits so long for what was started before, and again for the server to end the session.
 CLOSE_WITHIN_S: Final = 2.0
 
 _SUSPENDED_HINT: Final = (
@@ -255,7 +255,7 @@ class ZooKeeperSession(SingleWrites):
     async def sync(self) -> None:
         """A write of nothing: when it is answered, this session's server has applied all that came before it.
 
-        ZooKeeper's own `sync` asks the leader alone, who may have lost its majority and not know it yet.
+        ZooKeeper's own `sync` reaches the leader alone, which may have lost its majority without knowing it yet.
         """
         self._require_session()
         await self._write([CheckNode("/")], self._chroot)
@@ -269,7 +269,7 @@ class ZooKeeperSession(SingleWrites):
         if self.state is SessionState.CONNECTED:
             with suppress(TimeoutError):  # a server that is silent will expire the session
                 await asyncio.wait_for(self._requests.wait_until_idle(), CLOSE_WITHIN_S)
-        # The lease ends before the server can hear of the end, and no late answer revives it.
+        # The lease ends before the server learns of the end, and no late answer revives it.
         self._requests.end(SessionLost)
         self.lease.end()
         dropping = self._loop.call_later(CLOSE_WITHIN_S, self._client.drop_connection)
@@ -311,7 +311,7 @@ class ZooKeeperSession(SingleWrites):
     def _read_chunk(
         self, paths: Sequence[str], chroot: str, *, skip_closed: bool = False
     ) -> Awaitable[list[Node | None]]:  # fmt: skip
-        """The nodes in one request, begun at once.
+        """The nodes in one request, started at once.
 
         A node that may not be read raises, or counts as empty with `skip_closed`.
         """
@@ -369,7 +369,7 @@ class ZooKeeperSession(SingleWrites):
                 self._closing = self._loop.create_task(self._close())
 
     def _end(self) -> None:
-        """The session is over, or nobody can know that it is not."""
+        """The session is over, or cannot be known to be alive."""
         if self.state is SessionState.LOST:
             return
         self.lease.end()

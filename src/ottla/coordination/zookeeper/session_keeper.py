@@ -1,9 +1,9 @@
-"""A tree over successive sessions: when one is lost, the next is begun.
+"""A tree over successive sessions: when one is lost, the next is started.
 
 Registries and watches work through it without knowing: a lost session calls its watches, so what they followed is
 read again, and those reads fail with `SessionLost` until there is a session.  Only owners of ephemeral nodes must
-listen: LOST says that they are gone, CONNECTED (after LOST with another `session_id`) that they can be made again.
-Listeners hear LOST before the next session begins.
+listen: LOST says that they are gone, CONNECTED (after LOST with another `session_id`) that they can be recreated.
+Listeners receive LOST before the next session starts.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SessionKeeper(SingleWrites):
         self._last_id = session.session_id
         session.add_session_listener(partial(self._on_state, session))
         if session.state is SessionState.LOST:
-            self._on_state(session, SessionState.LOST)  # before anybody could listen
+            self._on_state(session, SessionState.LOST)  # before a listener could be added
 
     def _on_state(self, session: ZooKeeperSession, state: SessionState) -> None:
         if session is not self._session:
@@ -128,7 +128,7 @@ class SessionKeeper(SingleWrites):
             asyncio.get_running_loop().call_soon(listener, state)
 
     async def _reconnect(self, lost: ZooKeeperSession) -> None:
-        """Whatever fails, there is a next attempt: without a session this broker serves nobody."""
+        """After any failure there is a next attempt: without a session this broker serves no client."""
         try:
             await lost.close()
         except Exception:

@@ -22,7 +22,7 @@ class MemberSpec(NamedTuple):
 
 
 class Assignor(Protocol):
-    """A pure function from a group to its assignment, under a name that clients may ask for."""
+    """A pure function from a group to its assignment, under a name that clients may request."""
 
     @property
     def name(self) -> str: ...

@@ -177,10 +177,10 @@ def _join_known(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment: 
 
 
 def _causes_rebalance(rebalance: Rebalance, member: Member, command: JoinGroup) -> bool:
-    """Whether the join of a member begins a rebalance or is part of one.
+    """Whether the join of a member starts a rebalance or is part of one.
 
     It does not when the member repeats its metadata, for then it has only missed the answer; but the leader of a stable
-    group joins to begin a rebalance, for example when its topics have changed.
+    group joins to start a rebalance, for example when its topics have changed.
     """
     if rebalance.state is GroupState.PREPARING_REBALANCE or not member.matches(command.protocols):
         return True

@@ -66,7 +66,7 @@ SYNC: Final = "sync"
 # Kafka's own: a member that never received its id cannot heartbeat, and its connection may be closed.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
 # The shortest time between two attempts of a rebalance without joined members, and the shortest time for members to
-# sync, whatever time-outs members request.
+# sync, for any time-outs that members request.
 SHORTEST_WAIT_MS: Final = 1_000
 
 
@@ -163,7 +163,7 @@ class Rebalance:
             self.prepare(reason, moment)
 
     def prepare(self, reason: str, moment: Moment) -> None:
-        """Begin to rebalance: all members must rejoin within the longest rebalance time-out."""
+        """Start to rebalance: all members must rejoin within the longest rebalance time-out."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.roster.members.values():
                 self._end_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), moment)
@@ -235,7 +235,7 @@ class Rebalance:
         When the log refuses, the group is empty all the same: after a crash the generation before would be loaded, and
         its absent members would time out.
         """
-        self._become(GroupState.EMPTY, moment, "nobody is left")
+        self._become(GroupState.EMPTY, moment, "no members")
         self.protocol_name = None
         if self.generation == 0:
             self.protocol_type = None
@@ -299,7 +299,7 @@ class Rebalance:
     def _log_assigned(self, members: tuple[StoredMember, ...], moment: Moment) -> ErrorCode:
         before = self.roster.members.values()
         more_bytes = sum(len(member.assignment) for member in members) - sum(len(one.assignment) for one in before)
-        # The leader sends all of them, whatever networks the members are of.
+        # The leader sends all of them, for members of all networks.
         leader = self.roster.members[self.roster.leader_id or ""]
         if not self.roster.held.has_room_for(more_bytes, leader.network):
             self.services.member_bytes.note_refused(self.owner.group_id, leader.client_host)
@@ -437,5 +437,5 @@ class Rebalance:
 
 
 def next_generation(generation: int) -> int:
-    """The next generation; after the greatest int32 it begins again at 1."""
+    """The next generation; after the greatest int32 it starts again at 1."""
     return generation + 1 if 0 <= generation < INT32_MAX else 1

@@ -104,5 +104,5 @@ def _check_epoch(epoch: int, current: CurrentAssignment, owned: Assignment | Non
     raise RequestError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"the member says epoch {epoch} and its group knows it at {current.member_epoch}: "
-        "it must give up all its partitions and join anew",
+        "it must give up all its partitions and rejoin",
     )

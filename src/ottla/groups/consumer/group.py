@@ -88,9 +88,9 @@ def _is_blank(text: str) -> bool:
 
 def _check_join(command: ConsumerGroupHeartbeat) -> None:
     if command.rebalance_timeout_ms == -1:
-        raise _invalid("a member that joins (epoch 0) must tell its rebalance time-out")
+        raise _invalid("a member that joins (epoch 0) must send its rebalance time-out")
     if command.owned is None or command.owned:
-        raise _invalid("a member that joins (epoch 0) must say that it holds no partitions: an empty list")
+        raise _invalid("a member that joins (epoch 0) must send an empty list of owned partitions")
     if command.topic_names is None and command.topic_pattern is None:
         raise _invalid("a member that joins (epoch 0) must subscribe to topic names or to a pattern")
 
@@ -386,7 +386,7 @@ class ConsumerGroup:
         return Decision(put_departure(self.state, self._context(moment), [member_id]).records(), reply)
 
     def _pause(self, member_id: str) -> RecordDraft:
-        """A static member leaves and will return: its client has closed, so it no longer holds what it was asked to
+        """A static member leaves and will return: its client has closed, so it no longer holds what it had to
         revoke."""
         draft = RecordDraft(self.group_id)
         left = self.state.current(member_id)._replace(member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={})

@@ -167,14 +167,14 @@ def _asked(metadata: MemberMetadata) -> Iterable[str]:
 # One step of a member towards its target: what it must revoke first, what it is assigned, which epoch it is at.
 #
 # A partition is never assigned while another member holds it, and an epoch is never raised while the member still holds
-# what it must revoke.  So at any time at most one member may read a partition, whatever is lost or late (KIP-848,
-# "Reconciliation").
+# what it must revoke.  So at any time at most one member may read a partition, even with lost or late requests
+# (KIP-848, "Reconciliation").
 
 
 class Reconciliation(NamedTuple):
     """`owned` is what the member reports to hold; None when this heartbeat leaves it out.
 
-    `is_taken` tells whether a member other than this one holds a partition.
+    `is_taken` returns whether a member other than this one holds a partition.
     """
 
     target_epoch: int
@@ -185,7 +185,7 @@ class Reconciliation(NamedTuple):
     def step(self, current: CurrentAssignment) -> CurrentAssignment | None:
         """The member's assignment after this heartbeat; unchanged when nothing can move.
 
-        None: its state is unknown to this broker, and it must join anew.
+        None: its state is unknown to this broker, and it must rejoin.
         """
         if current.is_reconciled_to(self.target_epoch):
             return current
@@ -249,7 +249,7 @@ def decide_heartbeat(
     sender: Sender,
     owned: Assignment | None,
 ) -> HeartbeatDecision:
-    """Raises `RequestError` for a pattern that cannot be used, and for a member that must join anew."""
+    """Raises `RequestError` for a pattern that cannot be used, and for a member that must rejoin."""
     draft = RecordDraft(state.group_id)
     metadata = merge(sender.metadata, command)
     if metadata.topic_pattern is not None and metadata.topic_pattern != sender.metadata.topic_pattern:
@@ -264,7 +264,7 @@ def decide_heartbeat(
     if current is None:
         raise RequestError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member's state was written by a newer broker: it must give up all its partitions and join anew",
+            "the member's state was written by a newer broker: it must give up all its partitions and rejoin",
         )
     if current is not sender.current or sender.is_new:
         draft.put_current(sender.member_id, current)

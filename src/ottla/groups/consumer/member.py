@@ -36,7 +36,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """It has its whole target of its member epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It was asked to revoke partitions and stays at its old epoch until it reports that it has."""
+    """It has to revoke partitions and stays at its old epoch until it reports that it has."""
     UNRELEASED_PARTITIONS = 2
     """It is at the target's epoch, and waits for partitions that others have not revoked yet."""
     UNKNOWN = 127

@@ -1,7 +1,7 @@
 """The state of one consumer group: its records, and indexes over them.
 
 The state is the newest value of each record key, and only `replay` changes it, live and at start-up alike.  A compacted
-log keeps the newest value of a key but not the order in which keys first appeared, so a value is kept whatever it
+log keeps the newest value of a key but not the order in which keys first appeared, so a value is kept even if it
 refers to, and a member exists as soon as its own record does.
 """
 
@@ -155,7 +155,7 @@ class ConsumerGroupState:
                 self._holders.pop(topic_id, None)
 
     def check_invariants(self) -> None:
-        """For tests: the indexes equal those computed anew from the records."""
+        """For tests: the indexes equal those recomputed from the records."""
         fresh = ConsumerGroupState(self.group_id)
         held: dict[tuple[UUID, int], str] = {}
         for member_id, metadata in self.members.items():
@@ -172,8 +172,8 @@ class ConsumerGroupState:
         assert fresh.name_counts == self.name_counts
         assert fresh.pattern_counts == self.pattern_counts
         assert fresh.assignor_counts == self.assignor_counts
-        assert self.currents.keys() <= self.members.keys(), "an assignment of nobody"
-        assert self.targets.keys() <= self.members.keys(), "a target of nobody"
+        assert self.currents.keys() <= self.members.keys(), "an assignment without a member"
+        assert self.targets.keys() <= self.members.keys(), "a target without a member"
         assert self.assignment_epoch <= self.group_epoch
 
 

@@ -3,7 +3,7 @@
 A batch that loses records keeps base offset, last offset, epoch, producer and base sequence, so neither offsets nor the
 sequences of idempotent producers change.  Its records keep their bytes.
 
-A reader that starts at the beginning of the log must see a tombstone for `delete.retention.ms` after the first clean
+A reader that starts at the start of the log must see a tombstone for `delete.retention.ms` after the first clean
 that passed it.  That clean writes the time of its removal into the batch (KIP-534): attribute bit 6, and the time
 instead of the base timestamp, relative to which the records' timestamps are rewritten.
 """
@@ -237,7 +237,7 @@ class BatchFilter:
     ) -> bytes | memoryview | None:
         if not kept.count:
             return self._emptied(head)
-        # A batch that ends above the map was not wholly passed: its time begins with the clean that passes it.
+        # A batch that ends above the map was not wholly passed: its time starts with the clean that passes it.
         may_take_horizon = not head[5] & DELETE_HORIZON_BIT and head[0] + head[6] < self._rules.mapped_end
         result: bytes | memoryview = batch
         if may_take_horizon and (needs_horizon or kept.has_tombstone):

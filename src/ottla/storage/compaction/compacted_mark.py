@@ -1,9 +1,9 @@
 """The mark in a partition's directory that records were removed: gaps below this offset are not damage.
 
-No checksum covers a batch's base offset, and files can be lost: in a log that was never compacted each batch must begin
+No checksum covers a batch's base offset, and files can be lost: in a log that was never compacted each batch must start
 where the one before ends.  In a compacted log gaps between files are allowed below the mark's offset only: above it a
 file's lost end would look the same.  Gaps inside a file may be anywhere, since a follower takes the batches of its
-leader's cleaned segments, one after the other without a clean of its own.
+leader's cleaned segments, one after the other, without cleaning itself.
 
 No clean reaches above the flushed end, so the log was flushed up to the mark, even if the recorded end is lower.
 """
@@ -22,7 +22,7 @@ _DIGITS_MAX: Final = 19
 def read_compacted_end(disk: Disk, directory: str) -> int | None:
     """The end (exclusive) of where gaps are allowed; None when the log was never compacted.  Raises `CorruptLog`.
 
-    An empty mark is that of an imported log, whose gaps lie below what is recorded as flushed: 0.  So is a follower's.
+    An empty mark is that of an imported log, whose gaps are below what is recorded as flushed: 0.  So is a follower's.
     """
     path = f"{directory}/{COMPACTED_FILE}"
     if not disk.exists(path):

@@ -316,7 +316,7 @@ class Compactor:
             return 0
 
     async def finish_swap_in_steps(self, offload: Offload) -> None:
-        """`finish_swap`, with the disk's part elsewhere; the clean goes on."""
+        """`finish_swap`, with the disk's part elsewhere; the clean continues."""
         while (swap := self._swap) is not None and not swap.is_over:
             try:
                 while (work := swap.next_work()) is not None:

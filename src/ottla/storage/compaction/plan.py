@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SourceSegment(NamedTuple):
-    """A closed segment; `end_offset` (exclusive) is where the next one begins."""
+    """A closed segment; `end_offset` (exclusive) is where the next one starts."""
 
     base_offset: int
     size_bytes: int
@@ -60,7 +60,7 @@ class CleanedGroup(NamedTuple):
 
 
 class CleanSummary(NamedTuple):
-    """The end of a clean.  Byte counts are of `.log` files; `cleaned_end` (exclusive) is where the next one begins."""
+    """The end of a clean.  Byte counts are of `.log` files; `cleaned_end` (exclusive) is where the next one starts."""
 
     cleaned_end: int
     bytes_before: int
@@ -200,7 +200,7 @@ def _is_too_young(log: Log, segment: Segment, now_ms: int) -> bool:
 
 
 def _is_overdue(log: Log, first_dirty_offset: int, now_ms: int) -> bool:
-    """Whether a dirty closed segment begins with a batch that is too old."""
+    """Whether a dirty closed segment starts with a batch that is too old."""
     limit_ms = now_ms - log.config.max_compaction_lag_ms
     if limit_ms <= 0:
         return False

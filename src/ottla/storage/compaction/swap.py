@@ -46,7 +46,7 @@ def complete_swap(disk: Disk, directory: str) -> list[str]:
 
 
 def move_files(disk: Disk, directory: str, group: CleanedGroup) -> list[str]:
-    """Step 3 without its sync: no file of the log has a name of its own again before `settle_swap` has returned."""
+    """Step 3 without its sync: no file of the log has its own name again before `settle_swap` has returned."""
     retired = _rename(disk, directory, group)
     for files in group.cleaned:
         path = f"{directory}/{segment_file_name(files.base_offset)}"

@@ -22,7 +22,7 @@ from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.plan import CleanFailure, CleanJob, CleanResult, result_to_json
 from ottla.storage.errors import CorruptLog, lacks_room
 
-# Shorter waits are accumulated: a sleep has a cost of its own.
+# Shorter waits are accumulated: each sleep has a cost.
 _WAIT_MS_MIN: Final = 20
 
 

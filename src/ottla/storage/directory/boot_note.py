@@ -28,7 +28,7 @@ def is_same_boot(disk: Disk, directory: str, boot_id_path: str = BOOT_ID_PATH) -
 
 
 def write_note(disk: Disk, directory: str, boot_id_path: str = BOOT_ID_PATH) -> None:
-    """For the next start, durably: call it when what the former note told is recorded.  Raises `OSError`."""
+    """For the next start, durably: call it when the result of the former note is recorded.  Raises `OSError`."""
     boot_id = _present_boot_id(disk, boot_id_path)
     if not boot_id:
         remove_note(disk, directory)
@@ -58,7 +58,7 @@ def _present_boot_id(disk: Disk, path: str) -> bytes:
             return b""
         file = disk.open(path, read_only=True)
         try:
-            # Its size is told as 0.
+            # The kernel reports its size as 0.
             return file.read_at(0, _BOOT_ID_BYTES_MAX).strip()
         finally:
             file.close()

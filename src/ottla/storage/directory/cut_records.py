@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 # Of all such directories together: a topic that allows unclean elections may cut again and again.
 KEPT_BYTES_MAX: Final = 4 * GIB
 _CHUNK_BYTES: Final = MIB
-CUT_HINT: Final = "another leader's log does not have these records; remove the directory when nobody wants them"
+CUT_HINT: Final = "another leader's log does not have these records; remove the directory when they are not wanted"
 
 
 class CutRecords:
@@ -102,7 +102,7 @@ class CutRecords:
 
     def _copy_run(self, run: CutRun, target: str) -> None:
         path = f"{target}{UNFINISHED_CUT_SUFFIX}/{segment_file_name(run.base_offset)}"
-        # A descriptor of its own: the log may close its file meanwhile.
+        # A separate descriptor: the log may close its file meanwhile.
         source = self._disk.open(run.path, read_only=True)
         try:
             copy = self._disk.open(path, create=True)

@@ -1,4 +1,4 @@
-"""The owner of a data directory: `meta.properties`, readable by Apache Kafka's tools, with a mark that it is ours."""
+"""The owner of a data directory: `meta.properties`, readable by Apache Kafka's tools, with a mark of Ottla."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.storage.log_files import base_offsets_in, topic_partition_of
 FORMAT_NAME: Final = "ottla.format"
 FORMAT: Final = "1"
 META_VERSION: Final = "1"
-# Kafka's name: made with the directory, and another one when the directory is made anew.
+# Kafka's name: created with the directory, and another one when the directory is recreated.
 DIRECTORY_ID: Final = "directory.id"
 # A backup's list of what it holds, and the mark of a directory that one is being restored into.
 BACKUP_MANIFEST_FILE: Final = "backup.json"
@@ -101,7 +101,7 @@ def check(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> None:
     if disk.exists(f"{path}/{RESTORING_FILE}"):
         raise ForeignDirectory(
             f"a restore into {path} was interrupted, so the directory is not whole",
-            hint=f"run `ottla restore BACKUP --data-dir {path}` again: it begins anew",
+            hint=f"run `ottla restore BACKUP --data-dir {path}` again: it starts over",
         )
     owner = owner_of(disk, path)
     if owner is Owner.LOST and disk.exists(f"{path}/{BACKUP_MANIFEST_FILE}"):

@@ -69,7 +69,7 @@ _log = logging.getLogger(__name__)
 _LOW_HINT: Final = "lower retention, delete topics or make room before it is full: produces are refused then"
 _FULL_HINT: Final = (
     "delete a topic (`ottla topic delete TOPIC`), shorten its retention (`ottla topic alter TOPIC --config "
-    "retention.ms=3600000`) or make room: the files go after file.delete.delay.ms, and produces go on by themselves"
+    "retention.ms=3600000`) or make room: the files go after file.delete.delay.ms, and produces then resume"
 )
 
 
@@ -77,7 +77,7 @@ class DirectorySpace:
     """`records` is the room of clients' and leaders' records, `own` that of the broker's own topics."""
 
     def __init__(self, disk: Disk, path: str, rules: SpaceRules | None = None) -> None:
-        """The directory is locked.  Nothing is closed before the first look: nobody would open it again.
+        """The directory is locked.  Nothing is closed before the first check: nothing would open it again.
 
         Raises `OSError`.
         """
@@ -165,7 +165,7 @@ class DirectorySpace:
         try:
             self.free_bytes = self._disk.free_bytes(self._path)
         except OSError as error:
-            # Nothing is known: writes that fail will tell.
+            # The free room is unknown: failed writes will show a lack of it.
             if not self._is_blind:
                 _log.warning("disk.not_seen", extra=fields(path=self._path, error=str(error)))
             self._is_blind = True
@@ -203,7 +203,7 @@ class DirectorySpace:
             self._see()
 
     def _report(self, refused_count: int) -> None:
-        """A line for each change: the end of a full or low disk is one event, whichever it is."""
+        """A line for each change: the end of a full and of a low disk is the same event."""
         before, state = self._reported, self._space.state
         if state is before:
             return

@@ -1,6 +1,6 @@
 """Whether the tree that belongs to a data directory is in the directory itself, or shared with other brokers.
 
-A directory whose tree is shared must not be started with a tree of its own: that would not have its topics, or have
+A directory whose tree is shared must not be started with an embedded tree: that would not have its topics, or have
 them as they were before.  So `meta.properties` says it.
 """
 
@@ -13,7 +13,7 @@ from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import is_log
 from ottla.storage.errors import ForeignDirectory
 
-# The tree of a broker by itself.
+# The tree of a standalone broker.
 TREE_FILE: Final = "tree.sqlite"
 TREE_NAME: Final = "ottla.tree"
 SHARED: Final = "zookeeper"
@@ -46,7 +46,7 @@ def require_own_tree(disk: Disk, path: str) -> None:
     if is_shared(disk, path):
         raise ForeignDirectory(
             f"{path} belongs to a broker of a cluster: its topics are in the cluster's ZooKeeper, not in the directory",
-            hint="start it with --zookeeper CONNECT, or give a broker by itself its own empty --data-dir",
+            hint="start it with --zookeeper CONNECT, or give a standalone broker its own empty --data-dir",
         )
 
 

@@ -78,7 +78,7 @@ class SpaceState(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """What is to be done with the reserve after a look, or after a write that failed."""
+    """The action on the reserve after a check, or after a write that failed."""
 
     # Remove the reserve, then look again.
     gives_back: bool = False
@@ -87,7 +87,7 @@ class Verdict(NamedTuple):
 
 
 class DiskSpace:
-    """The state of one file system.  It begins as ample, before the first look."""
+    """The state of one file system.  It starts as ample, before the first look."""
 
     def __init__(self, rules: SpaceRules) -> None:
         self.rules = rules
@@ -140,7 +140,7 @@ class DiskSpace:
     def on_no_room(self, free_bytes: int, held_bytes: int) -> Verdict:
         """A write failed for want of room."""
         self._calm_looks = 0
-        # Where the bytes tell of the want of room, they will also tell when it returns.
+        # Where the free bytes show the lack of room, they will also show its return.
         is_unseen = self._beside_bytes(free_bytes, held_bytes) >= self.rules.resume_bytes
         if not self.is_full:
             if is_unseen:

@@ -14,7 +14,7 @@ class FailedSyncs:
         self._stop_flushes = stop_flushes
         self._on_failed = on_failed
         self._thread_id = threading.get_ident()
-        # Of another thread, until the loop's asks.
+        # Of another thread, until `check` reports it on the loop.
         self._failed: OSError | None = None
 
     def report(self, error: OSError) -> None:

@@ -12,7 +12,7 @@ records and has no slot, or one with a wrong checksum, has lost its proof of wha
 `ottla log repair` gives it a new one.
 
 Later ends are written without a sync, after the log was synced: after a power loss a slot is at worst out of
-date.  It is never torn by one: 32 bytes at a multiple of 32 lie in one sector, which a device writes whole or not at
+date.  It is never torn by one: 32 bytes at a multiple of 32 are in one sector, which a device writes whole or not at
 all.  It must never be too high, so a truncation lowers it, durably, before it cuts the log's files.  A deletion removes
 the log's directory first: a slot without a log is harmless, since topic ids are never used twice.
 """

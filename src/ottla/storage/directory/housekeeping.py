@@ -17,7 +17,7 @@ from ottla.runtime.disk import Disk
 from ottla.storage.log.log import Log
 
 RETENTION_CHECK_INTERVAL_MS: Final = 300_000
-# While the disk is full: whoever shortens retention then waits for it.
+# While the disk is full: an operator who shortens retention then waits for the effect.
 URGENT_CHECK_INTERVAL_MS: Final = 5_000
 # Checking a log costs microseconds, but the first time the indexes of a segment are loaded: a millisecond of full ones.
 # Dropping segments costs some syncs on the loop's thread.
@@ -40,7 +40,7 @@ class Removal(NamedTuple):
 class Removals:
     """Files waiting to be removed, ordered by when they are due.
 
-    No log has them open: whoever still reads or flushes one has its file, which outlives its name.
+    No log has them open: a read or flush in progress has the file open, which outlives its name.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -99,13 +99,13 @@ class RetentionPass:
         self._round: Iterator[Log] | None = None
 
     def set_urgent(self, is_urgent: bool) -> None:
-        """Whether room is needed: then a round begins at once, and the next ones follow soon."""
+        """Whether room is needed: then a round starts at once, and the next ones follow soon."""
         if is_urgent and not self._is_urgent:
             self._next_ms = 0
         self._is_urgent = is_urgent
 
     def begin(self) -> None:
-        """Let the next slice begin a round."""
+        """Let the next slice start a round."""
         self._next_ms = 0
         self._round = None
 

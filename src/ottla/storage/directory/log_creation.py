@@ -32,7 +32,7 @@ class LogCreation:
         self.half_made: dict[TopicPartition, UUID] = {}
 
     def is_place_taken(self, topic_partition: TopicPartition) -> bool:
-        """Whether somebody else's directory has the log's name: `make` would mix the files, and `remove` would take
+        """Whether a foreign directory has the log's name: `make` would mix the files, and `remove` would take
         them all.  Raises `OSError`.
         """
         path = f"{self._path}/{topic_partition}"

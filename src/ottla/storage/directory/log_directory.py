@@ -63,8 +63,8 @@ from ottla.storage.segment.index_files import IndexCache
 
 _log = logging.getLogger(__name__)
 
-_DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when nobody wants to look at it"
-_STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when nobody wants its records"
+_DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when it was examined"
+_STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when its records are not wanted"
 _FOREIGN_HINT: Final = "it holds other files than a log's; move it out of the data directory"
 _UNFLUSHED_HINT: Final = (
     "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
@@ -119,7 +119,7 @@ class LogDirectory:
         # Deleted logs, and their topics where known: renamed, but not durably.
         self._renamed: dict[TopicPartition, UUID | None] = {}
         self.was_clean = False
-        # Of this directory, as long as nobody makes it anew.
+        # Of this directory, until it is recreated.
         self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
         self.scheduler = FlushScheduler(
@@ -167,8 +167,8 @@ class LogDirectory:
 
         Raises `DirectoryLocked`, `ForeignDirectory`, `DirectoryOffline`, `TooManyOpenFiles`; a log that is damaged is
         in `failed` instead.  `lock` is the file lock on the real disk and none on any other unless given.
-        `is_only_replica`: whether nobody else can have what a log lost.  `space`: of this directory; None: it has no
-        reserve.
+        `is_only_replica`: whether no other replica can have what a log lost.  `space`: of this directory; None: it has
+        no reserve.
         """
         if lock is None:
             lock = FileLock() if isinstance(disk, PosixDisk) else NoLock()
@@ -250,7 +250,7 @@ class LogDirectory:
         """A power cut took what these logs had not flushed.
 
         Other replicas may have it, so these count as not kept.  Where there are none nothing better can come: the log
-        leads on with what it has, as that of a broker by itself.
+        keeps leading with what it has, as that of a standalone broker.
         """
         alone = {each.topic_partition for each in present if is_only_replica(each.topic_partition)}
         run_inline(
@@ -274,7 +274,7 @@ class LogDirectory:
             _log.warning("log.stale_one_is_kept", extra=facts)
 
     def _mark_unflushed(self, present: PartitionDirectory, config: LogConfig) -> bool:
-        """Note that flush policy `os` begins, for the next start; whether that must be synced."""
+        """Note that flush policy `os` starts, for the next start; whether that must be synced."""
         if UNFLUSHED_FILE in present.names or config.flush_policy != "os":
             return False
         self._disk.open(f"{present.path}/{UNFLUSHED_FILE}", create=True).close()
@@ -640,7 +640,7 @@ class LogDirectory:
         """Whether a log of before this registration has all that was reported of it under `broker_epoch`.
 
         Of an entry of the present registration only `is_usable` counts.  `though_failed`: also a log that was opened
-        and takes no more; the next start decides what its failure has lost.
+        and refuses appends; the next start decides what its failure has lost.
         """
         log = self.logs.get(topic_partition)
         is_there = log is not None and not log.is_distrusted and (though_failed or log.failure is None)
@@ -701,7 +701,7 @@ class LogDirectory:
         again.
         """
         topic_id = self.topic_id_of(topic_partition)
-        assert topic_id is not None, "nobody knows that an unreadable log is a stray one"
+        assert topic_id is not None, "an unreadable log cannot be known to be a stray one"
         with self._syncs_checked():
             await self._completeness.mark_incomplete([topic_partition], broker_epoch, offload)
             await self.compactor.finish_swap_in_steps(offload)
@@ -787,7 +787,7 @@ class LogDirectory:
             await self._start_moves.settle_in_steps(self._records.log_starts, offload)
 
     def begin_retention(self) -> None:
-        """Let the next `housekeep` begin a whole pass of retention, before its interval is over."""
+        """Let the next `housekeep` start a whole pass of retention, before its interval is over."""
         self._retention.begin()
 
     def housekeep(self, now_ms: int) -> bool:

@@ -3,7 +3,7 @@
 It must be durable before the files below a log's start are removed: after a crash a missing first file is damage
 unless the log is known to start after it.
 
-When the file is lost, each log starts where its first segment begins.  That can be seen only of logs that are there: a
+When the file is lost, each log starts where its first segment starts.  That can be seen only of logs that are there: a
 directory may be away, to come back from a backup.  Until all are there again the file has a mark that says so, and
 names also the logs that start at 0.
 """
@@ -141,7 +141,7 @@ class LogStartMoves:
         starts: dict[Log, int] = {}
         snapshots: list[tuple[str, int]] = []
         for log in list(self._moved):
-            # One that is being cut has a start of its own recorded until that is done.
+            # A log that is being cut has another start recorded until that is done.
             if log in self._moved and not log.is_being_cut:
                 snapshots += ((log.path, offset) for offset in log.begin_start_snapshots())
                 starts[log] = log.log_start_offset

@@ -9,7 +9,7 @@ from ottla.runtime.process import raise_open_files_limit
 from ottla.storage.errors import TooManyOpenFiles
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 
-# The connections that a broker without a limit of its own should accept.
+# The connections that a broker without a limit should accept.
 CONNECTIONS_ROOM: Final = 1_000
 
 _LIMIT_ADVISED_MIN: Final = 65_536

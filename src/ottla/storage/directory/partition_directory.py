@@ -42,7 +42,7 @@ class PartitionDirectory(NamedTuple):
 
 def read_topic_id(disk: Disk, path: str, names: Sequence[str]) -> UUID | None:
     """The topic's id; None when there is neither an id nor a batch: a crash interrupted the log's creation, or the
-    directory is somebody else's (`is_foreign`).
+    directory is not Ottla's (`is_foreign`).
 
     Raises `CorruptLog` when there are batches, and `OSError`.
     """

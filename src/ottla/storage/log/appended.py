@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Appended(NamedTuple):
-    """What was appended to a log since it was opened, whatever was removed since."""
+    """What was appended to a log since it was opened, removed records included."""
 
     records_count: int
     size_bytes: int
 
 
 class AppendedCount:
-    """What was counted up to some end of the log; what it has grown by since is counted when somebody asks."""
+    """The sums up to an earlier end of the log; growth since then is added when the sums are read."""
 
     __slots__ = ("_before", "_from_offset", "_from_position")
 
@@ -24,14 +24,14 @@ class AppendedCount:
         self._from_position = position
 
     def at(self, end_offset: int, position: int) -> Appended:
-        """The sums, now that the log ends here, in the segment that it went on in last."""
+        """The sums for this end of the log, in the segment that it continued in last."""
         return Appended(
             self._before.records_count + end_offset - self._from_offset,
             self._before.size_bytes + position - self._from_position,
         )
 
     def go_on(self, before: Appended, end_offset: int, position: int) -> None:
-        """The log goes on at another end, in whatever segment; `before` was counted up to its former end."""
+        """The log continues at another end, in any segment; `before` are the sums up to its former end."""
         self._before = before
         self._from_offset = end_offset
         self._from_position = position

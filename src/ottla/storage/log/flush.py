@@ -48,7 +48,7 @@ class FlushPlan:
     def __init__(
         self, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False
     ) -> None:  # fmt: skip
-        """`syncs_at_once`: whether each file is synced in a thread of its own."""
+        """`syncs_at_once`: whether each file is synced in a separate thread."""
         # None of a probe: a sync of the file system shows how long the disk takes.
         self.flushes = flushes
         self.root_path = root_path
@@ -78,7 +78,7 @@ class FlushPlan:
 
 
 def _sync_at_once(files: Sequence[File]) -> None:
-    """Each in a thread of its own.  Raises one of their errors, when all have ended."""
+    """Each in a separate thread.  Raises one of their errors, when all have ended."""
     with ThreadPoolExecutor(len(files), "flusher") as threads:
         for done in [threads.submit(file.sync_data) for file in files]:
             done.result()
@@ -140,7 +140,7 @@ class FlushScheduler:
         return self._plan
 
     def watch(self, on_marked: Callable[[], None]) -> None:
-        """`on_marked` is called for each log that has become due, or that has begun to age until it will be.
+        """`on_marked` is called for each log that has become due, or that has started to age until it will be.
 
         Under policy `os` without `flush.*` settings no append does that.
         """

@@ -78,7 +78,7 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, *starts: EpochStart) -> None:
-        """These epochs begin, oldest first: write the checkpoint without a sync.
+        """These epochs start, oldest first: write the checkpoint without a sync.
 
         The first append of an epoch calls it, and its flush syncs the file system.  Until then a power loss may leave
         the former checkpoint or a torn one; the batches' heads have what is missing.
@@ -116,7 +116,7 @@ class LeaderEpochs:
     ) -> tuple[int, int]:  # fmt: skip
         """(the greatest known epoch not above `epoch`, its end offset).
 
-        `leader_epoch` is the one that was started last: it is known, and begins at the log end, before its first
+        `leader_epoch` is the one that was started last: it is known, and starts at the log end, before its first
         append too.  An epoch above all known ones, or no epoch: (-1, -1).  One below all known ones: itself and the
         start of the first known, since what it wrote is not in this log any more.
         """
@@ -155,7 +155,7 @@ class LeaderEpochs:
         """The log now starts at `start_offset`: the epoch that holds it starts there, earlier ones are dropped.
 
         True: the checkpoint was written, without a sync.  Until there is one a power loss may leave the former one,
-        whose entries below the start harm nobody, or a torn one.
+        whose entries below the start do no harm, or a torn one.
         """
         above = bisect_right(self._entries, start_offset, key=_start_of_entry)
         if above == 0 or (above == 1 and self._entries[0].start_offset == start_offset):

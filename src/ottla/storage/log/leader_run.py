@@ -34,7 +34,7 @@ def check_run(
 ) -> LeaderRun:
     """Check every whole batch of a run that is not empty.
 
-    `may_begin_below`: the first batch may begin below the log end if it holds it.  Raises `CorruptRun`, also when not
+    `may_begin_below`: the first batch may start below the log end if it holds it.  Raises `CorruptRun`, also when not
     even the first batch is whole, and `RunDoesNotFollow`.
     """
     position = 0

@@ -156,7 +156,7 @@ class LogHost(Protocol):
         ...
 
     async def record_begin(self, log: Log, base_offset: int, log_start_offset: int, offload: Offload) -> None:
-        """The empty log will begin at `base_offset` and be readable from `log_start_offset` on: record both, durably.
+        """The empty log will start at `base_offset` and be readable from `log_start_offset` on: record both, durably.
 
         Raises `OSError`.
         """
@@ -427,7 +427,7 @@ class Log:
         return base_offset
 
     def expect_beginnings(self, expected: bool) -> None:
-        """Whether `append` refuses a producer that the log does not know and that does not begin with sequence 0.
+        """Whether `append` refuses a producer that the log does not know and that does not start with sequence 0.
 
         Holds until the log is truncated or reset, which is done only to a follower's.
         """
@@ -448,7 +448,7 @@ class Log:
     def append_run(self, run: memoryview, now_ms: int, *, may_have_gaps: bool = False) -> int:
         """Append batches as a leader sent them, offsets and epochs included, and return the new log end.
 
-        A batch at the end of `run` that the answer's size limit cut is left out.  The first one must begin at the log
+        A batch at the end of `run` that the answer's size limit cut is left out.  The first one must start at the log
         end, and each following one where the one before ends: above that only where records may have been compacted
         away, by this log's own settings or as the caller says by `may_have_gaps`.  One write takes all batches of a
         segment, and except under flush policy `os` the log is due to be flushed at once: a follower reports no offset
@@ -468,7 +468,7 @@ class Log:
         is_empty = self._is_empty()
         found = check_run(run, former_end, self.last_epoch(), may_have_gaps=may_have_gaps, may_begin_below=is_empty)
         if found.base_offset < former_end:
-            # The leader's log start lies inside of a batch: the log holds all of it, and shows what the leader shows.
+            # The leader's log start is inside of a batch: the log holds all of it, and shows what the leader shows.
             with self._closed_for_cut():
                 run_inline(self._begin_at(found.base_offset, former_end, INLINE))
         try:
@@ -490,7 +490,7 @@ class Log:
         return found.end_offset
 
     def begins_below(self, run: memoryview) -> bool:
-        """Whether `append_run` would first have to begin this empty log below its end, which syncs."""
+        """Whether `append_run` would first have to start this empty log below its end, which syncs."""
         return (
             len(run) >= LOG_OVERHEAD_BYTES
             and self._is_empty()
@@ -521,7 +521,7 @@ class Log:
         """Append the batches of run[start:end] that go into the active segment; returns the end of the last one.
 
         None of them does when the segment must roll first: then it does that.  The limits are those of `append`, but
-        for a batch larger than a segment: its leader accepted it, so it gets a segment of its own.
+        for a batch larger than a segment: its leader accepted it, so it gets its own segment.
         """
         segment = self._active
         mark = segment.mark()
@@ -573,7 +573,7 @@ class Log:
             start += LOG_OVERHEAD_BYTES + head[1]
 
     def _allow_gaps(self) -> None:
-        """Before the first gap is written: no later opening, under whatever settings, takes it for damage."""
+        """Before the first gap is written: no later opening, under any settings, takes it for damage."""
         try:
             allow_gaps(self._disk, self.path)
         except OSError as error:
@@ -639,10 +639,10 @@ class Log:
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the greatest known epoch not above `epoch`, its end offset); Kafka's rules, see `LeaderEpochs`.
 
-        The epoch that was started last is known, also before its first append: it begins and ends at the log end.
+        The epoch that was started last is known, also before its first append: it starts and ends at the log end.
         """
         if epoch == self.leader_epoch and epoch >= 0:
-            # Nearly every fetch asks for this one.
+            # Nearly every fetch requests this one.
             return epoch, self.log_end_offset
         return self._epochs.end_offset_for(epoch, self.log_end_offset, self.leader_epoch)
 
@@ -902,7 +902,7 @@ class Log:
         """Closed segments left the log: no remembered place points into them."""
         self._places.forget()
         if not self._segments.has(self._places.stable_segment):
-            # It ended at the stable end, below which all of them lay: the next batch begins the segment after it.
+            # It ended at the stable end, below which all of them lay: the next batch starts the segment after it.
             following = self._segments.after(self._places.stable_segment)
             assert following is not None
             self._places.set_stable(following, 0)
@@ -966,7 +966,7 @@ class Log:
         return slot
 
     def check_swap(self, replaced: Sequence[int]) -> None:
-        """Raise `SwapRefused` when `replace_segments` cannot be called for a swap that began."""
+        """Raise `SwapRefused` when `replace_segments` cannot be called for a swap that started."""
         assert self.is_swapping
         slot = self._swap_slot(replaced)
         assert slot is not None, "segments were removed while they were swapped"
@@ -991,7 +991,7 @@ class Log:
                 self._disk.remove(path)
 
     def end_swap(self) -> None:
-        """The swap is over, in whatever way: segments may be removed again."""
+        """The swap is over, done or not: segments may be removed again."""
         self.is_swapping = False
 
     # --- truncation -----------------------------------------------------------------------------------------
@@ -1005,7 +1005,7 @@ class Log:
     ) -> bool:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
 
-        Below the first segment it is emptied and goes on at `offset`, as `reset_in_steps` does it.
+        Below the first segment it is emptied and continues at `offset`, as `reset_in_steps` does it.
 
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
         segments are removed, newest first, then the last one is cut, and all of that is synced.  In between the log is
@@ -1076,7 +1076,7 @@ class Log:
         try:
             self._cut_files(removed, end_offset)
         except (OSError, StorageError) as error:
-            # Whatever it was, a part is done and cannot be undone.
+            # After any error: a part is done and cannot be undone.
             segment.hide_from(end_position)
             raise self._fail(error) from error
         finally:
@@ -1150,12 +1150,12 @@ class Log:
         run_inline(self.reset_in_steps(offset, INLINE))
 
     async def reset_in_steps(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Drop every batch and go on at `offset`, the start of a leader's log (followers only).
+        """Drop every batch and continue at `offset`, the start of a leader's log (followers only).
 
-        First the log is emptied as `truncate_in_steps` does it, then the empty log begins at `offset`: a crash leaves
-        it longer, empty, or begun there.  What the log remembers of producers and epochs is dropped too.  `offload` and
-        `is_wanted` as there; returns whether it was reset.  Raises `StorageError`: then the log is as it was, or empty
-        where it began (call it again), or offline.
+        First the log is emptied as `truncate_in_steps` does it, then the empty log starts at `offset`: a crash leaves
+        it longer, empty, or started there.  What the log remembers of producers and epochs is dropped too.  `offload`
+        and `is_wanted` as there; returns whether it was reset.  Raises `StorageError`: then the log is as it was, or
+        empty where it started (call it again), or offline.
         """
         if self.failure is not None:
             raise self.failure
@@ -1177,7 +1177,7 @@ class Log:
         offload: Offload,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """The log, which is empty, begins with another segment; False if that was not wanted any more."""
+        """The log, which is empty, starts with another segment; False if that was not wanted any more."""
         assert self._is_empty()
         old = self._active
         new = await self._begin_segment(base_offset, log_start_offset, offload, is_wanted)
@@ -1206,11 +1206,11 @@ class Log:
     async def _begin_segment(
         self, base_offset: int, log_start_offset: int, offload: Offload, is_wanted: Callable[[], bool]
     ) -> Segment | None:
-        """Record where the log begins, durably, and open the empty segment for it; None if it is not wanted any more.
+        """Record where the log starts, durably, and open the empty segment for it; None if it is not wanted any more.
 
-        A later begin is recorded when its file is there: an opening before that drops the file, since it neither
+        A later start is recorded when its file is there: an opening before that drops the file, since it neither
         follows the other nor holds the log's start.  An earlier one is recorded first, since from then on segments
-        that are to be removed, and one of which may have the new one's name, may be missing.
+        that will be removed, and one of which may have the new one's name, may be missing.
         """
         old = self._active
         if base_offset == old.base_offset:
@@ -1219,7 +1219,7 @@ class Log:
             new = self._new_segment(base_offset, self._host.now_ms())
         try:
             # Epochs and producers of before say nothing of what will be in the log: an opening must find none of them
-            # with the new begin, also where the batches are there again that it drops then.
+            # with the new start, also where the batches are there again that it drops then.
             self._epochs.truncate_from_end(0)
             self._epoch_is_new = self._has_new_epoch()
             write_snapshot(self._disk, self.path, base_offset, ProducerStates())
@@ -1246,7 +1246,7 @@ class Log:
         return new
 
     def _require_begin(self, is_wanted: Callable[[], bool]) -> None:
-        """Its begin is recorded: a log that would lead from another one now takes nothing.  Raises `LogOffline`."""
+        """Its start is recorded: a log that would lead from another one now takes nothing.  Raises `LogOffline`."""
         if not self.is_deleted and not self._is_cut_wanted(is_wanted):
             raise self._fail(StorageError(f"{self.topic_partition} changed its role while it was begun elsewhere"))
 
@@ -1282,7 +1282,7 @@ class Log:
     def distrust(self) -> None:
         """Damage was found, and other replicas are whole: the next opening reads all of this log, to its checksums.
 
-        Until then it goes on as before, but `is_distrusted`.  `mark_distrusted` makes it durable.
+        Until then it continues as before, but `is_distrusted`.  `mark_distrusted` makes it durable.
         """
         self.is_distrusted = True
 
@@ -1304,7 +1304,7 @@ class Log:
         return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> StorageError:
-        """The error of a write that was undone, or never begun: the log goes offline unless only a resource lacks."""
+        """The error of a write that was undone, or never started: the log goes offline unless it lacked a resource."""
         if self.failure is not None:
             # A sync was a part of it, and took the directory offline.
             return self.failure

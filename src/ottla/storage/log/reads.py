@@ -22,7 +22,7 @@ Place = tuple[Segment, int]
 
 
 class ReadPlaces:
-    """Places are (segment, position) of batches' beginnings, or of the end of what was written."""
+    """Places are (segment, position) of batches' starts, or of the end of what was written."""
 
     __slots__ = ("_passed", "stable_position", "stable_segment")
 

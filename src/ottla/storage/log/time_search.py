@@ -1,7 +1,7 @@
 """Finding records in a log by their time, or the greatest time: in steps, since it may walk through whole segments.
 
-The log may change in each pause.  What is appended or rolled meanwhile lies above the limit of the search; when
-segments leave the log, or parts of them, the search begins anew (`search`).
+The log may change in each pause.  What is appended or rolled meanwhile is above the limit of the search; when
+segments leave the log, or parts of them, the search restarts (`search`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _SegmentsLeft(Exception):
 
 
 class Guarded:
-    """An `Offload` after whose awaits the log has all segments that it had at the beginning, else `_SegmentsLeft`."""
+    """An `Offload` after whose awaits the log has all segments that it had at the start, else `_SegmentsLeft`."""
 
     __slots__ = ("_departures_count", "_offload", "_segments", "opening")
 
@@ -142,7 +142,7 @@ async def _first_in_batch(
     if head[5] & TIMESTAMP_TYPE_BIT or size_bytes > _OPENED_BATCH_BYTES_MAX:
         return whole_batch
     async with offload.opening:
-        # Whoever waited looks at the log again.
+        # After a wait the log is read again.
         await offload.pause()
         batch = segment.open().read_at(position, size_bytes)
         try:

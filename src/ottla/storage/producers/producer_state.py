@@ -107,14 +107,14 @@ class ProducerStates:
         return iter(self._entries.items())
 
     def expect_beginnings(self, expected: bool) -> None:
-        """Whether a producer that is not known must begin with sequence 0."""
+        """Whether a producer that is not known must start with sequence 0."""
         self._expects_beginnings = expected
 
     def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> int | None:
         """Whether a client's batch may be appended: None, or for a repeated batch the base offset that it has already.
 
-        Raises `OutOfOrderSequence` and `InvalidProducerEpoch`.  A producer that is not known may begin anywhere: it
-        may have been forgotten for its age, or its records deleted.  Unless beginnings are expected: then it raises
+        Raises `OutOfOrderSequence` and `InvalidProducerEpoch`.  A producer that is not known may start anywhere: it
+        may have been forgotten for its age, or its records deleted.  Unless starts are expected: then it raises
         `BeginningMissing`.
         """
         entry = self._entries.get(producer_id)
@@ -196,8 +196,8 @@ class ProducerStates:
     def truncate_to(self, end_offset: int) -> list[int] | None:
         """Forget the batches from `end_offset` on: the log ends there.  None: with transactions only a replay can.
 
-        Returns the producers of which batches that were forgotten before are to be remembered again; they are as they
-        were until `set_window`.  A beginning is not expected any more.
+        Returns the producers of which batches that were forgotten before must be remembered again; they are as they
+        were until `set_window`.  Sequence 0 is not required any more.
         """
         self._expects_beginnings = False
         affected = [
@@ -248,7 +248,7 @@ class ProducerStates:
     def expire(self, now_ms: int) -> int:
         """Forget the producers that were silent for `expiration_ms`; returns how many.
 
-        One with an open transaction is kept: its end must still find where it began.
+        One with an open transaction is kept: its end must still find where it started.
         """
         limit_ms = now_ms - self.expiration_ms
         expired = [

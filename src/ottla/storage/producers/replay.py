@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Iterator[BatchTuple]:
-    """The heads of the batches that begin in [start_offset, end_offset), in order.  Raises `CorruptLog`."""
+    """The heads of the batches that start in [start_offset, end_offset), in order.  Raises `CorruptLog`."""
     for slot, segment in enumerate(segments):
         is_below = slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset
         if is_below or segment.base_offset >= end_offset:
@@ -110,7 +110,7 @@ def ensure_snapshot(
 
 
 def epoch_starts(batch_heads: Iterable[BatchTuple], above_epoch: int) -> list[EpochStart]:
-    """Where each epoch above `above_epoch` begins among some batches."""
+    """Where each epoch above `above_epoch` starts among some batches."""
     found = []
     for head in batch_heads:
         if head[2] > above_epoch:

@@ -20,8 +20,8 @@ from ottla.storage.segment.segment import Segment
 
 # Walking through the batches of a segment from its end back, block by block, as its offset index divides it.
 #
-# A block begins at a batch that the index names and holds about `BLOCK_BYTES`.  Each of them is walked forwards, since
-# a batch does not tell where the one before it begins.
+# A block starts at a batch that the index names and holds about `BLOCK_BYTES`.  Each of them is walked forwards, since
+# a batch does not show where the one before it starts.
 
 BLOCK_BYTES: Final = 64 * 1024
 # A walk through the single records of a block takes about as long as a search for this many patterns.
@@ -31,7 +31,7 @@ _DENSE_BATCH_BYTES_MAX: Final = 8192
 
 
 class WrongIndex(Exception):
-    """The offset index does not fit the log: a block does not begin and end with batches that follow each other."""
+    """The offset index does not fit the log: a block does not start and end with batches that follow each other."""
 
 
 def blocks_backwards(segment: Segment, start_offset: int, patterns: Collection[bytes]) -> Iterator[BatchScan]:
@@ -79,7 +79,7 @@ _TRANSACTION_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 class _TransactionFound(Exception):
-    """A producer whose transactions were forgotten lost batches: only a replay tells what it was in."""
+    """A producer whose transactions were forgotten lost batches: only a replay shows which one was open."""
 
 
 def truncated_producers(
@@ -175,7 +175,7 @@ class _WindowSearch:
         return not self._wanted
 
     def go_back_to(self, start_offset: int) -> None:
-        """Look through the batches that begin at `start_offset` or above, below those that were looked through."""
+        """Look through the batches that start at `start_offset` or above, below those that were looked through."""
         for segment in reversed(self._segments):
             if segment.base_offset >= self._end_offset:
                 continue

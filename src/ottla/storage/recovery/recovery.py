@@ -1,14 +1,14 @@
 """Opening one log: what its files hold, and after an unclean stop, what of that is trusted.
 
 Unclean: every segment that reaches the recorded flushed end is read whole (checksums, offsets without a gap, epochs
-that never fall).  After the last whole batch the tail is cut if it lies above the recorded flushed end: it was
+that never fall).  After the last whole batch the tail is cut if it is above the recorded flushed end: it was
 never acknowledged.  Damage below it is no torn tail: the log is refused and its files stay as they are.  So is a log
 that holds records when its flushed end is unknown: a torn tail and lost records look the same then.
 Segments wholly below the recorded flushed end were synced together with their indexes before it was recorded: of them,
 and of all closed segments after a clean stop, only the end is held against the next one's base offset.
 Indexes, snapshots and the epochs' checkpoint are caches: rebuilt from the batches wherever they were not synced.
 
-Everything here may be interrupted by a crash and begun again: a cut only removes what the next opening would cut.
+Everything here may be interrupted by a crash and started again: a cut only removes what the next opening would cut.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from ottla.storage.segment.time_index import TimeIndex
 # Where a closed segment ends, by its last batch: found from the offset index's last entry on, so that a start can ask
 # every segment of a thousand logs.
 #
-# Nothing else tells that a file has lost its end: the next segment's name says only where that should have been.
+# Nothing else shows that a file has lost its end: the next segment's name says only where that end should have been.
 
 _ENTRY: Final = struct.Struct(">ii")
 _WRONG_ENTRY: Final = None
 
 
 class ClosedEnd(NamedTuple):
-    """The end of the last whole batch: offset (exclusive) and position; `problem` says why the file goes on."""
+    """The end of the last whole batch: offset (exclusive) and position; `problem`: why the file is longer."""
 
     end_offset: int
     position: int
@@ -175,7 +175,7 @@ class LogRecovery:
         self._log_end_offset = 0
         self._flushed_end = 0
         self._last_epoch = -1
-        # Where epochs begin among the batches that were scanned.
+        # Where epochs start among the batches that were scanned.
         self._epoch_starts: list[EpochStart] = []
         # Whether nothing is left of what was there.
         self._is_anew = False
@@ -275,7 +275,7 @@ class LogRecovery:
         if base_offsets and base_offsets[0] <= start:
             return base_offsets
         if start < self._flushed_end:
-            first_present = f"the first one present begins at {base_offsets[0]}" if base_offsets else "none is present"
+            first_present = f"the first one present starts at {base_offsets[0]}" if base_offsets else "none is present"
             path = f"{self._path}/{segment_file_name(start)}"
             raise CorruptLog(path, -1, start, f"no file holds offsets from {start} on, {first_present}")
         if not base_offsets:
@@ -318,8 +318,8 @@ class LogRecovery:
     def _check_closed_ends(self, count: int) -> None:
         """Hold the ends of the first segments, which are not scanned, against the names of those that follow them.
 
-        They were flushed, whatever is recorded: a follower that lost such an end would go on with the hole, and could
-        be elected with it.
+        They were flushed, even where no record says so: a follower that lost such an end would continue after the hole,
+        and could be elected with it.
         """
         if not count:
             return
@@ -338,7 +338,7 @@ class LogRecovery:
             )
             problem = end.problem
             if problem is None and self._is_gap_before_file(next_offset, end.end_offset):
-                problem = f"the file ends here, and the next segment begins at offset {next_offset}"
+                problem = f"the file ends here, and the next segment starts at offset {next_offset}"
             if problem is not None:
                 raise CorruptLog(segment.log_path, end.position, end.end_offset, problem)
 
@@ -358,7 +358,7 @@ class LogRecovery:
                 and following is not None
                 and self._is_gap_before_file(following.base_offset, self._log_end_offset)
             ):
-                problem = f"the next segment begins at offset {following.base_offset}"
+                problem = f"the next segment starts at offset {following.base_offset}"
             if problem is not None:
                 self._cut_behind(slot, problem)
                 return
@@ -370,7 +370,7 @@ class LogRecovery:
     def _is_gap_in_file(self, found_offset: int, expected_offset: int) -> bool:
         """Offsets are dense, but where compaction took records out, here or in the leader that this log followed.
 
-        Batches lie one behind the other, so between two whole ones none can be lost.
+        Batches are contiguous, so between two whole ones none can be lost.
         """
         if found_offset > expected_offset:
             return not self._config.may_have_gaps
@@ -462,7 +462,7 @@ class LogRecovery:
         segment = Segment(self._disk, self._path, start, self._config, self._cache, self._now_ms)
         segment.open(create=True)
         segment.become_active(OffsetIndex(), TimeIndex())
-        # The new one first: a crash in between leaves one that begins at the start, and the others wholly below it.
+        # The new one first: a crash in between leaves one that starts at the start, and the others wholly below it.
         for dropped in self._segments:
             dropped.close()
             for path in dropped.existing_paths():
@@ -495,7 +495,7 @@ class LogRecovery:
                 self._disk.remove(path)
 
     def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
-        """The epochs' checkpoint up to where the scan began, and from there on what the batches' heads say.
+        """The epochs' checkpoint up to where the scan started, and from there on what the batches' heads say.
 
         After that place the checkpoint may be ahead of the log, or name batches that a power loss undid.
         """
@@ -510,7 +510,7 @@ class LogRecovery:
             scanned_from = self._segments[first_scanned].base_offset
         starts = self._epoch_starts
         if not any(entry.start_offset < scanned_from for entry in epochs.entries):
-            # The checkpoint was lost, if the log has batches there: then they are asked too.
+            # The checkpoint was lost, if the log has batches there: then they are read too.
             starts = [*epoch_starts(heads(self._segments, 0, scanned_from), -1), *starts]
             scanned_from = 0
         epochs.replace_from(scanned_from, starts)

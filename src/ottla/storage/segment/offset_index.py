@@ -4,7 +4,7 @@ On disk (Apache Kafka's `.index`): entries of int32 relative offset, int32 posit
 increasing.  In memory the same words in this machine's byte order: 8 bytes for each `index.interval.bytes` of log.
 
 The event loop waits for an index to be loaded, and a full one has 262,144 entries.  So they are not looked at one by
-one: `from_bytes` checks what can be seen at the ends, and whoever uses an entry holds it against the log.  A search
+one: `from_bytes` checks what can be seen at the ends, and the reader of an entry compares it with the log.  A search
 ends in any case at a slot whose own offset is not above the target, while the next slot's is: each of these two was
 compared.
 """

@@ -262,7 +262,7 @@ class Segment:
         self.file.truncate(self.size_bytes)
 
     def account(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Count a batch that lies at the end: size, greatest timestamp, index entries (live and recovery alike)."""
+        """Count a batch that is at the end: size, greatest timestamp, index entries (live and recovery alike)."""
         position = self.size_bytes
         if position == 0:
             self.first_timestamp_ms = max_timestamp_ms
@@ -407,7 +407,7 @@ class Segment:
         Raises `CorruptLog` or `OSError`: the segment is as it was.
         """
         file = self.open()
-        # Counted by another segment of the same file, so that nobody sees half of it.
+        # Built by another segment object of the same file, so that no reader sees half of it.
         counted = copy(self)
         size_bytes = self.size_bytes if self._is_active else file.size_bytes()
         counted.become_active(OffsetIndex(), TimeIndex())
@@ -432,7 +432,7 @@ class Segment:
         return self._take_over(counted)
 
     def try_to_write_indexes(self) -> None:
-        """Whoever reads needs them in memory only: without their files they are made again after a while."""
+        """Readers need the indexes in memory only: without their files they are rebuilt once they are dropped."""
         try:
             self.write_indexes()
         except OSError as error:
@@ -511,7 +511,7 @@ class Segment:
             if last_offset >= offset:
                 return at, head
             if at >= next_position:
-                # The next entry says that a batch which ends above `offset` begins there.
+                # The next entry says that a batch which ends above `offset` starts there.
                 return _BAD_INDEX
             next_offset = last_offset + 1
         if scan.problem is not None:

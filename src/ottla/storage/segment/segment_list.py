@@ -45,7 +45,7 @@ class SegmentList:
         return sum(segment.size_bytes for segment in self._segments)
 
     def slot_for(self, offset: int) -> int:
-        """The slot of the segment that would hold `offset` (the first one when all begin above it)."""
+        """The slot of the segment that would hold `offset` (the first one when all start above it)."""
         return max(0, bisect_right(self._base_offsets, offset) - 1)
 
     def slot_of_closed(self, base_offsets: Sequence[int]) -> int | None:
@@ -107,7 +107,7 @@ class SegmentList:
         return removed
 
     def begin_anew(self, segment: Segment) -> None:
-        """Only this one is left, wherever it begins: the others were empty."""
+        """Only this one is left: the others were empty."""
         self.departures_count += 1
         for other in self._segments:
             if other is not segment:

@@ -69,7 +69,7 @@ class TimeIndex:
     def slot_for(self, timestamp_ms: int) -> int:
         """The greatest slot whose timestamp is below the target, -1 when none is.
 
-        Every record up to that slot's offset is older than the target, so a search begins after it.
+        Every record up to that slot's offset is older than the target, so a search starts after it.
         """
         return bisect_left(range(len(self)), timestamp_ms, key=self.timestamp_ms) - 1
 

@@ -247,8 +247,8 @@ def test_import_refuses_damage_in_the_middle_and_cuts_a_torn_tail(
         (True, 0, 0, "this was whole on the disk once"),
         (False, BATCHES, 0, "this was whole on the disk once"),
         # Apache Kafka flushes when a segment rolls: what is behind was acknowledged all the same.
-        (False, 0, 0, "a whole batch stands behind it"),
-        (False, 0, 20, "a whole batch stands behind it"),
+        (False, 0, 0, "a whole batch follows it"),
+        (False, 0, 20, "a whole batch follows it"),
     ],
 )
 def test_import_refuses_a_damaged_batch_in_the_last_segment(

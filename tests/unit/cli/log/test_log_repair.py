@@ -261,7 +261,7 @@ def test_lost_record_is_no_damage_after_a_clean_stop(data_dir: Path, capsys: pyt
     assert contents(data_dir) == before
     assert run(["log", "verify", str(data_dir)]) == 0
     assert "note" in (shown := capsys.readouterr().out)
-    assert "no record of how far orders-0 was flushed: the next start makes it anew" in shown
+    assert "no record of how far orders-0 was flushed: the next start recreates it" in shown
 
 
 def test_repair_of_one_log_keeps_the_proof_that_the_others_were_stopped_cleanly(data_dir: Path) -> None:

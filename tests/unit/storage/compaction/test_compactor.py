@@ -245,7 +245,7 @@ def test_gap_in_a_log_that_was_never_compacted_is_damage(place: Place) -> None:
     Path(log.path, "compacted").unlink()
     error = place.open().failed[CLICKS]
     assert isinstance(error, CorruptLog)
-    assert "instead of" in str(error) or "the next segment begins at" in str(error)
+    assert "instead of" in str(error) or "the next segment starts at" in str(error)
 
 
 def test_offsets_below_the_first_batch_of_a_segment_lead_to_it(place: Place) -> None:
