@@ -13,6 +13,7 @@ from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.homes import core_of
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.wake_up import WakeUp
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 from tests.unit.client.streams.scripted import Desk
@@ -28,7 +29,7 @@ def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pyt
     monkeypatch.setattr(fetch_loop, "try_list_offsets", no_broker)
     desk = Desk(auto_offset_reset="earliest")
     desk.start(0)
-    loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings)
+    loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings, WakeUp())
     while len(asked) < 2:
         loop.turn()
     # A thread that is closed before it starts only closes its resources.

@@ -44,9 +44,11 @@ class Assigned(NamedTuple):
 class Assignments:
     """`told` is what the membership is to be told, in this order; `on_orders` is called when there are new orders."""
 
-    def __init__(self, membership: Membership, settings: StreamSettings, now_ms: int) -> None:
+    def __init__(
+        self, membership: Membership, settings: StreamSettings, now_ms: int, on_orders: Callable[[], None]
+    ) -> None:
         self.told: deque[Callable[[], None]] = deque()
-        self.on_orders: Callable[[], None] = lambda: None
+        self._on_orders = on_orders
         self._membership = membership
         self._settings = settings
         self._tokens = itertools.count(1)
@@ -155,7 +157,7 @@ class Assignments:
     def order(self, partition: TopicPartition) -> None:
         """What is to be fetched of it has changed."""
         self._changed.add(partition)
-        self.on_orders()
+        self._on_orders()
 
     def take_orders(self) -> dict[TopicPartition, FetchOrder | None]:
         """What has changed since the last call; None: nothing is to be fetched of it."""

@@ -18,6 +18,7 @@ from ottla.client.streams.prefetched import Prefetched
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.client.streams.timekeeper import Timekeeper
+from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.stream_id import StreamId
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
@@ -69,11 +70,19 @@ class ConnectorCore:
         def feed_of(partition: TopicPartition, stream: StreamId) -> StreamFeed:
             return feeds["" if subscription.filter is not None else partition.topic][stream.number]
 
-        engine = StreamsEngine(self._membership, self.settings, self.feeds, feed_of, self._clock)
-        self._fetching = FetchLoop(engine, brokers, self.settings)
-        self._timekeeper = Timekeeper(engine, self._clock)
-        engine.on_orders(self._fetching.wake)
-        engine.on_due = self._timekeeper.wake
+        # What wakes the two threads.
+        ordered, due_earlier = WakeUp(), threading.Event()
+        engine = StreamsEngine(
+            self._membership,
+            self.settings,
+            self.feeds,
+            feed_of,
+            self._clock,
+            on_orders=ordered.ring,
+            on_due=due_earlier.set,
+        )
+        self._fetching = FetchLoop(engine, brokers, self.settings, ordered)
+        self._timekeeper = Timekeeper(engine, self._clock, due_earlier)
         self.engine = engine
         self._membership.join(subscription, engine.on_events)
         self._fetching.start()

@@ -45,12 +45,18 @@ class StreamsEngine:
         feeds: Sequence[StreamFeed],
         feed_of: Callable[[TopicPartition, StreamId], StreamFeed],
         clock: Clock,
+        *,
+        on_orders: Callable[[], None] = lambda: None,
+        on_due: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_orders` is called when the fetch thread has something to do, `on_due` when a time is due earlier than it
+        was.
+        """
         self.lock = threading.Lock()
         # For those who wait for outcomes of commits, and for the end.
         self.news = threading.Condition(self.lock)
-        # Called when a time is due earlier than it was.
-        self.on_due: Callable[[], None] = lambda: None
+        self._on_orders = on_orders
+        self._on_due = on_due
         self.blocked_reason: str | None = None
         self.has_left = False
         self._membership = membership
@@ -58,7 +64,7 @@ class StreamsEngine:
         self._feed_of = feed_of
         self._clock = clock
         self._pid = os.getpid()
-        self._assignments = Assignments(membership, settings, clock.monotonic_ms())
+        self._assignments = Assignments(membership, settings, clock.monotonic_ms(), on_orders)
         self.fetching = FetchDesk(self.lock, self._assignments, self.tell)
         self._error: OttlaError | None = None
         self._is_closing = False
@@ -108,7 +114,7 @@ class StreamsEngine:
         until_ns = self._membership.hand_out_until_ms * _NS_IN_MS
         hand_out = feed.next_hand_out(until_ns)
         if feed.prefetched.take_wanted():
-            self._assignments.on_orders()
+            self._on_orders()
         return hand_out
 
     def is_leased(self) -> bool:
@@ -151,10 +157,6 @@ class StreamsEngine:
         with self.lock:
             reading = feed.reading_of(partition)
             return None if reading.question is not None or reading.asked_past == NO_OFFSET else reading.asked_past
-
-    def on_orders(self, wake: Callable[[], None]) -> None:
-        """`wake` is called when the fetch thread has something to do."""
-        self._assignments.on_orders = wake
 
     @property
     def is_of_this_process(self) -> bool:
@@ -260,7 +262,7 @@ class StreamsEngine:
             case Revoke():
                 waits = not (self._is_closing and assigned.feed.asker == self._closer)
                 self._assignments.revoke(assigned, self._clock.monotonic_ms(), waits=waits)
-                self.on_due()
+                self._on_due()
             case Lost(partition):
                 error = CommitFailed(f"{partition} was lost to the group before it was known to be committed")
                 self._assignments.end(assigned, NO_OFFSET, error)

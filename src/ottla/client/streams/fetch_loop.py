@@ -35,12 +35,15 @@ class _Closing(Exception):
 
 
 class FetchLoop:
-    """`run` is the thread's whole life; `wake` and `close` are for the others."""
+    """`run` is the thread's whole life; `close` is for the others."""
 
-    def __init__(self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings) -> None:
+    def __init__(
+        self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings, wake: WakeUp
+    ) -> None:
+        """`wake` rings when the engine has orders; the thread closes it."""
         self._engine = engine
         self._desk = engine.fetching
-        self._wake = WakeUp()
+        self._wake = wake
         self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
         # An unknown topic is asked for again later: nobody else has to wait for it.
@@ -68,9 +71,6 @@ class FetchLoop:
 
     def start(self) -> None:
         self._thread.start()
-
-    def wake(self) -> None:
-        self._wake.ring()
 
     def close(self, timeout_s: float) -> None:
         """End the thread; one that waits for a broker that hangs is left behind: it holds nothing but its sockets."""

@@ -13,32 +13,29 @@ log = logging.getLogger(__name__)
 
 
 class Timekeeper:
-    def __init__(self, engine: StreamsEngine, clock: Clock) -> None:
+    def __init__(self, engine: StreamsEngine, clock: Clock, due_earlier: threading.Event) -> None:
+        """`due_earlier` is set when something is due earlier than it was."""
         self._engine = engine
         self._clock = clock
-        self._is_rung = threading.Event()
+        self._due_earlier = due_earlier
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="ottla-commits", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self) -> None:
-        """Something is due earlier than it was."""
-        self._is_rung.set()
-
     def close(self) -> None:
         self._is_closing = True
-        self._is_rung.set()
+        self._due_earlier.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
             while not self._is_closing:
-                self._is_rung.clear()
+                self._due_earlier.clear()
                 next_ms = self._engine.on_time()
-                self._is_rung.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
+                self._due_earlier.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
         except Exception as error:
             log.exception("the thread that commits by the clock has failed")
             self._engine.on_failure(OttlaError(f"the committing thread failed: {type(error).__name__}: {error}"))
