@@ -1,4 +1,4 @@
-"""`./dev sim --consumers`: replays one seed with its trace, searches fresh seeds, or shows what kills each mutant."""
+"""`./dev sim --consumers`: replays a seed with its trace, searches fresh seeds, or shows the seeds that reveal bugs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.consumers_simulation.mutants import MUTANTS
 from tests.consumers_simulation.search import replay, run_seeds
 from tests.seeds.command import Command
 
-# The table of mutants stands in docs/consumers.md.
+# The table of mutants is in docs/consumers.md.
 COMMAND: Final = Command(
     "./dev sim --consumers",
     __doc__,

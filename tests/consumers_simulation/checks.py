@@ -1,4 +1,4 @@
-"""What must hold after each step: G1 to G6 of docs/consumers.md."""
+"""The invariants after each step: G1 to G6 of docs/consumers.md."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Checks:
-    """All that a run was seen to promise."""
+    """The observed deliveries and commits of a run."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        # Exclusive: everything below was handed out, and asked past, by whomever.
+        # Exclusive: everything below was handed out and processed by some consumer.
         self.asked_end: defaultdict[TopicPartition, int] = defaultdict(int)
         self._started: set[ClaimId] = set()
         self._stopped_at: dict[ClaimId, int] = {}
@@ -29,7 +29,7 @@ class Checks:
 
     def on_start(self, consumer: SimulatedConsumer, partition: TopicPartition, offset: int, claim: ClaimId) -> None:
         self._started.add(claim)
-        # A process that was paused may start when its lease is over: then it hands out nothing.
+        # A process that was paused may start a claim when its lease is over: then it hands out nothing.
         for other in self._simulation.consumers if consumer.has_lease and self._is_bound(consumer) else ():
             if other is not consumer and other.may_hand_out(partition) and self._is_bound(other):
                 raise Violation(f"G1: {consumer.consumer_id} and {other.consumer_id} both hand out {partition}")

@@ -1,4 +1,4 @@
-"""A process with the product's `Consumer`: carries its effects out, and hands messages out to its streams."""
+"""A process with the product's `Consumer`: executes its effects, and hands out messages to its streams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ROUNDING_MS = 1e-6
 
 
 class HandOut:
-    """A partition that a stream reads: `asked_end` is below what was handed out and asked past, exclusive."""
+    """A partition that a stream reads: `asked_end` is the end of the processed messages, exclusive."""
 
     __slots__ = ("asked_end", "claim", "is_stopped", "next_offset")
 
@@ -57,7 +57,7 @@ class SimulatedConsumer:
         self.consumer_id = f"c{number}"
         self.topics = topics
         drift = simulation.plan.clock_drift
-        # How fast its clock runs, beside the tree's.
+        # The rate of its clock, relative to the tree's.
         self._clock_rate = simulation.chance.uniform(1 - drift, 1 + drift) if drift else 1.0
         self.consumer = Consumer(self.consumer_id, PACE, simulation.chance)
         self.link = Link(simulation, self, simulation.chance)
@@ -65,7 +65,7 @@ class SimulatedConsumer:
         self.is_up = True
         self.is_paused = False
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        # As often had operators set offsets when it last looked in this session.
+        # The count of operators' offset changes at its last read in this session.
         self._sets_count: int | None = None
         self._due_ms = 0.0
         self._step_count = 0
@@ -79,7 +79,7 @@ class SimulatedConsumer:
     # --- the process ------------------------------------------------------------------------------------------
 
     def run(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Something happens in the process: later, when it is paused."""
+        """Run an event in the process: later, when it is paused."""
         if self.is_paused:
             self._backlog.append((call, arguments))
         elif self.is_up:
@@ -114,7 +114,7 @@ class SimulatedConsumer:
     def _now(self) -> int:
         return int(self.now_ms() + _ROUNDING_MS)
 
-    # --- what the link says -----------------------------------------------------------------------------------
+    # --- events of the link -----------------------------------------------------------------------------------
 
     def on_session(self, session_id: int, lease_until_ms: int) -> None:
         self._simulation.trace("%s: session %d", self.consumer_id, session_id)
@@ -216,7 +216,7 @@ class SimulatedConsumer:
             self._on_written(write, ChangeResult.UNKNOWN)
 
         work = partial(self._simulation.tree.write, write=write)
-        # A commit goes out by whatever session there is: the offset node's version tells whether it counts.
+        # A commit is sent by the present session: the offset node's version decides whether it counts.
         self.link.ask(work, written, failed, is_bound=write.kind is not WriteKind.COMMIT)
 
     def _on_written(self, write: Write, outcome: ChangeResult) -> None:
@@ -235,7 +235,7 @@ class SimulatedConsumer:
         return self.now_ms() < self.consumer.hand_out_until_ms
 
     def _ask_on(self) -> None:
-        """The streams ask for more messages: what they had is done then."""
+        """The streams request more messages: their last ones are then processed."""
         self.later(ASK_MS * (0.5 + self._simulation.chance.random()), self._ask_on)
         for partition in list(self.hand_outs):
             self._ask_for(partition)

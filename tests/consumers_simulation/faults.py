@@ -1,4 +1,4 @@
-"""What goes wrong in a run, at times that the seed draws."""
+"""The faults of a run, at times that the seed determines."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Faults:
         return self._chance.choice(partitions) if partitions else None
 
     def _reset_offset(self) -> None:
-        """An operator sets a group back while it works."""
+        """An operator resets the offsets of a running group."""
         partition = self._partition()
         if partition is not None:
             offset = self._simulation.tree.offsets[partition].offset

@@ -1,8 +1,8 @@
 """A process's connection to the tree, over successive sessions.
 
-Requests of one connection are applied in their order.  When it breaks, those under way have an unknown outcome: some
-are applied late, but never after the session is connected again.  What is asked for without a connection goes out with
-the next one; that of a session which is over only if it is bound to none.
+Requests of one connection are applied in order.  When it breaks, those under way have an unknown outcome: some
+are applied late, but never after the session is connected again.  Requests without a connection are sent with
+the next one; those of an expired session only if they are bound to none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_SESSION = 0
 
 
 class Request:
-    """`work` is done by the tree for a session; one of `replied` and `failed` is called after it, or neither."""
+    """The tree runs `work` for a session; one of `replied` and `failed` is called after it, or neither."""
 
     __slots__ = ("attempt", "connection", "failed", "has_arrived", "replied", "session_id", "work")
 
@@ -32,7 +32,7 @@ class Request:
         replied: Callable[[Any], None],
         failed: Callable[[], None],
     ) -> None:
-        # The session that it is bound to, if it is to one.
+        # The session that it is bound to, or None.
         self.session_id = session_id
         self.work = work
         self.replied = replied
@@ -43,7 +43,7 @@ class Request:
 
 
 class Link:
-    """What the process has of the tree: a connection or none, a session or none."""
+    """The process's side of the tree: a connection or none, a session or none."""
 
     def __init__(self, simulation: Simulation, process: SimulatedConsumer, chance: random.Random) -> None:
         self._simulation = simulation
@@ -51,7 +51,7 @@ class Link:
         self._chance = chance
         self._connection = 0
         self._is_connected = False
-        # Before that moment it cannot connect.
+        # Before that time it cannot connect.
         self._cut_until_ms = 0.0
         self._arrives_at_ms = 0.0
         self._answers_at_ms = 0.0
@@ -64,7 +64,7 @@ class Link:
         self._later(PING_MS, self._ping)
 
     def _later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
-        """In the process: not while it is paused."""
+        """Runs in the process: not while it is paused."""
         self._process.later(delay_ms, call, *arguments)
 
     def _latency(self) -> float:
@@ -98,7 +98,7 @@ class Link:
         self._simulation.timeline.after(delay_ms, self._arrive, request, request.attempt, self.session_id)
 
     def _arrive(self, request: Request, attempt: int, session_id: int) -> None:
-        """At the tree."""
+        """Runs at the tree."""
         if attempt != request.attempt or request.has_arrived:
             return
         tree, connection = self._simulation.tree, request.connection
@@ -152,7 +152,7 @@ class Link:
         reconnect_ms = 20 + self._chance.random() * 100
         failed, self._under_way = self._under_way, []
         lost_from = self._chance.randrange(len(failed) + 1)
-        # What was sent first may arrive late, what was sent after it never does.
+        # The first request may arrive late, those sent after it never arrive.
         late_ms = 0.0
         for position, request in enumerate(failed):
             request.attempt += 1
@@ -161,7 +161,7 @@ class Link:
                 self._arrive_at(late_ms, request)
         session = self._simulation.tree.sessions.get(self.session_id)
         if session is not None:
-            # Its watches go with the connection.
+            # Its watches are lost with the connection.
             session.on_watch = None
         self._later(reconnect_ms, self._connect, self._connection)
         for request in failed:
@@ -200,6 +200,6 @@ class Link:
         self._later(10 + self._chance.random() * 50, self._connect, self._connection)
 
     def close(self) -> None:
-        """The process ends the session in order."""
+        """The process closes the session."""
         if self.session_id != NO_SESSION and self._is_connected and not self._simulation.tree.is_away:
             self._simulation.tree.close(self.session_id)

@@ -1,4 +1,4 @@
-"""Known bugs, planted one at a time: each must break a promise within a bounded number of seeds.
+"""Known bugs, planted one at a time: each must break a guarantee within a bounded number of seeds.
 
 The product has no switches for them: they are patched in.
 """
@@ -26,14 +26,14 @@ from tests.seeds.planted import Killed, Patch, seeds_needed
 
 
 class Mutant(NamedTuple):
-    """A planted bug: what is replaced by what, and the faults that it needs, where the usual ones seldom meet it."""
+    """A planted bug: the replaced functions, and the faults that it requires where the usual ones seldom reveal it."""
 
     bug: str
     patches: tuple[Patch, ...]
     plan: Callable[[Plan], Plan]
 
     def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """How many seeds from the first one on until a promise breaks, and which; None when none does."""
+        """The number of seeds until a guarantee breaks, and which one; None when none does."""
         return seeds_needed(
             self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
         )
@@ -54,7 +54,7 @@ _stopped: Final = SimulatedConsumer._stopped
 
 
 def claim_without_fence(self: SimulatedTree, session_id: int, write: Write) -> bool:
-    """The offset node's version stays what it was: a commit over it counts, whoever sends it."""
+    """The offset node's version does not change: a commit over it counts from any sender."""
     before = self.offsets.get(write.partition)
     if not _tree_write(self, session_id, write):
         return False
@@ -71,7 +71,7 @@ def commit_of_any_version(self: SimulatedTree, session_id: int, write: Write) ->
 
 
 def release_of_any_version(self: SimulatedTree, session_id: int, write: Write) -> bool:
-    """What was asked past is written over whatever is there."""
+    """The processed offset overwrites any offset node."""
     if write.kind is WriteKind.RELEASE:
         found = self.offsets.get(write.partition)
         write = write._replace(expected_version=NO_NODE if found is None else found.version)
@@ -87,7 +87,7 @@ def claim_of_a_held_partition(self: SimulatedTree, session_id: int, write: Write
 def hold_before_the_outcome(
     self: PartitionClaim, next_claim: Callable[[], ClaimId], next_id: Callable[[], int]
 ) -> list[Effect]:
-    """It is handed out as soon as the claim is on its way."""
+    """Messages are handed out as soon as the claim is sent."""
     was_absent = self.phase is Phase.ABSENT
     effects = _advance(self, next_claim, next_id)
     if was_absent and self.phase is Phase.CLAIMING:
@@ -120,14 +120,14 @@ def unknown_release_has_worked(
 
 
 def own_owner_node_is_anothers(self: PartitionClaim, nodes: PartitionNodes, until_ms: int) -> list[Effect]:
-    """Unless it is of the present claim: who made it before is forgotten."""
+    """Unless it is of the present claim: the former writer is ignored."""
     if nodes.owner is not None and nodes.owner.is_own and not _is_ours(self, nodes):
         nodes = nodes._replace(owner=nodes.owner._replace(is_own=False))
     return _claim_on_nodes(self, nodes, until_ms)
 
 
 def nodes_read_without_claim_ids(self: PartitionClaim, nodes: PartitionNodes) -> bool:
-    """Whose the offset node is does not matter, as long as the owner node is ours."""
+    """The writer of the offset node does not matter, as long as this claim has the owner node."""
     return nodes.owner is not None and nodes.owner.is_own and nodes.offset is not None and self._claim is not None
 
 
@@ -135,7 +135,7 @@ def nodes_read_without_claim_ids(self: PartitionClaim, nodes: PartitionNodes) ->
 
 
 def stopped_without_commit(self: PartitionClaim, claim: ClaimId, offset: int) -> None:
-    """The owner node goes first; the commit that follows is refused, or too late."""
+    """The owner node is deleted first; the commit that follows is refused, or too late."""
     _claim_on_stopped(self, claim, self._committed)
 
 
@@ -154,7 +154,7 @@ def lease_of_the_whole_session(self: Link, sent_ms: float) -> int:
 
 
 def lost_but_kept(self: Consumer) -> list[Effect]:
-    """The partitions of the former session are handed out on, in the lease of the next one."""
+    """The partitions of the former session are still handed out, under the lease of the next one."""
     _on_session_lost(self)
     return []
 
@@ -182,7 +182,7 @@ def release_without_waiting(
 
 
 def change_missed_while_it_works(self: Consumer, now_ms: int) -> list[Effect]:
-    """A watch that is called during a rebalance is forgotten."""
+    """A watch that is called during a rebalance is ignored."""
     return _on_change(self, now_ms) if self._is_settled else []
 
 
@@ -195,13 +195,13 @@ def view_of_the_first_look(self: Consumer, request_id: int, view: GroupView, now
     return _on_view(self, request_id, view if self._view is None else self._view, now_ms)
 
 
-def nobody_looks(self: Consumer, now_ms: int) -> list[Effect]:
-    """An owner that has nothing to commit never sees that an operator has set its offset."""
+def set_offsets_ignored(self: Consumer, now_ms: int) -> list[Effect]:
+    """An owner without a commit never notices that an operator has set its offset."""
     return []
 
 
 def give_up_what_is_held(self: PartitionClaim, nodes: PartitionNodes, until_ms: int) -> list[Effect]:
-    """A partition that somebody else still holds is not looked at again."""
+    """A partition that another owner still holds is not checked again."""
     effects = _claim_on_nodes(self, nodes, until_ms)
     if self.need is Need.RETRY:
         self.need = Need.NOTHING
@@ -239,7 +239,7 @@ _ALL: Final = (
     mutant("a commit of any version", (SimulatedTree, "write", commit_of_any_version)),
     mutant("a release of any version", (SimulatedTree, "write", release_of_any_version)),
     mutant("a held partition is claimed", (SimulatedTree, "write", claim_of_a_held_partition)),
-    mutant("whose claim the offset node has is not asked", (PartitionClaim, "_is_ours", nodes_read_without_claim_ids)),
+    mutant("the claim of the offset node is not checked", (PartitionClaim, "_is_ours", nodes_read_without_claim_ids)),
     mutant("handed out before the claim is applied", (PartitionClaim, "advance", hold_before_the_outcome)),
     mutant("an unknown outcome counts as done", (PartitionClaim, "on_written", unknown_is_done)),
     mutant(
@@ -253,7 +253,7 @@ _ALL: Final = (
         plan=with_lost_answers,
     ),
     mutant("release before commit", (PartitionClaim, "on_stopped", stopped_without_commit)),
-    mutant("what was handed out is committed", (SimulatedConsumer, "committable", commit_of_what_was_handed_out)),
+    mutant("handed-out messages are committed", (SimulatedConsumer, "committable", commit_of_what_was_handed_out)),
     mutant("the lease is ignored", (SimulatedConsumer, "may_hand_out", any_time), plan=with_long_pauses),
     mutant(
         "the lease is the whole session",
@@ -262,11 +262,15 @@ _ALL: Final = (
     ),
     mutant("a lost session stops nothing", (Consumer, "on_session_lost", lost_but_kept)),
     mutant("a release does not wait for the stream", (PartitionClaim, "advance", release_without_waiting)),
-    mutant("what is released is handed out on", (SimulatedConsumer, "_stopped", stopped_in_word_only)),
+    mutant("a released partition is still handed out", (SimulatedConsumer, "_stopped", stopped_in_word_only)),
     mutant("a change during a rebalance is missed", (Consumer, "on_change", change_missed_while_it_works)),
     mutant("a watch is lost with the connection", (Consumer, "on_reconnected", nothing_after_a_reconnection)),
     mutant("the share is computed from a stale list", (Consumer, "on_view", view_of_the_first_look)),
-    mutant("what an operator sets is not looked at", (Consumer, "on_offsets_set", nobody_looks), plan=with_resets),
-    mutant("what somebody still holds is given up", (PartitionClaim, "on_nodes", give_up_what_is_held)),
+    mutant(
+        "the offset that an operator sets is ignored",
+        (Consumer, "on_offsets_set", set_offsets_ignored),
+        plan=with_resets,
+    ),
+    mutant("a held partition is given up", (PartitionClaim, "on_nodes", give_up_what_is_held)),
 )
 MUTANTS: Final = {each.bug: each for each in _ALL}

@@ -1,4 +1,4 @@
-"""What one seed runs: sizes, and which faults are on: a random part of them each time, as in `tests/simulation`."""
+"""The plan of one seed: sizes, and a random choice of faults, as in `tests/simulation`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plan:
     faults_ms: float
     # Of requests: how many lose the connection before they are answered.
     lost_answers: float
-    # How late a watch is called at most, and how many changes a read is behind.
+    # How late a watch is called at most, and how many changes a read may lag.
     late_watch_ms: float
     lag_changes_max: int
     # The clocks of the processes run faster or slower than the tree's by this at most.

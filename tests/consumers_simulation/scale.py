@@ -11,11 +11,11 @@ SESSION_MS: Final = 900
 LEASE_MS: Final = lease_ms(SESSION_MS)
 PING_MS: Final = 200
 LATENCY_MS: Final = 1.5
-# How often a consumer's streams ask for the next message.
+# How often a consumer's streams request the next message.
 ASK_MS: Final = 12
 COMMIT_MS: Final = 70
 SEND_MS: Final = 40
-# Before the faults end nothing is sent for so long, so some owners have nothing to commit.
+# Before the faults end nothing is sent for this long, so some owners have nothing to commit.
 QUIET_MS: Final = 500
 PACE: Final = RebalancePace(collect_ms=10, collect_max_ms=150, retry_ms=10, retry_max_ms=250, attempts_max=6)
 

@@ -1,4 +1,4 @@
-"""One run: a group under faults, then healed, until everything is owned, read and committed.  The seed decides all."""
+"""One run: a group under faults, then healed, until all is owned, read and committed.  The seed determines all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAULTS_BEGIN_MS: Final = 600
 
 
 class Outcome(NamedTuple):
-    """What a run did."""
+    """The counts of a run."""
 
     seed: int
     events_count: int
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """One group of consumers, a tree, logs that grow, and what goes wrong."""
+    """One group of consumers, a tree, logs that grow, and faults."""
 
     def __init__(self, seed: int, plan: Plan | None = None, *, traces: bool = False) -> None:
         self.seed = seed
@@ -116,7 +116,7 @@ class Simulation:
             self.timeline.after(SEND_MS, self._produce)
 
     def _what_is_open(self) -> str:
-        """The first thing that the healed group still lacks."""
+        """The first condition that the healed group does not meet yet."""
         running = {each.consumer_id: each for each in self.consumers if each.is_up}
         registered = self.tree.consumers.keys()
         if running.keys() != registered:
@@ -127,7 +127,7 @@ class Simulation:
                 partition = TopicPartition(topic, index)
                 owner = self.tree.owners.get(partition)
                 if owner is None or owner.stream != stream:
-                    return f"{partition} is to be owned by {stream}, not by {owner}"
+                    return f"{partition} must be owned by {stream}, not by {owner}"
                 if not running[stream.consumer_id].may_hand_out(partition):
                     return f"{stream} does not hand out {partition}"
                 end, asked_end = self.log_ends[partition], self.checks.asked_end[partition]
@@ -139,7 +139,7 @@ class Simulation:
         return next((f"{name} is not settled" for name, each in running.items() if not each.consumer.is_settled), "")
 
     def _digest(self) -> str:
-        """Equal for equal runs: of what was left, and of the trace when there is one."""
+        """A hash that is equal for equal runs: of the final state, and of the trace when there is one."""
         content = repr(
             (self.timeline.events_count, self.timeline.now, self.tree.owners, self.tree.offsets, self.lines)
         )  # fmt: skip

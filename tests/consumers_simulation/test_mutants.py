@@ -15,7 +15,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "consumers.md"
 
 
 @pytest.mark.parametrize("bug", MUTANTS)
-def test_planted_bug_breaks_a_promise(bug: str) -> None:
+def test_planted_bug_breaks_a_guarantee(bug: str) -> None:
     assert MUTANTS[bug].seeds_needed(SEEDS_MAX) is not None
 
 

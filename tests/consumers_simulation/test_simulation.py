@@ -1,4 +1,4 @@
-"""Groups under faults that a seed chooses; a failed run is replayed by `./dev sim --consumers --seed N`."""
+"""Groups under faults of a seed; a failed run is replayed by `./dev sim --consumers --seed N`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_equal_seeds_are_equal_runs() -> None:
     assert first.digest != other.digest
 
 
-def test_promises_hold_in_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
+def test_guarantees_hold_in_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
     first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
     found = run_seeds(seeds_until(time.monotonic() + FRESH_SECONDS, first_seed))
     record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
     for seed, violation in found.violations.items():
         trace = "\n".join(replay(seed)[-TRACE_LINES:])
         pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --consumers --seed {seed}", pytrace=False)
-    # A run that shows nothing proves nothing.
+    # A run without deliveries proves nothing.
     assert found.handed_out_count > 100 * found.seeds_count
     assert found.claims_count > 5 * found.seeds_count
 

@@ -1,6 +1,6 @@
 """The tree: registrations and owners of sessions, offset nodes under compare-and-set, watches, reads that lag.
 
-What belongs to one session is in order.  A watch is called once, late perhaps; what it tells of is read then.
+Operations of one session are in order.  A watch is called once, perhaps late; the changed nodes are read then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """An owner node, and for the checks the claim that made it."""
+    """An owner node, and for the checks the claim that created it."""
 
     stream: StreamId
     session_id: int
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The group at one time, and how often operators had set offsets by then."""
+    """The group at one time, and the count of operators' offset changes by then."""
 
     view: GroupView
     sets_count: int
@@ -44,7 +44,7 @@ class Session:
         self.session_id = session_id
         self.heard_at_ms = now_ms
         self.is_open = True
-        # By an operator, before its time: no lease can know.
+        # Closed by an operator, early: no lease can account for that.
         self.was_closed_early = False
         self.on_watch: Callable[[], None] | None = None
         # The newest view that it has read.
@@ -76,7 +76,7 @@ class SimulatedTree:
         return session_id
 
     def hear(self, session_id: int) -> bool:
-        """Something comes from a session; whether it is open."""
+        """A request of a session arrives; returns whether the session is open."""
         session = self.sessions[session_id]
         session.heard_at_ms = self._simulation.timeline.now
         return session.is_open
@@ -101,7 +101,7 @@ class SimulatedTree:
             return
         now = self._simulation.timeline.now
         if self.is_away:
-            # ZooKeeper without a leader expires nobody, and gives each session its whole time afterwards.
+            # ZooKeeper without a leader expires no session, and gives each its whole time-out afterwards.
             session.heard_at_ms = now
         silent_ms = now - session.heard_at_ms
         if silent_ms >= SESSION_MS:
@@ -121,7 +121,7 @@ class SimulatedTree:
         return True
 
     def read_group(self, session_id: int, on_watch: Callable[[], None], *, is_synced: bool) -> Seen:
-        """The view, perhaps an older one, but none older than the session has read before or made itself."""
+        """The view, perhaps an older one, but none older than one that the session has read or written."""
         session = self.sessions[session_id]
         newest = len(self.views) - 1
         lag = 0 if is_synced else int(self._chance.random() * (self.lag_changes_max + 1))
@@ -162,7 +162,7 @@ class SimulatedTree:
         return nodes
 
     def write(self, session_id: int, write: Write) -> bool:
-        """All of it, or nothing."""
+        """A transaction: all operations or none."""
         partition = write.partition
         before = self.offsets.get(partition)
         owner = self.owners.get(partition)

@@ -1,4 +1,4 @@
-"""The abuse alert, which is killed when it has told alerts and their batch is not committed: MODULE ARGUMENTS."""
+"""The abuse alert, which is killed when it has sent alerts before their batch is committed: MODULE ARGUMENTS."""
 
 from __future__ import annotations
 

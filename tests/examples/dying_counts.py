@@ -24,14 +24,14 @@ def die() -> None:
 
 
 def die_at_commit(counts: PairCounts, query_id: str, batch_id: int, pairs: Iterable[Pair]) -> bool:
-    """At the first batch that has pairs: everything is written when SQLite is about to carry out the COMMIT."""
+    """At the first batch that has pairs: everything is written when SQLite is about to execute the COMMIT."""
     if pairs := list(pairs):
         counts._database.set_trace_callback(lambda statement: die() if statement == "COMMIT" else None)
     return _add(counts, query_id, batch_id, pairs)
 
 
 def add_and_die(counts: PairCounts, query_id: str, batch_id: int, pairs: Iterable[Pair]) -> bool:
-    """The counts have the first batch with pairs, and Spark has not noted that the batch is done."""
+    """The counts have the first batch with pairs, and Spark has not committed the batch."""
     pairs = list(pairs)
     is_new = _add(counts, query_id, batch_id, pairs)
     if pairs and is_new:

@@ -49,7 +49,7 @@ def add_and_die(index: LogIndex, advances: Sequence[Advance]) -> list[Position]:
 
 
 def die_at_commit(index: LogIndex, advances: Sequence[Advance]) -> list[Position]:
-    """Everything is written when SQLite is about to carry out the COMMIT."""
+    """Everything is written when SQLite is about to execute the COMMIT."""
     index._database.set_trace_callback(lambda statement: die() if statement == "COMMIT" else None)
     return _add(index, advances)
 

@@ -1,4 +1,4 @@
-"""The input of an example with Spark: events that come late or again, and values that are no events."""
+"""The input of an example with Spark: late and repeated events, and values that are no events."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ NINE_MS: Final = 1_307_869_200_000
 MINUTE_MS: Final = 60_000
 DAY_MS: Final = 24 * 60 * MINUTE_MS
 PARTITIONS: Final = 3
-# What is sent together is of so much time, and some of it late: together less than the delay of ten minutes.
+# The time span of one send, and the lateness of some events: together less than the delay of ten minutes.
 SPAN_MS: Final = 4 * MINUTE_MS
 LATE_MS_MAX: Final = 4 * MINUTE_MS
-# No event's time is a round number.
+# No event has a round time.
 JITTER_MS: Final = 97
 # Spark starts within it on a machine with much other work.
 WITHIN_S: Final = 400.0
 
 
 class Feed(ABC):
-    """Sends spans of events, and remembers where it has put each `bad` value."""
+    """Sends spans of events, and remembers the offset of each `bad` value."""
 
     def __init__(self, topic: Topic, bad: Sequence[str], *, events_count: int, seed: int) -> None:
         """`events_count`: of each span."""

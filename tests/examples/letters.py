@@ -1,4 +1,4 @@
-"""What an example has set aside."""
+"""The records that an example has set aside."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ ENDS_WITHIN_S: Final = 240.0
 
 
 class Program:
-    """`python -m MODULE ARGUMENTS`, in a process group of its own; killed at the end of the block if it still runs."""
+    """`python -m MODULE ARGUMENTS`, in its own process group; killed at the end of the block if it still runs."""
 
     def __init__(self, module: str, *arguments: str) -> None:
-        # A file: nobody reads it while the program runs, and a pipe would fill up.
+        # A file: it is not read while the program runs, and a pipe would fill up.
         self._output = tempfile.TemporaryFile("w+")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
@@ -60,18 +60,18 @@ class Program:
         eventually(lambda: self.said, lambda said: text in said)
 
     def kill(self) -> None:
-        """Without warning, with the processes that it has started."""
+        """SIGKILL, with the processes that it has started."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def wait_killed(self) -> None:
-        """Until it has killed itself."""
+        """Wait until it has killed itself."""
         assert self._process.wait(ENDS_WITHIN_S) == -signal.SIGKILL, self.said
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # what it has started
 
     def stop(self) -> None:
-        """As a supervisor does; it ends in order."""
+        """SIGTERM, as from a supervisor; it ends regularly."""
         self._process.send_signal(signal.SIGTERM)
         self.wait_ended()
 

@@ -1,4 +1,4 @@
-"""The abuse alert through kills: it tells the windows of the actions that were sent, with their counts."""
+"""The abuse alert through kills: it alerts for the windows of the sent actions, with their counts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Actions(Feed):
         self.actions: dict[str, tuple[str, int]] = {}
 
     def event(self, number: int, at_ms: int) -> str:
-        # Ada does what others do together, from time to time.
+        # Ada sometimes does as much as all others together.
         member = "ada" if self.chance.random() < 0.1 else f"member-{self.chance.randrange(20)}"
         return self._action(member, at_ms)
 
     def send_too_late(self, window_start_ms: int) -> None:
-        """They would make an alert of a window that is complete."""
+        """Send actions that would make an alert of a complete window."""
         self.send([self._encoded(f"late-{each}", "late", window_start_ms) for each in range(2 * LIMIT)])
 
     def send_last(self) -> None:
@@ -78,10 +78,10 @@ def test_alerts_are_those_of_the_input_when_the_program_is_killed(
     with Program("tests.examples.dying_alert", "run", *flags) as dying:
         dying.wait_killed()
 
-    (told, *_) = read_alerts(broker.bootstrap, alerts)
-    feed.send_too_late(told.start_ms)
+    (alert, *_) = read_alerts(broker.bootstrap, alerts)
+    feed.send_too_late(alert.start_ms)
     with Program("examples.abuse_alert", "run", *flags) as killed:
-        # Once more those of the batch that was not committed, and then new ones.
+        # Those of the uncommitted batch again, and then new ones.
         for _ in range(3):
             feed.send_span()
         told_count = len(read_alerts(broker.bootstrap, alerts))
@@ -93,7 +93,7 @@ def test_alerts_are_those_of_the_input_when_the_program_is_killed(
     feed.send_span()
     feed.send_last()
     expected = feed.expected()
-    assert len(expected) > 5, "the input has something to tell"
+    assert len(expected) > 5, "the input has alerts"
     with Program("examples.abuse_alert", "run", *flags) as program:
         eventually(lambda: read_alerts(broker.bootstrap, alerts), lambda seen: seen == expected, within_s=WITHIN_S)
         eventually(lambda: set_aside(feed.topic), lambda seen: seen == feed.malformed, within_s=WITHIN_S)
@@ -103,4 +103,4 @@ def test_alerts_are_those_of_the_input_when_the_program_is_killed(
     values = defaultdict(set)
     for message in consume_all(alerts):
         values[message.key].add(message.value)
-    assert {len(each) for each in values.values()} == {1}, "told again, an alert is the same"
+    assert {len(each) for each in values.values()} == {1}, "a repeated alert is the same"

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("program", ["abuse_alert", "related_items"])
-def test_commands_of_a_program_print_what_the_page_says(
+def test_commands_of_a_program_print_the_output_on_the_page(
     program: str, broker: ControlledBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_commands_of(program, broker, tmp_path, monkeypatch)

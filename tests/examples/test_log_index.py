@@ -42,12 +42,12 @@ def test_line_has_its_own_time_and_without_a_zone_it_is_utc() -> None:
         b'{"time": "2011-06-12", "level": "INFO", "service": "cart", "message": "\\ud800"}',
     ],
 )
-def test_what_is_no_line_is_a_value_error(value: bytes | None) -> None:
+def test_malformed_line_is_a_value_error(value: bytes | None) -> None:
     with pytest.raises(ValueError):
         log_line_of(value)
 
 
-def test_words_are_text_whatever_they_contain(path: Path) -> None:
+def test_words_are_text_with_any_content(path: Path) -> None:
     lines = ["no answer from 10.0.0.1", "answer AND no", "timeout"]
     with LogIndex(path, has_writes=True) as index:
         add(index, *lines)
@@ -75,7 +75,7 @@ def test_offset_that_another_process_has_passed_is_refused_and_adds_no_line(path
         assert index.begin(TOPIC, 0, 0).next_offset == 1
 
 
-def test_python_without_fts5_is_told_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_without_fts5_gets_an_error_that_names_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class WithoutFts5(sqlite3.Connection):
         def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
             if "fts5" in statement:
@@ -91,7 +91,7 @@ def test_python_without_fts5_is_told_what_it_lacks(path: Path, monkeypatch: pyte
 def test_file_that_is_no_index_is_refused(path: Path) -> None:
     with pytest.raises(IndexUnusable, match="there is no index"):
         LogIndex(path, has_writes=False)
-    path.write_text("some notes of somebody, long enough to be no database of SQLite" * 20)
+    path.write_text("some notes of a user, long enough to be no database of SQLite" * 20)
     with pytest.raises(IndexUnusable, match="cannot be used"):
         LogIndex(path, has_writes=True)
     path.unlink()
@@ -102,7 +102,7 @@ def test_file_that_is_no_index_is_refused(path: Path) -> None:
         LogIndex(path, has_writes=True)
 
 
-def test_line_that_is_found_stays_a_line_of_the_terminal(path: Path) -> None:
+def test_line_that_is_found_is_printed_as_one_line(path: Path) -> None:
     with LogIndex(path, has_writes=True) as index:
         add(index, "gone\n\x1b[2J")
     told = CliRunner().invoke(program, ["query", "gone", "--index", str(path)])

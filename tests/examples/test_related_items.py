@@ -31,7 +31,7 @@ class Views(Feed):
         self.views: list[tuple[str, int, str]] = []
 
     def event(self, number: int, at_ms: int) -> str:
-        # The crawler looks at more than a session may have.
+        # The crawler views more items than a session may have.
         member = "crawler" if number % 10 == 0 else f"member-{self.chance.randrange(60)}"
         self.views.append((member, at_ms, f"/jobs/{self.chance.randrange(15)}"))
         return _encoded(*self.views[-1])
@@ -45,7 +45,7 @@ class Views(Feed):
         self.send([_encoded("last", NINE_MS + DAY_MS, "/jobs/1")])
 
     def sessions(self) -> list[set[str]]:
-        """The items of each."""
+        """The items of each session."""
         found: list[set[str]] = []
         times = defaultdict(list)
         for member, at_ms, item in self.views:
@@ -115,7 +115,7 @@ def test_batch_that_runs_again_counts_once_and_another_checkpoint_is_refused(tmp
         assert not counts.add("query", 0, [pair])
         assert counts.add("query", 1, [pair])
         with pytest.raises(CountsUnusable, match="another checkpoint"):
-            counts.add("anew", 0, [pair])
+            counts.add("other", 0, [pair])
         assert counts.all_pairs() == [pair._replace(sessions=6)]
 
 
@@ -123,7 +123,7 @@ def test_file_that_is_not_of_the_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "related.db"
     with pytest.raises(CountsUnusable, match="there are no counts"):
         PairCounts(path, has_writes=False)
-    path.write_text("some notes of somebody, long enough to be no database of SQLite" * 20)
+    path.write_text("some notes of a user, long enough to be no database of SQLite" * 20)
     with pytest.raises(CountsUnusable, match="cannot be used"):
         PairCounts(path, has_writes=True)
 

@@ -1,4 +1,4 @@
-"""The search index through kills: each line once, whatever was killed when; and what it does when its topic changes."""
+"""The search index through kills: each line is indexed once, also after kills and when its topic is recreated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Feed:
-    """Sends lines, late, repeated and malformed ones among them, and remembers where each is."""
+    """Sends lines, late, repeated and malformed ones among them, and remembers their offsets."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -62,7 +62,7 @@ class Feed:
         produce(self.topic, records)
 
     def _line(self) -> Sent:
-        if self._chance.random() >= 0.1:  # otherwise the last one once more
+        if self._chance.random() >= 0.1:  # otherwise the last one again
             late_ms = 7_200_000 if self._chance.random() < 0.1 else 0
             self._last = Sent(
                 NINE_MS + len(self.lines) * 1_000 - late_ms,
@@ -130,7 +130,7 @@ def test_index_has_each_line_once_when_it_is_killed_at_every_point_and_in_betwee
 
 
 def _kill_while_lines_come(feed: Feed, path: Path, flags: list[str]) -> None:
-    """The kill comes when some of the lines have been indexed, and more are on their way."""
+    """Kill it when some of the lines are indexed, and more are in flight."""
     had_count, is_killed = len(_indexed(path)), threading.Event()
 
     def send() -> None:
@@ -149,7 +149,7 @@ def _kill_while_lines_come(feed: Feed, path: Path, flags: list[str]) -> None:
             sender.join()
 
 
-def test_topic_that_was_made_anew_is_read_from_its_beginning_and_told(
+def test_recreated_topic_is_read_from_its_start_and_reported(
     broker: ControlledBroker, namespace: Namespace, tmp_path: Path
 ) -> None:
     path = tmp_path / "logs.db"
@@ -162,12 +162,12 @@ def test_topic_that_was_made_anew_is_read_from_its_beginning_and_told(
             Admin(cluster).delete_topics([topic])
             eventually(lambda: topic not in [each.name for each in Admin(cluster).list_topics()])
             Admin(cluster).create_topic(topic, 1)
-        # More than before: by its offset alone the index would pass over the first three.
-        produce(topic, [_encoded(line._replace(message="anew"))] * 5)
+        # More than before: by offsets alone the index would skip the first three.
+        produce(topic, [_encoded(line._replace(message="after"))] * 5)
         eventually(lambda: len(_indexed(path)), lambda count: count == 8)
         program.stop()
         assert "was deleted and made anew" in program.said
-    assert Counter(hit.line.message for hit in _indexed(path)) == {"before": 3, "anew": 5}
+    assert Counter(hit.line.message for hit in _indexed(path)) == {"before": 3, "after": 5}
 
 
 def test_second_process_that_writes_ends_with_an_error(namespace: Namespace, tmp_path: Path) -> None:

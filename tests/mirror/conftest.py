@@ -28,14 +28,14 @@ def offline() -> Iterator[ControlledBroker]:
 
 @pytest.fixture
 def names(live: ControlledBroker) -> Iterator[Namespace]:
-    """Topics and groups of one test on the live cluster; their copies stay until the module's end."""
+    """Topics and groups of one test on the live cluster; their copies stay until the end of the module."""
     with live.namespace() as namespace:
         yield namespace
 
 
 @pytest.fixture
 def mirror_of(names: Namespace, live: ControlledBroker, offline: ControlledBroker) -> Callable[..., Mirror]:
-    """A mirror of the test's own topics and groups; what it says goes to `notes`."""
+    """A mirror of the test's own topics and groups; its messages go to `notes`."""
 
     def make(options: MirrorOptions | None = None, notes: list[str] | None = None) -> Mirror:
         mine = Names((re.escape(names.prefix) + ".*",))

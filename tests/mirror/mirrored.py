@@ -1,4 +1,4 @@
-"""What the tests of mirrors share: what a topic has, a writer that goes on, and a mirror as a process to be killed."""
+"""Shared by the mirror tests: the contents of a topic, a continuous writer, and a mirror in a process to kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.eventually import WITHIN_S
 
 Content = tuple[int, bytes | None, bytes | None, Headers]
 CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD)
-# Retention must not take it.
+# Retention must not delete the records.
 TIME_MS: Final = SystemClock().now_ms() - 3_600_000
 
 
@@ -40,7 +40,7 @@ def content_of(bootstrap: str, topic: str) -> dict[int, list[Content]]:
 
 
 def copied_count(bootstrap: str, topic: str, partitions_count: int) -> int:
-    """The sum of the partitions' ends, as far as there are any yet."""
+    """The sum of the partitions' ends, where they exist."""
     with Cluster(bootstrap) as cluster:
         asked = {TopicPartition(topic, number): LATEST for number in range(partitions_count)}
         answers = try_list_offsets(cluster, asked).values()
@@ -68,7 +68,7 @@ def write(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int
 
 
 class Writer:
-    """Writes numbered records to every partition until it is closed, with all codecs; what it could not write fails."""
+    """Writes numbered records to every partition until it is closed, with all codecs; errors are raised at the end."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions_count: int, *, pause_s: float = 0.002, records_max: int = 7
@@ -108,7 +108,7 @@ class Writer:
                         self.records_count += count
                     self._check(producer.poll(0))
                 self._check(producer.flush())
-        except BaseException as error:  # noqa: BLE001 (the test has to hear of it)
+        except BaseException as error:  # noqa: BLE001 (the test must report it)
             self._failure = error
 
     @staticmethod
@@ -118,7 +118,7 @@ class Writer:
 
 
 class MirrorProcess:
-    """`ottla mirror run` as a process of its own; `kill` is kill -9."""
+    """`ottla mirror run` as a separate process; `kill` is kill -9."""
 
     def __init__(self, source: str, target: str, *flags: str, module: str = "ottla") -> None:
         command = [sys.executable, "-m", module, "mirror", "run", "--source", source, "--target", target, *flags]
@@ -137,13 +137,13 @@ class MirrorProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> str:
-        """What it had said by then."""
+        """Its output so far."""
         self._process.kill()
         _, said = self._process.communicate(timeout=WITHIN_S)
         return said
 
     def stop(self) -> dict[str, object]:
-        """Ask it to end in order; its report."""
+        """Stop it regularly; return its report."""
         self._process.terminate()
         return self.wait()
 

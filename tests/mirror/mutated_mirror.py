@@ -1,4 +1,4 @@
-"""`ottla` with a mirror that drops a batch now and then, and whose next start believes the gap."""
+"""`ottla` with a mirror that sometimes drops a batch, and accepts the gap at its next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror of one-record batches, while the target, the source or the mirror stand still for about a session.
+"""A mirror of one-record batches, while the target, the source or the mirror is stopped for about a session.
 
 Each stall is SIGSTOP for half a session to a little more than one, so leases lapse and are renewed.  The mirror is
 killed between stalls and at the end; a last run with `--once` copies the rest.  Then both topics are compared, record
@@ -27,14 +27,14 @@ STALL_MIN: Final = 0.5
 STALL_MAX: Final = 1.2
 PARTITIONS: Final = 20
 STALLS_OF_A_LIFE: Final = 10
-# The target twice as often: its stalls are what a lease does not survive.
+# The target twice as often: its stalls make leases lapse.
 VICTIMS: Final = ("target", "target", "source", "mirror")
 LAPSED: Final = "the lease has lapsed"
 
 
 @dataclass
 class Outcome:
-    """What a run did, and what is wrong."""
+    """The counts of a run, and its problems."""
 
     seed: int
     stalls: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ def run(stalls_count: int, seed: int, *, module: str = "ottla", partitions: int 
                         _stall(chance, outcome, live, offline, process)
                         eventually(copied, partial(lt, before), every_s=0.1)
                         time.sleep(chance.uniform(0, 0.3))
-        # The second one counts what arrived after the first one's last look.
+        # The second one counts the records that arrived after the first one's last read.
         for _ in range(2):
             last = MirrorProcess(live.bootstrap, offline.bootstrap, *flags, "--once", module=module)
             report = last.wait()
@@ -94,7 +94,7 @@ def run(stalls_count: int, seed: int, *, module: str = "ottla", partitions: int 
 def judge(
     source: Mapping[int, Sequence[Content]], target: Mapping[int, Sequence[Content]], reported: int, outcome: Outcome
 ) -> None:
-    """Every record is on the target; first copies are in order; no more come twice than the mirror reported."""
+    """Every record is on the target; the newest copies are in order; duplicates are at most those reported."""
     for number, rows in sorted(source.items()):
         found = target.get(number, ())
         outcome.records_count += len(rows)
@@ -105,7 +105,7 @@ def judge(
         unknown = set(found) - set(rows)
         if unknown:
             outcome.problems.append(f"partition {number}: {len(unknown)} records are not on the source")
-        # With a double the newer copy counts: all between the two comes again, in order.
+        # Of duplicates the newer copy counts: all records between the two are copied again, in order.
         newest = {row: at for at, row in enumerate(found)}
         order = [newest[row] for row in rows if row in newest]
         if order != sorted(order):
@@ -126,7 +126,7 @@ def _flags(topic: str) -> tuple[str, ...]:
 
 @contextmanager
 def _life(start: Callable[[], MirrorProcess], outcome: Outcome) -> Iterator[MirrorProcess]:
-    """Of one mirror, up to its kill."""
+    """The report of one mirror, up to its kill."""
     process = start()
     try:
         yield process
@@ -151,7 +151,7 @@ def _stall(
     }[victim]
     pause()
     try:
-        # No state is waited for: the stall is to be so long.
+        # A fixed sleep instead of a wait for a state: it is the length of the stall.
         time.sleep(chance.uniform(STALL_MIN, STALL_MAX) * SESSION_MS / 1000)
     finally:
         resume()

@@ -17,8 +17,8 @@ from tests.eventually import eventually
 from tests.mirror.mirrored import Writer, content_of, copied_count, mirror_process, write
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
-# One worker has both clusters, and the first test has them make their topics of committed offsets: without them no
-# mirror begins while one of three brokers is away.
+# One worker has both clusters, and the first test creates their topics of committed offsets: without them no
+# mirror starts while one of three brokers is down.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror-between-clusters")]
 
 TOPIC = "clicks"
@@ -53,7 +53,7 @@ def test_each_record_is_copied_once_through_the_deaths_of_leaders_on_both_sides(
             before = writer.records_count
             side.broker(leader).kill()
             side.wait_for_leader(TOPIC, 0, other_than=leader)
-            # What was written after the death arrives while the broker is still gone.
+            # Records written after the death arrive while the broker is still down.
             wait_copied(offline, before + 500)
             side.broker(leader).start()
         report = process.stop()
@@ -68,10 +68,10 @@ def test_each_record_is_copied_once_through_the_deaths_of_leaders_on_both_sides(
     assert [each.counts.duplicate_records + each.counts.foreign_records for each in rest.partitions] == [0] * PARTITIONS
 
 
-def test_partition_without_a_leader_holds_up_no_other_when_a_mirror_begins(
+def test_partition_without_a_leader_blocks_no_other_when_a_mirror_starts(
     clusters: tuple[RunningCluster, RunningCluster],
 ) -> None:
-    """Topics of one replica: one that is missing on the target, and one that is there already, and empty."""
+    """Topics of one replica: one is missing on the target, and one exists there and is empty."""
     live, offline = clusters
     options = MirrorOptions(topics=Names(("(made|there)",)), session_timeout_ms=500, replication_factor=2)
     for side, topics in ((live, ("made", "there")), (offline, ("there",))):
@@ -99,7 +99,7 @@ def test_partition_without_a_leader_holds_up_no_other_when_a_mirror_begins(
     again = Mirror(live.bootstrap, offline.bootstrap, appending).run(once=True)
     assert "partition 2 is not copied yet" in again.left_alone["there"]
     for each in (report, again):
-        # Nothing of it was claimed: nobody would know later what was no copy.
+        # Nothing of it was claimed: otherwise a later run could not distinguish copies.
         assert {status.topic for status in each.partitions} == {"made"}
     for side, leader in zip(clusters, dead, strict=True):
         side.broker(leader).start()

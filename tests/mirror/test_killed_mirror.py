@@ -1,4 +1,4 @@
-"""A mirror that is killed, at any moment: what is on the target is what is on the source, once and in order."""
+"""A mirror is killed at any time: the target has the records of the source, once and in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS: Final = (
 )
 
 
-def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
+def test_killed_mirror_continues_without_loss_and_without_a_duplicate(
     record_property: Callable[[str, object], None],
 ) -> None:
     seed = int(os.environ.get("OTTLA_MIRROR_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -47,7 +47,7 @@ def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
                     copied = eventually(
                         partial(copied_count, offline.bootstrap, topic, PARTITIONS), partial(lt, copied)
                     )
-                    # No state is waited for: the kill is to come at any moment.
+                    # A random sleep instead of a wait for a state: the kill must come at any time.
                     time.sleep(chance.uniform(0, 0.6))
                 finally:
                     said = process.kill()
@@ -65,7 +65,7 @@ def test_killed_mirror_goes_on_without_loss_and_without_a_duplicate(
         assert [each.duplicate_records + each.foreign_records for each in counted] == [0] * PARTITIONS
 
 
-def test_mirror_that_was_stopped_for_longer_than_its_session_gives_way_and_what_came_twice_is_counted() -> None:
+def test_mirror_that_was_stopped_past_its_session_gives_way_and_duplicates_are_counted() -> None:
     settings = {"group.min.session.timeout.ms": "100"}
     with ControlledBroker() as live, ControlledBroker(settings) as offline, live.namespace("clicks") as namespace:
         topic = namespace.topic("clicks.all", partitions=PARTITIONS)
@@ -77,13 +77,13 @@ def test_mirror_that_was_stopped_for_longer_than_its_session_gives_way_and_what_
             eventually(copied, partial(lt, 200))
             first.suspend()
             with mirror_process(live.bootstrap, offline.bootstrap, *FLAGS) as second:
-                # Nobody copied while the first one still had its place.
+                # No mirror copied while the first one still had its lease.
                 eventually(copied, partial(lt, writer.records_count))
                 first.resume()
                 eventually(lambda: "taken over" in first.read_said().readline())
                 eventually(copied, partial(lt, writer.records_count))
                 assert second.stop()["stuck"] == {}
-            # The first one is the next again.
+            # The first one takes over again.
             eventually(copied, partial(lt, writer.records_count))
             assert first.stop()["stuck"] == {}
         report = Mirror(live.bootstrap, offline.bootstrap, MirrorOptions(session_timeout_ms=SESSION_MS)).run(once=True)

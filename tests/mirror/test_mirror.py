@@ -66,7 +66,7 @@ def send(bootstrap: str, partition: TopicPartition, *batches: bytearray) -> None
 
 
 def stored_batches(bootstrap: str, partition: TopicPartition) -> list[bytes]:
-    """Without what a leader and a producer write into the header."""
+    """Without the header fields that a leader and a producer write."""
     with Cluster(bootstrap) as cluster:
         offsets = log_ranges(cluster, [partition])[partition]
         with Fetcher(cluster, {partition: offsets.start}, {partition: offsets.stop}) as fetcher:
@@ -107,7 +107,7 @@ def test_copy_has_the_same_batches_byte_for_byte(
     assert (report.counts.records, report.counts.batches, report.counts.rebuilt_batches) == (10, 5, 0)
 
 
-def test_topics_partitions_and_settings_are_made_and_kept_in_step(
+def test_topics_partitions_and_settings_are_created_and_kept_in_sync(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks", partitions=2, configs={"retention.ms": "7000000", "min.insync.replicas": "1"})
@@ -129,7 +129,7 @@ def test_topics_partitions_and_settings_are_made_and_kept_in_step(
         assert len(cluster.partitions(topic)) == 5
 
 
-def test_plan_says_what_would_be_done_and_changes_nothing(
+def test_plan_lists_the_changes_and_makes_none(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks", partitions=3, configs={"retention.ms": "7000000"})
@@ -140,7 +140,7 @@ def test_plan_says_what_would_be_done_and_changes_nothing(
         assert str(topic) not in [each.name for each in Admin(cluster).list_topics()]
 
 
-def test_running_mirror_copies_what_comes_and_topics_that_are_new(
+def test_running_mirror_copies_new_records_and_new_topics(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     first = names.topic("first")
@@ -166,7 +166,7 @@ def values_of(bootstrap: str, topic: str) -> list[bytes | None]:
         return []
 
 
-def test_groups_go_on_at_the_same_record(
+def test_groups_continue_at_the_same_record(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic, group = names.topic("clicks"), names.group("billing")
@@ -197,17 +197,17 @@ def test_group_is_never_moved_backwards(
     assert committed(offline.bootstrap, group) == {partition: 8}
 
 
-def test_compacted_source_is_copied_without_its_gaps_and_groups_are_still_exact(
+def test_compacted_source_is_copied_without_its_gaps_and_group_offsets_stay_exact(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic, group = names.topic("state", configs=COMPACTED), names.group("reader")
     partition = TopicPartition(topic, 0)
     for number in range(40):
-        # The middle one of each batch stays, the others are replaced.
+        # The middle record of each batch stays, the others are superseded.
         keys = ("first", f"own-{number}", f"last-{number % 4}")
         produce(topic, [Record(f"{number} {key} " + "x" * 1000, key=key, timestamp_ms=TIME_MS) for key in keys])
     eventually(lambda: len(content_of(live.bootstrap, topic).get(0, [])), lambda count: count < 100)
-    # Both sides go on to compact: what nothing replaces stays.
+    # Both sides continue to compact: records without a newer value stay.
     (lasting,) = [value for value in offsets_of(live.bootstrap, topic) if value and value.startswith(b"20 own-20 ")]
     commit(live.bootstrap, group, {partition: offsets_of(live.bootstrap, topic)[lasting]})
     report = mirror_of().run(once=True)
@@ -259,7 +259,7 @@ def test_part_of_a_batch_is_copied_when_the_source_has_deleted_the_other(
     assert offsets_of(offline.bootstrap, topic) == {b"6": 0, b"7": 1, b"8": 2, b"9": 3}
 
 
-def test_topic_made_anew_is_copied_after_what_is_there(
+def test_recreated_topic_is_copied_after_the_existing_records(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
@@ -281,7 +281,7 @@ def test_topic_made_anew_is_copied_after_what_is_there(
     assert (row.source_end, row.target_end, row.lag_offsets) == (8, 13, 0)
 
 
-def test_topic_made_anew_under_a_running_mirror_is_copied_whole(
+def test_topic_that_is_recreated_under_a_running_mirror_is_copied_whole(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
@@ -304,7 +304,7 @@ def test_topic_made_anew_under_a_running_mirror_is_copied_whole(
     assert list(offsets_of(offline.bootstrap, topic))[5:] == [b"new %d" % number for number in range(8)]
 
 
-def test_copy_that_somebody_else_writes_to_is_stopped_and_goes_on_when_that_is_accepted(
+def test_copy_with_foreign_writes_is_stopped_and_continues_when_they_are_accepted(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic, group = names.topic("clicks"), names.group("reader")
@@ -325,7 +325,7 @@ def test_copy_that_somebody_else_writes_to_is_stopped_and_goes_on_when_that_is_a
     assert committed(offline.bootstrap, group) == {partition: 4}
 
 
-def test_topic_with_records_of_its_own_is_not_touched(
+def test_topic_with_other_records_is_not_touched(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
@@ -360,7 +360,7 @@ def test_copy_is_never_copied_back(
         Admin(cluster).delete_topics([back_only])
 
 
-def test_circle_of_three_clusters_ends_where_it_began(
+def test_circle_of_three_clusters_does_not_copy_records_back(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
@@ -375,8 +375,8 @@ def test_circle_of_three_clusters_ends_where_it_began(
     assert values_of(live.bootstrap, topic) == [b"once"]
 
 
-def test_ring_of_mirrors_that_begin_at_once_is_opened_at_one_place() -> None:
-    """An empty topic is on all three clusters already, so each mirror may take its copy before it sees the others."""
+def test_ring_of_mirrors_that_start_at_once_is_broken_at_one_place() -> None:
+    """An empty topic is on all three clusters already, so each mirror may claim its copy before it sees the others."""
     options = MirrorOptions(topics=Names(("ring",)), session_timeout_ms=500, refresh_interval_ms=100)
     ends = threading.Event()
     seen: dict[str, MirrorReport] = {}
@@ -393,7 +393,7 @@ def test_ring_of_mirrors_that_begin_at_once_is_opened_at_one_place() -> None:
         try:
             for thread in running:
                 thread.start()
-            # The one that gives way leads to the cluster where the chain of the two others begins.
+            # The mirror that gives way leads to the cluster where the chain of the other two starts.
             (first,) = eventually(
                 lambda: [each for each, report in dict(seen).items() if report.left_alone], is_settled
             )
@@ -433,13 +433,13 @@ def test_refused_batch_stops_its_partition_and_nothing_after_it_is_stored(
     assert [each.problem is not None for each in report.partitions] == [True, False]
     assert list(offsets_of(offline.bootstrap, topic)) == [b"small"]
     assert list(offsets_of(offline.bootstrap, topic, 1)) == [b"other"]
-    # The source does not have the setting: it is taken from the target, and the rest follows.
+    # The source does not have the setting: it is removed on the target, and the remaining records follow.
     report = mirror_of().run(once=True)
     assert not report.stuck
     assert list(offsets_of(offline.bootstrap, topic)) == [b"small", b"large" * 1000, b"after"]
 
 
-def test_target_without_room_holds_the_copy_up_and_loses_nothing(names: Namespace, mirror_of: MakeMirror) -> None:
+def test_target_without_room_delays_the_copy_and_loses_nothing(names: Namespace, mirror_of: MakeMirror) -> None:
     topic = names.topic("clicks", partitions=2)
     with ControlledBroker({"group.min.session.timeout.ms": "100"}) as full:
         options = mirror_of().options
@@ -460,7 +460,7 @@ def test_target_without_room_holds_the_copy_up_and_loses_nothing(names: Namespac
         assert content_of(full.bootstrap, topic) == content_of(topic.bootstrap, topic)
 
 
-def test_throttled_mirror_keeps_to_its_rate(
+def test_throttled_mirror_keeps_its_rate(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
@@ -472,7 +472,7 @@ def test_throttled_mirror_keeps_to_its_rate(
         report = mirror_of(options).run(once=True)
         took_ms = cluster.clock.monotonic_ms() - begun_ms
     assert report.counts.records == 40
-    # 2 MB at 1 MB/s, of which one second's worth may go at once.
+    # 2 MB at 1 MB/s, of which one second's amount may be sent at once.
     assert took_ms > 900, took_ms
 
 
@@ -501,8 +501,10 @@ def test_second_mirror_waits_and_takes_over(
                 process.kill()
 
 
-def test_own_topics_are_not_copied(live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror) -> None:
-    # The mirror the other way round keeps its progress on the live cluster.
+def test_topics_of_the_mirror_itself_are_not_copied(
+    live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    # The mirror in the opposite direction keeps its progress on the live cluster.
     Mirror(offline.bootstrap, live.bootstrap, mirror_of().options).run(once=True)
     with Cluster(live.bootstrap) as cluster:
         assert MIRROR_PROGRESS_TOPIC in [each.name for each in Admin(cluster).list_topics()]
@@ -510,7 +512,7 @@ def test_own_topics_are_not_copied(live: ControlledBroker, offline: ControlledBr
     assert MIRROR_PROGRESS_TOPIC not in [each.topic for each in everything.plan().topics]
 
 
-def test_target_that_refuses_the_topic_is_told_by_the_plan(names: Namespace, mirror_of: MakeMirror) -> None:
+def test_plan_reports_a_topic_that_the_target_refuses(names: Namespace, mirror_of: MakeMirror) -> None:
     topic = names.topic("clicks")
     plan = mirror_of(MirrorOptions(session_timeout_ms=500, replication_factor=3)).plan()
     assert "replication" in plan.problems[str(topic)].lower()
@@ -532,14 +534,14 @@ def test_header_of_the_copy_has_the_targets_producer(
     assert header.base_offset == 0
 
 
-def test_names_of_a_plan_are_topics(names: Namespace, mirror_of: MakeMirror) -> None:
+def test_plan_lists_topics_sorted_by_name(names: Namespace, mirror_of: MakeMirror) -> None:
     names.topic("b")
     names.topic("a")
     assert [each.topic.removeprefix(names.prefix) for each in mirror_of().plan().topics] == ["a", "b"]
 
 
 def audited(bootstrap: str, topic: str) -> dict[int, int]:
-    """What the audit of a cluster knows of mirrors, by the windows' starts."""
+    """The mirror counts in the audit of a cluster, by the windows' starts."""
     counts: dict[int, int] = {}
     with AuditTopic(bootstrap) as audit:
         for each in audit.read().counts:
@@ -548,7 +550,7 @@ def audited(bootstrap: str, topic: str) -> dict[int, int]:
     return counts
 
 
-def test_audit_of_both_clusters_knows_each_record_once_although_the_mirror_was_killed(
+def test_audit_of_both_clusters_counts_each_record_once_although_the_mirror_was_killed(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks", partitions=2)
@@ -578,14 +580,14 @@ def test_audit_of_both_clusters_knows_each_record_once_although_the_mirror_was_k
     assert audited(offline.bootstrap, topic) == expected
 
 
-def test_range_that_two_tasks_copy_at_a_time_is_left_to_the_later_one_and_what_came_twice_is_counted(
+def test_range_that_two_tasks_copy_is_left_to_the_later_one_and_duplicates_are_counted(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks")
     partition = TopicPartition(topic, 0)
     send(live.bootstrap, partition, *[batch_of([b"%d" % number * 10_000]) for number in range(100, 300)])
     mirror = mirror_of()
-    # Each alone would take some five seconds, and looks once a second.
+    # Each alone would take about five seconds, and checks once a second.
     options = replace(mirror.options, rate_bytes_s=1_000_000, progress_interval_ms=100)
     copy = partial(copy_ranges, live.bootstrap, offline.bootstrap, options=options, clients=(ClientOptions(),) * 2)
     stopped: list[OttlaError] = []
@@ -614,7 +616,7 @@ def test_range_that_two_tasks_copy_at_a_time_is_left_to_the_later_one_and_what_c
     assert (len(found) - len(expected), 0) == (counts.duplicate_records, counts.foreign_records)
 
 
-def test_copy_that_is_deleted_on_the_target_under_a_running_mirror_is_made_anew_and_copied_whole(
+def test_copy_that_is_deleted_under_a_running_mirror_is_recreated_and_copied_whole(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     topic = names.topic("clicks", partitions=2)
@@ -622,7 +624,7 @@ def test_copy_that_is_deleted_on_the_target_under_a_running_mirror_is_made_anew_
     flags = ("--topics", pattern, "--session-timeout-ms", "500", "--refresh-interval-ms", "200")
     process = MirrorProcess(live.bootstrap, offline.bootstrap, *flags)
     try:
-        # Slower than the mirror on a loaded machine: it has to catch up with the writer.
+        # Slower than the mirror on a loaded machine: the mirror must catch up with the writer.
         with Writer(live.bootstrap, topic, 2, pause_s=0.01) as writer, Cluster(offline.bootstrap) as cluster:
             eventually(partial(copied_count, offline.bootstrap, topic, 2), partial(lt, 200))
             before = cluster.topic(topic).topic_id
@@ -645,7 +647,7 @@ def made_anew(bootstrap: str, topic: str, before: UUID) -> bool:
         return any(not each.error_code and each.topic_id != before for each in cluster.refresh([topic]))
 
 
-def test_mirror_that_begins_before_there_is_a_topic_copies_it_when_it_comes(
+def test_mirror_that_starts_before_a_topic_copies_it_when_it_is_created(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
     ends = threading.Event()
@@ -663,10 +665,10 @@ def test_mirror_that_begins_before_there_is_a_topic_copies_it_when_it_comes(
         running.join()
 
 
-def test_compacted_source_of_very_many_survivors_is_copied_through_a_kill_and_its_journal_stays_small(
+def test_compacted_source_with_many_gaps_is_copied_through_a_kill_with_a_small_journal(
     names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
 ) -> None:
-    """Each record that stays has a gap before it, so each is a run of its own."""
+    """Each remaining record has a gap before it, so each is a separate run."""
     topic, group = names.topic("state", configs=COMPACTED), names.group("reader")
     partition = TopicPartition(topic, 0)
     survivors = EXACT_RUNS_MAX + LANDMARKS_MAX + 3_000
@@ -704,7 +706,7 @@ def test_compacted_source_of_very_many_survivors_is_copied_through_a_kill_and_it
     assert on_target[b"value of own-200"] - CHUNK_RUNS <= old <= on_target[b"value of own-200"]
 
 
-def test_schemas_keep_their_ids_and_a_registry_goes_on_with_the_copy() -> None:
+def test_schemas_keep_their_ids_and_a_registry_continues_on_the_copy() -> None:
     schemas = [{"schema": json.dumps(kind)} for kind in ("string", "long")]
     with ControlledBroker(SETTINGS) as live, ControlledBroker(SETTINGS) as offline:
         with serving(live.bootstrap) as registry:
@@ -733,7 +735,7 @@ def test_verbs_with_a_wrong_address_fail_at_once_and_name_the_flag(live: Control
             assert result.exception.hint == f"is the broker running, and is {flag} right?"
 
 
-def test_mirror_notes_within_seconds_that_a_cluster_cannot_be_reached(live: ControlledBroker) -> None:
+def test_mirror_reports_within_seconds_that_a_cluster_cannot_be_reached(live: ControlledBroker) -> None:
     (port,) = find_free_ports(1)
     notes: list[str] = []
     impatient = ClientOptions(call_timeout_ms=3_000)

@@ -106,7 +106,7 @@ def test_committed_records_are_copied_aborted_ones_are_not_and_groups_stay_exact
     assert found[partition].offset == offsets_of(ottla.bootstrap, topic)[b"2-1"]
 
 
-def test_times_that_apache_kafka_gave_stay(kafka: ApacheKafka, ottla: ControlledBroker) -> None:
+def test_append_times_of_apache_kafka_are_kept(kafka: ApacheKafka, ottla: ControlledBroker) -> None:
     topic = new_topic(kafka.bootstrap, message_timestamp_type="LogAppendTime")
     write(kafka.bootstrap, topic, [b"1", b"2"])
     report = mirror_of(kafka.bootstrap, ottla.bootstrap, topic).run(once=True)
@@ -137,7 +137,7 @@ def values(records: list[Content]) -> list[bytes | None]:
     return [value for _, _, value, _ in records]
 
 
-def test_plan_asks_apache_kafka_whether_it_would_take_the_topic(kafka: ApacheKafka, ottla: ControlledBroker) -> None:
+def test_plan_validates_the_topic_at_apache_kafka(kafka: ApacheKafka, ottla: ControlledBroker) -> None:
     topic = new_topic(ottla.bootstrap)
     options = MirrorOptions(topics=Names((topic,)), replication_factor=3)
     plan = Mirror(ottla.bootstrap, kafka.bootstrap, options).plan()

@@ -1,1 +1,1 @@
-"""Apache Kafka as a peer: what tests and the benchmark compare Ottla with, and the tools that it ships."""
+"""Apache Kafka as a peer: the reference for tests and the benchmark, and its tools."""

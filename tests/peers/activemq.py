@@ -21,7 +21,7 @@ HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60
 CONFIGURATION: Final = Path(__file__).with_name("activemq.xml")
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-# The heap of its own start script, and what its libraries need of Java 17.
+# The heap of its start script, and the options that its libraries require on Java 17.
 JVM_OPTIONS: Final = (
     "-Xms64M",
     "-Xmx1G",

@@ -1,4 +1,4 @@
-"""Does a broker answer yet?  Two constant requests are enough to know."""
+"""Whether a broker answers yet: two constant requests are enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL_INTERVAL_S: Final = 0.005
 ANSWER_BYTES_MAX: Final = 1 << 20
 
 _CLIENT_ID: Final = struct.pack(">h", 5) + b"ready"
-# ApiVersions v0 has no body; Metadata v1 with an empty array of topics asks for the brokers only.
+# ApiVersions v0 has no body; Metadata v1 with an empty array of topics requests the brokers only.
 _API_VERSIONS: Final = struct.pack(">hhi", 18, 0, 1) + _CLIENT_ID
 _METADATA: Final = struct.pack(">hhi", 3, 1, 2) + _CLIENT_ID + struct.pack(">i", 0)
 
@@ -23,7 +23,7 @@ class NotAnswering(RuntimeError):
 
 
 def wait_until_answering(host: str, port: int, process: subprocess.Popen[bytes], timeout_s: float) -> float:
-    """Wait for the first right ApiVersions answer and give the time.monotonic() at which it came."""
+    """Wait for the first right ApiVersions answer and return the time.monotonic() of its arrival."""
     return _wait(host, port, process, timeout_s, _answers_api_versions)
 
 
@@ -48,7 +48,7 @@ def _wait(
                 if is_ready(connection):
                     return time.monotonic()
         except OSError:
-            pass  # nobody listens yet, or the listener is not accepting: that is what we wait for
+            pass  # no process listens yet, or the listener does not accept yet: wait for that
         time.sleep(POLL_INTERVAL_S)
     raise NotAnswering(f"the broker did not answer on {host}:{port} within {timeout_s:g} s")
 
@@ -65,7 +65,7 @@ def _lists_a_broker(connection: socket.socket) -> bool:
 
 
 def _ask(connection: socket.socket, request: bytes) -> bytes:
-    """Send one framed request and give its answer from the correlation id on.  A broken answer is an OSError."""
+    """Send one framed request and return its answer from the correlation id on.  A broken answer is an OSError."""
     connection.sendall(struct.pack(">i", len(request)) + request)
     (size_bytes,) = struct.unpack(">i", _receive(connection, 4))
     if not 10 <= size_bytes <= ANSWER_BYTES_MAX:

@@ -42,7 +42,7 @@ COLLECTOR_OPTIONS: Final = (
 # The heap of kafka-server-start.sh.
 JVM_OPTIONS: Final = ("-Xmx1G", "-Xms1G", *COLLECTOR_OPTIONS)
 
-# Only what one node needs; everything else stays at Apache Kafka's defaults.
+# The settings that one node requires; all others keep Apache Kafka's defaults.
 SINGLE_NODE: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -57,12 +57,12 @@ SINGLE_NODE: Final = {
 
 
 class ApacheKafka(PeerProcess):
-    """A context manager: a fresh broker inside, nothing of it left afterwards.
+    """A context manager: a fresh broker, which is removed afterwards.
 
-    `properties` are added to server.properties.  `parent_dir` is where its directory is made (the system's place for
+    `properties` are added to server.properties.  `parent_dir` is the parent of its directory (the system's place for
     temporary files otherwise).  After entering: `bootstrap` ("127.0.0.1:port"), `port`, `pid`, `data_dir` (the
     partitions' directories), `log_path` (its own log), and `startup_s`, from starting its process to its first
-    ApiVersions answer.  Raises KafkaUnavailable where it cannot be had, NotAnswering when it does not come up.
+    ApiVersions answer.  Raises KafkaUnavailable where it is unavailable, NotAnswering when it does not come up.
     """
 
     NAME = "Apache Kafka"
@@ -80,7 +80,7 @@ class ApacheKafka(PeerProcess):
         return self._home / "data"
 
     def start(self) -> None:
-        """Once more, after `stop()`: with the data and the configuration that are there."""
+        """Start again after `stop()`, with the same data and configuration."""
         self._launch(self._home / "server.properties")
 
     def _install(self) -> None:
@@ -99,7 +99,7 @@ class ApacheKafka(PeerProcess):
             except NotAnswering as problem:
                 self.stop()
                 story = self.log_path.read_text(errors="replace")
-                # Another process may have taken a port between our looking and the broker's binding.
+                # Another process may have taken a port between the choice of it and the broker's bind.
                 if "Address already in use" not in story or attempt == START_ATTEMPTS:
                     raise NotAnswering(f"{problem}; its log ends:\n{story[-2000:]}") from None
 
@@ -116,7 +116,7 @@ class ApacheKafka(PeerProcess):
 
     def _format_storage(self, configuration: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # The tool takes an argument that begins with "-" for an option, and such an id is possible.
+        # The tool takes an argument that starts with "-" for an option, and such an id is possible.
         cluster_id = "A" + cluster_id[1:]
         done = run_tool(STORAGE_TOOL, "format", "--cluster-id", cluster_id, "--config", str(configuration))
         if done.returncode != 0:

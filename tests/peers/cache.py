@@ -1,4 +1,4 @@
-"""What peers need is brought once, into a cache outside the tree, and appears there whole or not at all."""
+"""Peers are downloaded or built once, into a cache outside the tree, where they appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import IO, Final
 from tests.peers.kafka_jars import cache_dir
 from tests.peers.unavailable import PeerUnavailable
 
-# The longest that a process waits for another one which brings the same thing: a test that needs a build has this time
-# beside its own.
+# The longest wait for another process that fills the same directory: a test that needs a build has this time
+# in addition to its own.
 BROUGHT_WITHIN_S: Final = 600.0
 LOOK_EVERY_S: Final = 0.2
-# `./dev test` gives its processes a name for the run.  What could not be brought is then tried once in that run.
+# `./dev test` gives its processes a name for the run.  A failed download or build is then tried once in that run.
 RUN_VARIABLE: Final = "OTTLA_TEST_RUN"
 
 
 def keep_in_cache(name: str, bring: Callable[[Path], None], within_s: float = BROUGHT_WITHIN_S) -> Path:
     """The directory `name` of the cache; `bring` fills a new one that then gets this name.
 
-    Several processes may ask at once: one brings, under a lock of this name, the others wait for it.  When `bring`
+    Several processes may call at once: one fills it, under a lock of this name, the others wait for it.  When `bring`
     raises PeerUnavailable, nothing is kept, and the others of the same run raise the same text at once.  Raises
     PeerUnavailable, too, when the wait takes longer than `within_s`.
     """

@@ -10,7 +10,7 @@ from tests.peers.kafka_jars import KafkaUnavailable
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[ApacheKafka]:
-    """One Apache Kafka for all tests of this folder; each test has topics of its own."""
+    """One Apache Kafka for all tests of this folder; each test has its own topics."""
     try:
         with ApacheKafka() as broker:
             yield broker

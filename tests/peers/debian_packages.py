@@ -1,4 +1,4 @@
-"""Debian packages in a directory of their own: nothing is installed, no script of theirs runs, no root needed."""
+"""Debian packages unpacked into a directory: nothing is installed, none of their scripts runs, root is not required."""
 
 from __future__ import annotations
 

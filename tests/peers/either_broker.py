@@ -1,4 +1,4 @@
-"""A fresh broker of either kind, Ottla or Apache Kafka, under one roof: what is compared gets the same settings."""
+"""A fresh broker of either kind, Ottla or Apache Kafka, with the same interface and settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokerKind(StrEnum):
 def either_broker(kind: BrokerKind, settings: Mapping[str, str] | None = None) -> Iterator[str]:
     """Its `host:port`.  Both take Kafka's names of settings.
 
-    Raises KafkaUnavailable where Apache Kafka is wanted and cannot be had.
+    Raises KafkaUnavailable where Apache Kafka is requested and unavailable.
     """
     if kind is BrokerKind.OTTLA:
         with RunningBroker(settings=settings) as ottla:

@@ -1,4 +1,4 @@
-"""Ports for brokers that must know their own before they start."""
+"""Ports for brokers that must know theirs before they start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def find_free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on now; held together while they are chosen, so that they differ."""
+    """Ports without a listener; all are bound while they are chosen, so that they differ."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

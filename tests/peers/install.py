@@ -1,10 +1,10 @@
-"""Brings what the interop tests want and pip cannot give.
+"""Installs the dependencies of the interop tests that pip cannot install.
 
-    python -m tests.peers.install downloads    what many tests need, in seconds: Apache Kafka, kcat
-    python -m tests.peers.install builds       what one test file needs each, in minutes: clients
-    python -m tests.peers.install suites       what tests of `./dev suites` need beside these: librdkafka's tests
+    python -m tests.peers.install downloads    for many tests, in seconds: Apache Kafka, kcat
+    python -m tests.peers.install builds       for one test file each, in minutes: clients
+    python -m tests.peers.install suites       for tests of `./dev suites` in addition: librdkafka's tests
 
-What cannot be had is reported with its reason, and the tests that need it skip: that is no failure here.  A test that
+An unavailable dependency is reported with its reason, and the tests that need it skip: no failure here.  A test that
 needs a build while it is under way waits for it (`tests.peers.cache`).
 """
 
@@ -37,7 +37,7 @@ BUILDS: Final[Mapping[str, Bring]] = {
     "Spark's Kafka connector": connector_jars,
 }
 SUITES: Final[Mapping[str, Bring]] = {"librdkafka's tests": runner_dir}
-# Builds leave the processor to tests that run beside them.
+# Builds yield the processor to tests that run beside them.
 BUILD_NICENESS: Final = 5
 
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         case _:
             sys.stderr.write(__doc__ or "")
             return 2
-    # Ended, it removes what it has half brought.
+    # On SIGTERM it removes its incomplete files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for name, how in wanted.items():
         bring(name, how)

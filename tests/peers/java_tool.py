@@ -26,7 +26,7 @@ TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
 
 
 def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] = ()) -> list[str]:
-    """The command line that starts a class of Apache Kafka.  Raises KafkaUnavailable where it cannot be had."""
+    """The command line that starts a class of Apache Kafka.  Raises KafkaUnavailable where it is unavailable."""
     logging = f"-Dlog4j2.configurationFile={LOGGING}"
     return [find_java(), *jvm_options, logging, "-cp", classpath(), main_class, *arguments]
 
@@ -34,12 +34,12 @@ def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] 
 def run_tool(
     main_class: str, *arguments: str, input: str | None = None, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
-    """Run one tool to its end; its status, output and errors (UTF-8) are in the result, whatever they are.
+    """Run one tool to its end; its status, output and errors (UTF-8) are in the result, also after a failure.
 
     `input` goes to its standard input (empty without it).  After `timeout` seconds it is killed and
     subprocess.TimeoutExpired raised.
     """
-    # What kafka-run-class.sh gives tools: a small heap.  The C1 compiler alone starts short-lived tools faster.
+    # A small heap, as kafka-run-class.sh gives tools.  The C1 compiler alone starts short-lived tools faster.
     options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dpeer.log.level=WARN")
     command = java_command(main_class, *arguments, jvm_options=options)
     return subprocess.run(

@@ -23,7 +23,7 @@ NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
 
 
 class KafkaUnavailable(RuntimeError):
-    """Apache Kafka cannot be had on this machine; the text is a reason to show to people."""
+    """Apache Kafka is unavailable on this machine; the text is the reason for the user."""
 
 
 def kafka_version() -> str:
@@ -40,7 +40,7 @@ def cache_dir() -> Path:
 
 
 def libs_dir() -> Path:
-    """Where the jars are, or will be.  A changed pom.xml gets another directory, so nothing in it is ever stale."""
+    """The directory of the jars, which may not exist yet.  A changed pom.xml gets another, so no jar is ever stale."""
     pom_digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
     return cache_dir() / f"apache-kafka-{kafka_version()}" / f"libs-{pom_digest}"
 
@@ -63,7 +63,7 @@ def find_java() -> str:
 
 @functools.cache
 def install() -> Path:
-    """Make sure that the jars are there and give their directory.  Raises KafkaUnavailable with the reason.
+    """Make sure that the jars are there and return their directory.  Raises KafkaUnavailable with the reason.
 
     Safe to call from several processes at once: one downloads, under a lock, and the whole directory then appears
     by one rename; the others wait for it.

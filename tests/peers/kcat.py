@@ -1,4 +1,4 @@
-"""kcat, as Debian has it (librdkafka 2.0): found on the PATH, or installed where that needs no asking."""
+"""kcat, as Debian has it (librdkafka 2.0): found on the PATH, or installed where that needs no confirmation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 class KcatUnavailable(RuntimeError):
-    """Why there is no kcat here."""
+    """The reason why there is no kcat here."""
 
 
 def find_kcat() -> str:

@@ -1,4 +1,4 @@
-"""What Maven Central has: one artifact, or all jars that a pom.xml names and needs."""
+"""Downloads from Maven Central: one artifact, or the jars of a pom.xml with their dependencies."""
 
 from __future__ import annotations
 

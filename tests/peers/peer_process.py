@@ -1,4 +1,4 @@
-"""What every peer of the benchmark is: a process, a directory of its own, nothing left of them afterwards."""
+"""The base of the benchmark's peers: a process with its own directory, both removed afterwards."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PeerProcess:
             stop_process(self._process)
 
     def _install(self) -> None:
-        """Bring what is started.  Raises PeerUnavailable with the reason."""
+        """Provide the files of the process.  Raises PeerUnavailable with the reason."""
         raise NotImplementedError
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""What the kernel says about another process: CPU time and resident memory, from /proc (Linux only)."""
+"""CPU time and resident memory of another process, from /proc (Linux only)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One RabbitMQ broker of Debian's packages, for the benchmark: on loopback only, nothing of it left afterwards."""
+"""One RabbitMQ broker of Debian's packages, for the benchmark: on loopback only, removed afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.peers.unavailable import PeerUnavailable
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60
 SERVER: Final = "rabbitmq-server"
-# What the server's package depends on.
+# The dependencies of the server's package.
 ERLANG: Final = tuple(
     f"erlang-{part}"
     for part in (
@@ -34,7 +34,7 @@ def rabbitmq_version() -> str:
 
 
 def install() -> Path:
-    """The directory below which the packages' files lie.  Raises PeerUnavailable with the reason."""
+    """The directory of the packages' files.  Raises PeerUnavailable with the reason."""
     name = f"rabbitmq-{rabbitmq_version().replace('+', '-').replace(':', '-')}"
     return keep_in_cache(name, lambda fresh: unpack_packages([SERVER, *ERLANG], fresh))
 
@@ -49,7 +49,7 @@ class RabbitMQ(PeerProcess):
     _names: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """The server first: it takes itself off its name service."""
+        """The server first: it unregisters from its name service."""
         super().stop()
         if self._names is not None:
             stop_process(self._names)
@@ -73,7 +73,7 @@ class RabbitMQ(PeerProcess):
         self._wait_until(self._is_answering, START_TIMEOUT_S)
 
     def _make_erlang(self) -> Path:
-        """An Erlang directory that knows its own place: Debian's start script names /usr/lib/erlang."""
+        """An Erlang directory with its own path: Debian's start script names /usr/lib/erlang."""
         original, own = self._root / "usr/lib/erlang", self._home / "erlang"
         (own / "bin").mkdir(parents=True)
         for part in original.iterdir():
@@ -108,7 +108,7 @@ class RabbitMQ(PeerProcess):
             "RABBITMQ_FEATURE_FLAGS_FILE": f"{home}/feature_flags",
             "RABBITMQ_DIST_PORT": str(distribution_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            # Its start script then becomes the server itself, so that our process id is the server's.
+            # Its start script then becomes the server itself, so that the started process is the server.
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_SERVER_START_ARGS": "-noinput",
         }

@@ -1,4 +1,4 @@
-"""The peer itself: it starts, its tools work on it, and the benchmark's raw client speaks correctly to it."""
+"""The peer itself: it starts, its tools work, and the benchmark's raw client uses its protocol correctly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tool_reports_its_own_failure(kafka: ApacheKafka) -> None:
     assert "no-such-topic" in done.stdout + done.stderr
 
 
-def test_install_says_why_when_maven_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_install_gives_the_reason_when_maven_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "java").symlink_to(kafka_jars.find_java())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("OTTLA_CACHE_DIR", str(tmp_path / "cache"))
@@ -48,7 +48,7 @@ def test_install_says_why_when_maven_is_missing(monkeypatch: pytest.MonkeyPatch,
         kafka_jars.install.__wrapped__()
 
 
-def test_install_says_why_when_java_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_install_gives_the_reason_when_java_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old_java = tmp_path / "java"
     old_java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     old_java.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The measurement of a load beside live topics: what it takes for flat, late, missing or stored twice."""
+"""The measurement of a load beside live topics: its criteria for flat, late, missing and duplicate."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_memory_that_cannot_be_read_fails_the_measurement() -> None:
         pass
 
 
-def test_own_memory_and_that_of_mapped_files_are_told_apart() -> None:
+def test_own_memory_and_that_of_mapped_files_are_distinguished() -> None:
     own, files = held_apart(os.getpid())
     assert own > 1_000_000
     assert files > 1_000_000
@@ -70,7 +70,7 @@ def value_of(due_ms: int, number: int) -> bytes:
     return (due_ms * MS).to_bytes(8) + number.to_bytes(8)
 
 
-def test_delays_are_told_by_the_moment_at_which_a_record_was_due() -> None:
+def test_delays_are_reported_by_the_time_at_which_a_record_was_due() -> None:
     delays = Delays(partitions=1)
     for number, (due_ms, late_ms) in enumerate([(10, 5), (11, 1), (12, 3), (20, 7)]):
         assert not delays.note(0, value_of(due_ms, number), (due_ms + late_ms) * MS)

@@ -64,7 +64,7 @@ def observed_rates(**rates: list[float]) -> Observed:
     return observed
 
 
-def test_checksum_is_that_of_the_values_in_their_order_again_and_again() -> None:
+def test_checksum_covers_the_values_in_order_and_repeated() -> None:
     values = values_of(100)
     sent = VALUES_COUNT + 3
     assert checksum_of(100, sent) == sum(values[index % VALUES_COUNT][-1] for index in range(sent))
@@ -113,7 +113,7 @@ def test_table_has_the_papers_own_figures() -> None:
     assert any(line.startswith("| the paper, 200 B | 50,000 | 400,000 |") for line in lines)
 
 
-def test_every_other_way_is_measured_at_the_papers_size_only() -> None:
+def test_other_ways_are_measured_at_the_papers_size_only() -> None:
     usual, other = Shape(200, PLAIN, 1), Shape(200, PLAIN, 8)
     for mode in (PRODUCE, CONSUME):
         assert usual.contenders(mode) == list(WAYS[mode])
@@ -123,7 +123,7 @@ def test_every_other_way_is_measured_at_the_papers_size_only() -> None:
 
 @pytest.mark.parametrize("codec", [PLAIN, "lz4", "zstd"])
 @pytest.mark.parametrize("name", sorted(WAYS[PRODUCE]))
-def test_each_client_sends_the_values_in_their_turn(name: str, codec: str, broker: OttlaPeer) -> None:
+def test_each_client_sends_the_values_in_turn(name: str, codec: str, broker: OttlaPeer) -> None:
     topic = f"sent-{name}-{codec}"
     create_topic(broker, topic, 2)
     sending = job(WAYS[PRODUCE][name], topic, port=broker.port, codec=codec, partitions=2, seconds=0.01)
@@ -145,7 +145,7 @@ def test_each_client_reads_a_topic_whole(name: str, broker: OttlaPeer) -> None:
     assert run_job(read)["messages"] == messages
 
 
-def test_client_that_fails_says_why(broker: OttlaPeer) -> None:
+def test_failing_client_reports_the_reason(broker: OttlaPeer) -> None:
     with pytest.raises(LoadFailed, match="no_such_function"):
         run_job(job(Way("bench.client.contenders.confluent", "no_such_function"), "t", port=broker.port))
 

@@ -1,4 +1,4 @@
-"""The study of three brokers: its arithmetic, its table, and what it asks of real brokers."""
+"""The study of three brokers: its arithmetic, its table, and its requests to real brokers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_topic_is_whole_with_a_leader_on_each_broker_once_the_preferred_ones_lea
     assert all(set(state.in_sync) == {1, 2, 3} for state in states(cluster, "whole"))
 
 
-def test_partitions_are_not_led_until_their_leaders_themselves_say_so(cluster: OttlaCluster) -> None:
+def test_partitions_are_not_led_until_their_leaders_confirm_it(cluster: OttlaCluster) -> None:
     create_topic(cluster, "led", 3)
     assert is_led(cluster, "led", 3)
     assert not is_led(cluster, "led", 4), "one is missing"
@@ -73,7 +73,7 @@ def test_groups_are_found_by_their_coordinator(cluster: OttlaCluster) -> None:
     for node_id in cluster.ports:
         name = group_of(cluster, node_id, "sought")
         with Wire(cluster.ports[node_id]) as wire:
-            # A broker hears of a new leader of the groups' partition when its view of the tree follows.
+            # A broker learns a new leader of the groups' partition when its view of the tree is updated.
             eventually(partial(wire.coordinator, name), node_id.__eq__)
 
 

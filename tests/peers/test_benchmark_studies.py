@@ -1,4 +1,4 @@
-"""The studies' arithmetic: when a group has settled, which share is whose, and that a failing peer is only noted."""
+"""The studies' arithmetic: when a group has settled, its members' shares, and that a failing peer is only reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
     assert observed.median("leave-2", "ottla-ack", "seconds") is None
 
 
-def test_result_goes_on_where_it_ended_and_keeps_one_set_of_figures_for_each_round() -> None:
+def test_result_continues_where_it_ended_and_keeps_one_set_of_figures_for_each_round() -> None:
     about = {"commit": "c0ffee", "has_local_changes": False, "machine": {"cores": 2}, "is_quick": False}
     first = Observed({**about, "rounds": 2, "arguments": "spark --part read"}, problems=["official: it died"])
     for index in range(2):
@@ -49,7 +49,7 @@ def test_result_goes_on_where_it_ended_and_keeps_one_set_of_figures_for_each_rou
 
 
 @pytest.mark.parametrize("other", [{"commit": "bad"}, {"machine": {"cores": 4}}, {"is_quick": True}])
-def test_result_of_other_code_machine_or_size_is_not_gone_on_with(other: dict[str, object]) -> None:
+def test_result_of_other_code_machine_or_size_is_not_continued(other: dict[str, object]) -> None:
     about: dict[str, object] = {
         "commit": "c0ffee",
         "has_local_changes": False,
@@ -60,7 +60,7 @@ def test_result_of_other_code_machine_or_size_is_not_gone_on_with(other: dict[st
         continued(Observed({**about, "rounds": 1}).document(), {**about, **other, "rounds": 1})
 
 
-def test_failure_of_a_peer_is_noted_and_the_study_goes_on() -> None:
+def test_failure_of_a_peer_is_recorded_and_the_study_continues() -> None:
     observed = Observed({})
     with observed.may_fail("rabbitmq"):
         check_stored(2, 1)
@@ -105,7 +105,7 @@ def test_group_has_settled_when_one_generation_owns_every_partition_once() -> No
     board.write("b", 2, [2])
     assert board.settled_at(2) is None, "two generations"
     board.write("a", 2, [0])
-    assert board.settled_at(2) is None, "nobody owns partition 1"
+    assert board.settled_at(2) is None, "no member owns partition 1"
     board.write("a", 2, [0, 1])
     settled = board.settled_at(2)
     assert settled is not None
@@ -133,7 +133,7 @@ def test_committed_offsets_differ_by_group_and_partition() -> None:
     ("figures", "missed"),
     [((0.5, 15.0, 2.0), []), ((0.6, 15.1, 2.1), ["ready_s", "load_s", "produce_p99_ms_during"])],
 )
-def test_restart_with_many_groups_is_judged_by_its_promises(
+def test_restart_with_many_groups_is_judged_by_its_limits(
     figures: tuple[float, float, float], missed: list[str]
 ) -> None:
     names = ("ready_s", "load_s", "produce_p99_ms_during")
@@ -147,7 +147,7 @@ def test_messages_that_were_acknowledged_but_not_stored_are_a_failure(stored: in
         check_stored(10, stored)
 
 
-def test_system_that_does_not_tell_what_it_stores_is_believed() -> None:
+def test_system_that_does_not_report_its_stored_messages_is_trusted() -> None:
     check_stored(10, -1)
     check_stored(10, 10)
 
@@ -172,7 +172,7 @@ def test_rebalance_table_shows_milliseconds_with_their_spread() -> None:
     assert "| 200 join at once, delay 3,000 ms | 3,500 (3,500..3,500) | - |" in table
 
 
-def test_paced_load_is_told_to_the_raw_client() -> None:
+def test_paced_load_is_passed_to_the_raw_client() -> None:
     words = ProduceLoad(1, in_flight=5, requests_per_s=1000, connections=7).arguments()
     assert {"--requests-per-s=1000", "--connections=7"} <= set(words)
 

@@ -1,4 +1,4 @@
-"""The benchmark's judgement: what is a pass, what a missed floor, and that drift cancels out of ratios."""
+"""The benchmark's judgement: the criteria of a pass and of a missed floor, and that drift cancels out of ratios."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nothing_is_judged_by_ratio_when_apache_kafka_did_not_run() -> None:
     assert not results.has_missed_a_floor
 
 
-def test_every_promise_names_a_scenario_that_exists() -> None:
+def test_every_limit_names_a_scenario_that_exists() -> None:
     names = {scenario.name for scenario in produce_scenarios(1)} | {"fetch-64k", "fetch-1m"}
     assert {scenario for scenario, _ in RATIOS} <= names
     assert {scenario for scenario, _ in LIMITS} == {"fresh-start"}

@@ -1,4 +1,4 @@
-"""The cache of what peers need: brought once, whole or not at all, and a failure is not repeated within a run."""
+"""The cache of the peers' files: filled once, whole or not at all, and a failure is not repeated within a run."""
 
 from __future__ import annotations
 

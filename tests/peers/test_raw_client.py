@@ -1,4 +1,4 @@
-"""The benchmark's raw client against Apache Kafka: what it sends is right, and what it counts is true."""
+"""The benchmark's raw client against Apache Kafka: its requests are valid, and its counts are correct."""
 
 from __future__ import annotations
 

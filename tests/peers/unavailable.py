@@ -2,4 +2,4 @@ from __future__ import annotations
 
 
 class PeerUnavailable(RuntimeError):
-    """A peer cannot be had on this machine; the text is a reason to show to people."""
+    """A peer is unavailable on this machine; the text is the reason for the user."""

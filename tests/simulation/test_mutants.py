@@ -18,7 +18,7 @@ SCRIPTED: Final = {"a fetch counts in any leader epoch"}
 
 
 @pytest.mark.parametrize("bug", [bug for bug in MUTANTS if bug not in SCRIPTED])
-def test_planted_bug_breaks_a_promise(bug: str) -> None:
+def test_planted_bug_breaks_a_guarantee(bug: str) -> None:
     assert MUTANTS[bug].seeds_needed(SEEDS_MAX) is not None
 
 
