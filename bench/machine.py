@@ -38,7 +38,7 @@ def describe_commit(root: Path) -> dict[str, str | bool]:
     head = _git(root, "rev-parse", "HEAD") or "none"
     return {
         "commit": head,
-        "has_local_changes": bool(_git(root, "status", "--porcelain", "--", "src", "bench", ":!bench/results")),
+        "has_local_changes": bool(_git(root, "status", "--porcelain", "--", "src", "bench")),
     }
 
 
