@@ -26,7 +26,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
 from ottla.protocol.schemas.join_group import JoinGroupRequest
-from ottla.protocol.writer_steps import is_long
+from ottla.protocol.writer import is_long
 from ottla.runtime.loop_offload import began, paced, run_slice
 from ottla.runtime.steps import Steps
 

@@ -16,10 +16,8 @@ from typing_extensions import Buffer
 
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
-from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, read_message
-from ottla.protocol.reader_steps import message_steps
-from ottla.protocol.writer import write_message
-from ottla.protocol.writer_steps import response_steps
+from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, message_steps, read_message
+from ottla.protocol.writer import response_steps, write_message
 from ottla.runtime.steps import Steps
 
 # The module in `schemas`, and the prefix of its classes `...Request` and `...Response`.

@@ -2,7 +2,11 @@
 
 Hostile bytes end in `WireError`: a count is compared with the bytes that are left (divided by the smallest element)
 before anything is allocated for it.  An element may have two bytes on the wire and some hundred in memory, so the
-elements of all arrays of a message together are limited too.  Nesting is as deep as the classes, whatever a peer sends.
+elements of all arrays of a message together are limited too.  Nesting is as deep as the classes and no deeper.
+
+Arrays of structures and texts are read in steps (runtime/steps.py), with a pause after some elements: a message of
+65,536 elements takes a tenth of a second.  `read_message` takes the same steps without a pause; structures without
+such arrays need none.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from ottla.protocol.primitives import (
     take_text,
 )
 from ottla.protocol.schema import METADATA_KEY, Kind, WireField
+from ottla.runtime.steps import Steps, run_steps
 
 # Of one request from any client: at most some 15 MB.  To free as many at once takes 10 ms of the event loop.
 REQUEST_ELEMENTS_MAX: Final = 65_536
@@ -34,6 +39,9 @@ REQUEST_ELEMENTS_MAX: Final = 65_536
 RESPONSE_ELEMENTS_MAX: Final = 3_000_000
 # Memory for each element, without its text: an object of up to eight fields and its place in a list.
 ELEMENT_BYTES: Final = 250
+
+# Elements that are read between two pauses, each in some microseconds.
+_ELEMENTS_OF_STEP: Final = 64
 
 FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8, Kind.BOOLEAN: 1}
 
@@ -58,7 +66,9 @@ _IS_PRESENT: Final = 1
 _IS_NULL: Final = 0xFF
 
 Reader = Callable[[memoryview, int, Budget], tuple[object, int]]
-Step = Callable[[memoryview, int, Budget, list[object]], int]
+StepsReader = Callable[[memoryview, int, Budget], Steps[tuple[object, int]]]
+# Adds the values of some fields of a structure; returns the position after them.
+_Fields = Callable[[memoryview, int, Budget, list[object]], int]
 
 
 def read_message(
@@ -77,18 +87,37 @@ def read_message(
     try:
         message, position = struct_reader(message_class, version, flexible)(data, 0, Budget(elements_max))
     except struct.error:
-        raise ends_inside(message_class, version, data) from None
-    if position != len(data) and not allow_bytes_after:
-        raise has_bytes_after(message_class, version, len(data) - position)
+        raise _ends_inside(message_class, version, data) from None
+    _check_end(message_class, version, data, position, allow_bytes_after)
     return message
 
 
-def ends_inside(message_class: type, version: int, data: memoryview) -> WireError:
+def message_steps(
+    message_class: type,
+    version: int,
+    flexible: bool,
+    data: memoryview,
+    elements_max: int,
+    *,
+    allow_bytes_after: bool = False,
+) -> Steps[object]:
+    """`read_message` with pauses."""
+    try:
+        message, position = yield from _struct_steps(message_class, version, flexible)(data, 0, Budget(elements_max))
+    except struct.error:
+        raise _ends_inside(message_class, version, data) from None
+    _check_end(message_class, version, data, position, allow_bytes_after)
+    return message
+
+
+def _ends_inside(message_class: type, version: int, data: memoryview) -> WireError:
     return WireError(f"{message_class.__name__} v{version} ends early, after {len(data)} bytes")
 
 
-def has_bytes_after(message_class: type, version: int, count: int) -> WireError:
-    return WireError(f"{message_class.__name__} v{version} has {count} bytes after its end")
+def _check_end(message_class: type, version: int, data: memoryview, position: int, allow_bytes_after: bool) -> None:
+    count = len(data) - position
+    if count and not allow_bytes_after:
+        raise WireError(f"{message_class.__name__} v{version} has {count} bytes after its end")
 
 
 def wire_field(declared: Field[object]) -> WireField:
@@ -105,32 +134,89 @@ def default_factory(declared: Field[object]) -> Callable[[], object]:
     return lambda: default
 
 
+def has_steps(wire: WireField, version: int) -> bool:
+    """Whether a field is an array that is read and written in steps.  Tagged fields and arrays of numbers have none."""
+    return version in wire.versions and wire.tag is None and wire.is_array and wire.kind not in FIXED_SIZE_BYTES
+
+
+def struct_has_steps(struct_class: type, version: int) -> bool:
+    return any(has_steps(wire_field(declared), version) for declared in fields(struct_class))
+
+
 @cache
 def struct_reader(struct_class: type, version: int, flexible: bool) -> Reader:
-    plain = [f for f in fields(struct_class) if wire_field(f).tag is None]
-    tagged = [f for f in fields(struct_class) if wire_field(f).tag is not None]
-    assert [*plain, *tagged] == list(fields(struct_class)), f"{struct_class.__name__}: tagged fields come last"
-    steps = field_steps(plain, version, flexible)
+    """Reads a structure at once."""
+    if struct_has_steps(struct_class, version):
+        return _at_once(_struct_steps(struct_class, version, flexible))
+    plain, tagged = _plain_and_tagged(struct_class)
+    readers = _field_readers(plain, version, flexible)
     if tagged or flexible:
-        steps.append(tagged_step(tagged, version, flexible))
+        readers.append(_tagged_reader(tagged, version, flexible))
 
-    if len(steps) == 1:
-        only = steps[0]
+    if len(readers) == 1:
+        only = readers[0]
 
-        def read_one_step(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        def read_only(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
             values: list[object] = []
             position = only(data, position, budget, values)
             return struct_class(*values), position
 
-        return read_one_step
+        return read_only
 
     def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
         values: list[object] = []
-        for step in steps:
-            position = step(data, position, budget, values)
+        for read_fields in readers:
+            position = read_fields(data, position, budget, values)
         return struct_class(*values), position
 
     return read
+
+
+@cache
+def _struct_steps(struct_class: type, version: int, flexible: bool) -> StepsReader:
+    """One generator for a structure; the fields between its long arrays are read at once."""
+    plain, tagged = _plain_and_tagged(struct_class)
+    parts: list[tuple[list[_Fields], StepsReader]] = []
+    before: list[Field[object]] = []
+    for declared in plain:
+        wire = wire_field(declared)
+        if has_steps(wire, version):
+            array = _array_steps(declared.name, wire, version, flexible, version in wire.nullable)
+            parts.append((_field_readers(before, version, flexible), array))
+            before = []
+        else:
+            before.append(declared)
+    rest = _field_readers(before, version, flexible)
+    if tagged or flexible:
+        rest.append(_tagged_reader(tagged, version, flexible))
+
+    def read(data: memoryview, position: int, budget: Budget) -> Steps[tuple[object, int]]:
+        values: list[object] = []
+        for readers, array in parts:
+            for read_fields in readers:
+                position = read_fields(data, position, budget, values)
+            value, position = yield from array(data, position, budget)
+            values.append(value)
+        for read_fields in rest:
+            position = read_fields(data, position, budget, values)
+        return struct_class(*values), position
+
+    return read
+
+
+def _at_once(steps: StepsReader) -> Reader:
+    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        return run_steps(steps(data, position, budget))
+
+    return read
+
+
+def _plain_and_tagged(struct_class: type) -> tuple[list[Field[object]], list[Field[object]]]:
+    declared = fields(struct_class)
+    plain = [each for each in declared if wire_field(each).tag is None]
+    tagged = [each for each in declared if wire_field(each).tag is not None]
+    assert [*plain, *tagged] == list(declared), f"{struct_class.__name__}: tagged fields come last"
+    return plain, tagged
 
 
 @cache
@@ -163,9 +249,9 @@ def smallest_value_bytes(wire: WireField, version: int, flexible: bool) -> int:
     return FIXED_SIZE_BYTES[wire.kind]
 
 
-def field_steps(plain: list[Field[object]], version: int, flexible: bool) -> list[Step]:
-    """One step for each field, and one for a whole run of numbers."""
-    steps: list[Step] = []
+def _field_readers(plain: list[Field[object]], version: int, flexible: bool) -> list[_Fields]:
+    """One reader for each field, and one for a whole run of numbers."""
+    readers: list[_Fields] = []
     run = ""
     for declared in plain:
         wire = wire_field(declared)
@@ -174,46 +260,46 @@ def field_steps(plain: list[Field[object]], version: int, flexible: bool) -> lis
             run += wire.kind.value
             continue
         if run:
-            steps.append(_numbers_step(run))
+            readers.append(_numbers_reader(run))
             run = ""
         if present:
-            steps.append(_value_step(_field_reader(declared.name, wire, version, flexible)))
+            readers.append(_value_reader(_field_reader(declared.name, wire, version, flexible)))
         else:
-            steps.append(_default_step(default_factory(declared)))
+            readers.append(_default_reader(default_factory(declared)))
     if run:
-        steps.append(_numbers_step(run))
-    return steps
+        readers.append(_numbers_reader(run))
+    return readers
 
 
-def _numbers_step(formats: str) -> Step:
+def _numbers_reader(formats: str) -> _Fields:
     numbers = struct.Struct(">" + formats)
     unpack_from, size_bytes = numbers.unpack_from, numbers.size
 
-    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+    def read_fields(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         values += unpack_from(data, position)
         return position + size_bytes
 
-    return step
+    return read_fields
 
 
-def _default_step(factory: Callable[[], object]) -> Step:
-    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+def _default_reader(factory: Callable[[], object]) -> _Fields:
+    def read_fields(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         values.append(factory())
         return position
 
-    return step
+    return read_fields
 
 
-def _value_step(read: Reader) -> Step:
-    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+def _value_reader(read: Reader) -> _Fields:
+    def read_fields(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         value, position = read(data, position, budget)
         values.append(value)
         return position
 
-    return step
+    return read_fields
 
 
-def tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> Step:
+def _tagged_reader(tagged: list[Field[object]], version: int, flexible: bool) -> _Fields:
     """The section of tagged fields at a structure's end; unknown ones are skipped."""
     factories = [default_factory(declared) for declared in tagged]
     known: dict[int, tuple[int, Reader]] = {}
@@ -223,7 +309,7 @@ def tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> St
             assert wire.tag is not None
             known[wire.tag] = (index, _field_reader(declared.name, wire, version, flexible))
 
-    def step(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
+    def read_fields(data: memoryview, position: int, budget: Budget, values: list[object]) -> int:
         found = [factory() for factory in factories]
         if flexible:
             count, position = read_tagged_count(data, position)
@@ -242,7 +328,7 @@ def tagged_step(tagged: list[Field[object]], version: int, flexible: bool) -> St
         values += found
         return position
 
-    return step
+    return read_fields
 
 
 def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> Reader:
@@ -250,9 +336,9 @@ def _field_reader(name: str, wire: WireField, version: int, flexible: bool) -> R
     if wire.is_array:
         if wire.kind in FIXED_SIZE_BYTES:
             return _number_array_reader(name, wire.kind.value, flexible, nullable)
-        return _array_reader(name, wire, version, flexible, nullable)
+        return _at_once(_array_steps(name, wire, version, flexible, nullable))
     if wire.kind is Kind.STRING:
-        return string_reader(name, flexible, nullable)
+        return _string_reader(name, flexible, nullable)
     if wire.kind is Kind.RECORDS:
         return _records_reader(flexible)
     if wire.kind is Kind.OPAQUE:
@@ -279,7 +365,7 @@ def _read_uuid(data: memoryview, position: int, budget: Budget) -> tuple[object,
     return UUID(bytes=bytes(take(data, position, 16))), position + 16
 
 
-def string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
+def _string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_length if flexible else read_length16
 
     def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
@@ -349,16 +435,40 @@ def _number_array_reader(name: str, format_: str, flexible: bool, nullable: bool
     return read
 
 
-def _array_reader(name: str, wire: WireField, version: int, flexible: bool, nullable: bool) -> Reader:
-    read_count = count_reader(name, wire, version, flexible, nullable)
-    read_element = element_reader(name, wire, version, flexible)
+def _array_steps(name: str, wire: WireField, version: int, flexible: bool, nullable: bool) -> StepsReader:
+    """Reads an array of structures or texts."""
+    read_count = _count_reader(name, wire, version, flexible, nullable)
+    if wire.struct_class is not None and struct_has_steps(wire.struct_class, version):
+        element_steps = _struct_steps(wire.struct_class, version, flexible)
 
-    def read(data: memoryview, position: int, budget: Budget) -> tuple[object, int]:
+        def read_deep(data: memoryview, position: int, budget: Budget) -> Steps[tuple[object, int]]:
+            count, position = read_count(data, position, budget)
+            if count < 0:
+                return None, position
+            elements = []
+            for number in range(count):
+                if number % _ELEMENTS_OF_STEP == 0:
+                    yield
+                element, position = yield from element_steps(data, position, budget)
+                elements.append(element)
+            return elements, position
+
+        return read_deep
+
+    if wire.struct_class is not None:
+        read_element = struct_reader(wire.struct_class, version, flexible)
+    else:
+        assert wire.kind is Kind.STRING
+        read_element = _string_reader(name, flexible, nullable=False)
+
+    def read(data: memoryview, position: int, budget: Budget) -> Steps[tuple[object, int]]:
         count, position = read_count(data, position, budget)
         if count < 0:
             return None, position
         elements = []
-        for _ in range(count):
+        for number in range(count):
+            if number % _ELEMENTS_OF_STEP == 0:
+                yield
             element, position = read_element(data, position, budget)
             elements.append(element)
         return elements, position
@@ -366,16 +476,7 @@ def _array_reader(name: str, wire: WireField, version: int, flexible: bool, null
     return read
 
 
-def element_reader(name: str, wire: WireField, version: int, flexible: bool) -> Reader:
-    """Of one element of an array of structures or texts."""
-    if wire.kind is Kind.STRUCT:
-        assert wire.struct_class is not None
-        return struct_reader(wire.struct_class, version, flexible)
-    assert wire.kind is Kind.STRING
-    return string_reader(name, flexible, nullable=False)
-
-
-def count_reader(
+def _count_reader(
     name: str, wire: WireField, version: int, flexible: bool, nullable: bool
 ) -> Callable[[memoryview, int, Budget], tuple[int, int]]:
     """Of an array of structures or texts: the count of its elements, for which there is room, or -1 for null."""

@@ -1,4 +1,7 @@
-"""Writers of message classes, compiled once for each class and version from its fields."""
+"""Writers of message classes, compiled once for each class and version from its fields.
+
+Arrays of structures and texts are written in steps (runtime/steps.py), as `reader` reads them.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,21 @@ from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cache
 from operator import attrgetter
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import RequestError, WireError
 from ottla.protocol.primitives import INT16, INT16_MAX, INT32, write_uvarint
-from ottla.protocol.reader import FIXED_SIZE_BYTES, default_factory, wire_field
+from ottla.protocol.reader import FIXED_SIZE_BYTES, default_factory, has_steps, struct_has_steps, wire_field
 from ottla.protocol.schema import Kind, WireField
+from ottla.runtime.steps import Steps
+
+# Elements that are written between two pauses.
+_ELEMENTS_OF_STEP: Final = 64
 
 Writer = Callable[[bytearray, object], None]
+StepsWriter = Callable[[bytearray, Any], Steps[None]]
 
 
 def write_message(message: object, version: int, flexible: bool, *, strict: bool) -> bytes:
@@ -28,39 +37,122 @@ def write_message(message: object, version: int, flexible: bool, *, strict: bool
     try:
         struct_writer(message_class, version, flexible, strict)(out, message)
     except struct.error as error:
-        raise number_out_of_range(message_class, error) from None
+        raise _number_out_of_range(message_class, error) from None
     return bytes(out)
 
 
-def number_out_of_range(message_class: type, error: struct.error) -> RequestError:
+def response_steps(
+    message: object, version: int, flexible: bool, size_bytes_max: int | None = None
+) -> Steps[bytearray]:  # fmt: skip
+    """`write_message` with pauses; fields that this version lacks are left out.
+
+    Raises `WireError` when there are more than `size_bytes_max`.
+    """
+    out = bytearray()
+    message_class: type = type(message)
+    try:
+        for _ in _struct_steps(message_class, version, flexible, False)(out, message):
+            if size_bytes_max is not None and len(out) > size_bytes_max:
+                name = message_class.__name__
+                raise WireError(f"the {name} would have more than {size_bytes_max} bytes: ask for less at a time")
+            yield
+    except struct.error as error:
+        raise _number_out_of_range(message_class, error) from None
+    return out
+
+
+def _number_out_of_range(message_class: type, error: struct.error) -> RequestError:
     return RequestError(ErrorCode.INVALID_REQUEST, f"{message_class.__name__}: a number is out of its range ({error})")
+
+
+def is_long(message: object, elements_count: int) -> bool:
+    """Whether the message has more than so many elements in its arrays; looks at no more than these."""
+    message_class: type = type(message)
+    arrays = _arrays(message_class)
+    return arrays is not None and _left_after(message, arrays, elements_count) < 0
+
+
+# How to get each array of a structure, and the arrays of its elements.
+_Arrays = list[tuple[Callable[[Any], Any], Any]]
+
+
+@cache
+def _arrays(struct_class: type) -> _Arrays | None:
+    found: _Arrays = []
+    for declared in fields(struct_class):
+        wire = wire_field(declared)
+        if wire.is_array:
+            found.append((attrgetter(declared.name), None if wire.struct_class is None else _arrays(wire.struct_class)))
+    return found or None
+
+
+def _left_after(message: Any, arrays: _Arrays, left: int) -> int:
+    """What is left of a count after the message's elements; negative when they are more."""
+    for get, deeper in arrays:
+        elements = get(message)
+        if elements:
+            left -= len(elements)
+            if left < 0:
+                return left
+            if deeper is not None:
+                for element in elements:
+                    left = _left_after(element, deeper, left)
+                    if left < 0:
+                        return left
+    return left
 
 
 @cache
 def struct_writer(struct_class: type, version: int, flexible: bool, strict: bool) -> Writer:
-    steps = [write for _, write in field_writers(struct_class, version, flexible, strict=strict)]
-    if len(steps) == 1:
-        return steps[0]
+    """Writes a structure at once."""
+    if struct_has_steps(struct_class, version):
+        return _at_once(_struct_steps(struct_class, version, flexible, strict))
+    parts = [write for write, _ in _parts(struct_class, version, flexible, strict)]
+    if len(parts) == 1:
+        return parts[0]
 
     def write(out: bytearray, message: object) -> None:
-        for step in steps:
-            step(out, message)
+        for write_part in parts:
+            write_part(out, message)
 
     return write
 
 
-def field_writers(
-    struct_class: type, version: int, flexible: bool, *, strict: bool
-) -> list[tuple[Field[object] | None, Writer]]:
-    """A writer for each field, in order; None in place of the field: a run of numbers, a check, the tagged fields."""
-    steps: list[tuple[Field[object] | None, Writer]] = []
+@cache
+def _struct_steps(struct_class: type, version: int, flexible: bool, strict: bool) -> StepsWriter:
+    """One generator for a structure; the fields between its long arrays are written at once."""
+    parts = _parts(struct_class, version, flexible, strict)
+
+    def write_parts(out: bytearray, message: object) -> Steps[None]:
+        for write, array in parts:
+            if array is None:
+                write(out, message)
+            else:
+                yield from array(out, message)
+
+    return write_parts
+
+
+def _at_once(steps: StepsWriter) -> Writer:
+    def write(out: bytearray, value: object) -> None:
+        for _ in steps(out, value):
+            pass
+
+    return write
+
+
+def _parts(
+    struct_class: type, version: int, flexible: bool, strict: bool
+) -> list[tuple[Writer, StepsWriter | None]]:  # fmt: skip
+    """A writer for each field, in order, or for a run of numbers, a check, the tagged fields; the steps of an array."""
+    parts: list[tuple[Writer, StepsWriter | None]] = []
     run: list[Field[object]] = []
     tagged: list[tuple[int, Writer]] = []
     for declared in fields(struct_class):
         wire = wire_field(declared)
         if version not in wire.versions:
             if strict and not wire.ignorable:
-                steps.append((None, _absent_check(struct_class, declared, version)))
+                parts.append((_absent_check(struct_class, declared, version), None))
         elif wire.tag is not None:
             tagged.append((wire.tag, _tagged_writer(wire.tag, declared, wire, version, flexible, strict)))
         elif not wire.is_array and wire.kind in FIXED_SIZE_BYTES:
@@ -68,15 +160,17 @@ def field_writers(
             continue
         else:
             if run:
-                steps.append((None, _numbers_writer(run)))
+                parts.append((_numbers_writer(run), None))
                 run = []
-            steps.append((declared, _field_writer(declared.name, wire, version, flexible, strict)))
+            steps = _array_field_steps(declared.name, wire, version, flexible, strict)
+            write = _field_writer(declared.name, wire, version, flexible, strict) if steps is None else _at_once(steps)
+            parts.append((write, steps))
     if run:
-        steps.append((None, _numbers_writer(run)))
+        parts.append((_numbers_writer(run), None))
     if flexible:
         in_order = [write for _, write in sorted(tagged, key=lambda pair: pair[0])]
-        steps.append((None, _tagged_section_writer(in_order)))
-    return steps
+        parts.append((_tagged_section_writer(in_order), None))
+    return parts
 
 
 def _absent_check(struct_class: type, declared: Field[object], version: int) -> Writer:
@@ -155,7 +249,7 @@ def _value_writer(name: str, wire: WireField, version: int, flexible: bool, stri
     if wire.is_array:
         if wire.kind in FIXED_SIZE_BYTES:
             return _number_array_writer(name, wire.kind.value, flexible, nullable)
-        return _array_writer(name, wire, version, flexible, strict)
+        return _at_once(_array_steps(name, wire, version, flexible, strict))
     if wire.kind is Kind.STRING:
         return _string_writer(name, flexible, nullable)
     if wire.kind in (Kind.RECORDS, Kind.OPAQUE):
@@ -247,36 +341,49 @@ def _number_array_writer(name: str, format_: str, flexible: bool, nullable: bool
     return write
 
 
-def _array_writer(name: str, wire: WireField, version: int, flexible: bool, strict: bool) -> Writer:
-    nullable = version in wire.nullable
-    write_element = element_writer(name, wire, version, flexible, strict=strict)
+def _array_field_steps(
+    name: str, wire: WireField, version: int, flexible: bool, strict: bool
+) -> StepsWriter | None:  # fmt: skip
+    if not has_steps(wire, version):
+        return None
+    get, steps = attrgetter(name), _array_steps(name, wire, version, flexible, strict)
 
-    def write(out: bytearray, value: object) -> None:
-        if value is None:
-            if not nullable:
-                raise _null_refused(name)
-            out += b"\x00" if flexible else b"\xff\xff\xff\xff"
-            return
-        assert isinstance(value, (list, tuple))
-        write_count(out, len(value), flexible)
-        for element in value:
-            write_element(out, element)
+    def write(out: bytearray, message: object) -> Steps[None]:
+        return steps(out, get(message))
 
     return write
 
 
-def element_writer(name: str, wire: WireField, version: int, flexible: bool, *, strict: bool) -> Writer:
-    """Of one element of an array of structures or texts."""
-    if wire.kind is Kind.STRUCT:
-        assert wire.struct_class is not None
-        return struct_writer(wire.struct_class, version, flexible, strict)
-    assert wire.kind is Kind.STRING
-    return _string_writer(name, flexible, nullable=False)
-
-
-def write_count(out: bytearray, count: int, flexible: bool) -> None:
-    """Of an array."""
-    if flexible:
-        write_uvarint(out, count + 1)
+def _array_steps(name: str, wire: WireField, version: int, flexible: bool, strict: bool) -> StepsWriter:
+    """Writes an array of structures or texts."""
+    nullable = version in wire.nullable
+    element_class = wire.struct_class
+    element_steps = None
+    if element_class is None:
+        assert wire.kind is Kind.STRING
+        write_element = _string_writer(name, flexible, nullable=False)
     else:
-        out += INT32.pack(count)
+        write_element = struct_writer(element_class, version, flexible, strict)
+        if struct_has_steps(element_class, version):
+            element_steps = _struct_steps(element_class, version, flexible, strict)
+
+    def write(out: bytearray, elements: object) -> Steps[None]:
+        if elements is None:
+            if not nullable:
+                raise _null_refused(name)
+            out += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            return
+        assert isinstance(elements, (list, tuple))
+        if flexible:
+            write_uvarint(out, len(elements) + 1)
+        else:
+            out += INT32.pack(len(elements))
+        for number, element in enumerate(elements):
+            if number % _ELEMENTS_OF_STEP == 0:
+                yield
+            if element_steps is None:
+                write_element(out, element)
+            else:
+                yield from element_steps(out, element)
+
+    return write

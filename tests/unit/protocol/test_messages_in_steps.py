@@ -19,7 +19,7 @@ from ottla.protocol.primitives import TAGGED_FIELDS_MAX, skip_tagged_fields
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX
 from ottla.protocol.schemas.describe_groups import DescribeGroupsRequest
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.protocol.writer_steps import is_long
+from ottla.protocol.writer import is_long
 from ottla.runtime.steps import run_steps
 from tests.property.wire_samples import sample
 
