@@ -61,7 +61,7 @@ async def next_turn() -> None:
     await _turns_of(loop).wait(loop)
 
 
-async def _first_turn() -> None:
+async def first_turn() -> None:
     """Work that starts while other work waits for its turn waits as well: much may start in one turn of the loop."""
     loop = asyncio.get_running_loop()
     turns = _turns_of(loop)
@@ -120,7 +120,7 @@ async def paced(steps: Steps[T]) -> T:
     Raises what a step raises.  A step that is left to run (cancelled) is closed.
     """
     try:
-        await _first_turn()
+        await first_turn()
         slice_end_s = perf_counter() + SLICE_S
         while True:
             next(steps)

@@ -20,9 +20,9 @@ Not done: transactional batches (INVALID_TXN_STATE).
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
@@ -79,8 +79,8 @@ from ottla.records.header import (
 from ottla.records.record_bounds import SOUND
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import LoopOffload, paced
-from ottla.runtime.steps import parts_of
+from ottla.runtime.loop_offload import LoopOffload, first_turn, paced
+from ottla.runtime.steps import Steps, parts_of
 from ottla.storage.errors import OutOfOrderSequence
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,9 @@ _INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topi
 # What a broker serves that may not be the leader any more.
 _NOTHING_LED: Final = PartitionIndex(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+# One step appends so many bytes, or one batch.
+_STEP_BYTES: Final = APPENDED_IN_TURN_BYTES // 8
+
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -115,14 +118,21 @@ _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 
 
-def _leaders(
-    hints: LeaderHints | None, version: int, topics: list[TopicResult], connection: Connection
-) -> CurrentLeaders | None:
-    """The leaders of those partitions that were refused since another broker leads them."""
-    if hints is None or version < LEADERS_FROM_VERSION:
-        return None
-    refused = ((name, result[0]) for name, results in topics for result in results if result[1] == _NOT_LEADER)
-    return hints.by_name(refused, connection.local_address)
+class ProduceShared(NamedTuple):
+    """What all produce requests use to answer."""
+
+    ready: ReadyConnections
+    leader_hints: LeaderHints | None
+    slow: SlowRequests | None
+    tasks: StartedTasks
+
+    def leaders(self, version: int, topics: list[TopicResult], connection: Connection) -> CurrentLeaders | None:
+        """The leaders of those partitions that were refused since another broker leads them."""
+        hints = self.leader_hints
+        if hints is None or version < LEADERS_FROM_VERSION:
+            return None
+        refused = ((name, result[0]) for name, results in topics for result in results if result[1] == _NOT_LEADER)
+        return hints.by_name(refused, connection.local_address)
 
 
 class WaitingProduce:
@@ -130,36 +140,22 @@ class WaitingProduce:
 
     __slots__ = (
         "_answer",
-        "_began_s",
         "_correlation_id",
         "_deadline_ms",
         "_has_failed",
-        "_leader_hints",
-        "_ready",
+        "_shared",
         "_slots",
-        "_slow",
-        "_tasks",
+        "_started_s",
         "_topics",
         "_version",
         "_waits_for",
     )
 
     def __init__(
-        self,
-        ready: ReadyConnections,
-        leader_hints: LeaderHints | None,
-        correlation_id: int,
-        version: int,
-        deadline_ms: int,
-        topics: list[TopicResult],
-        slow: SlowRequests | None,
-        tasks: StartedTasks,
+        self, shared: ProduceShared, correlation_id: int, version: int, deadline_ms: int, topics: list[TopicResult]
     ) -> None:
-        self._slow = slow
-        self._tasks = tasks
-        self._began_s = perf_counter()
-        self._ready = ready
-        self._leader_hints = leader_hints
+        self._shared = shared
+        self._started_s = perf_counter()
         self._correlation_id = correlation_id
         self._version = version
         self._deadline_ms = deadline_ms
@@ -223,51 +219,75 @@ class WaitingProduce:
         answer, self._answer = self._answer, None
         if answer is None or answer.connection.is_closed:
             return
-        connection = answer.connection
-        slow = self._slow
-        if slow is not None and (took_s := perf_counter() - self._began_s) > slow.limit_s:
+        connection, shared = answer.connection, self._shared
+        slow = shared.slow
+        if slow is not None and (took_s := perf_counter() - self._started_s) > slow.limit_s:
             slow.note(connection, ApiKey.PRODUCE, self._version, flush=took_s)
         if len(self._slots) > PIPELINED_PARTITIONS_MAX:
-            self._tasks.start(connection, self._answer_in_steps(answer))
+            shared.tasks.start(connection, self._answer_paced(answer))
             return
         leaders = None
         if self._has_failed:
             for slot in range(len(self._slots)):
                 self._set_error(slot, _TIMED_OUT)
-            leaders = _leaders(self._leader_hints, self._version, self._topics, connection)
+            leaders = shared.leaders(self._version, self._topics, connection)
         answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
-        self._ready.add(connection)
+        shared.ready.add(connection)
 
-    async def _answer_in_steps(self, answer: Answer) -> None:
-        connection, topics = answer.connection, self._topics
-        turn = LoopOffload()
+    async def _answer_paced(self, answer: Answer) -> None:
+        connection, shared = answer.connection, self._shared
+        frame = await paced(self._response_steps(connection))
+        if not connection.is_closed:
+            answer.complete((frame,))
+            shared.ready.add(connection)
+
+    def _response_steps(self, connection: Connection) -> Steps[bytearray]:
         leaders = None
         if self._has_failed:
             for slots in parts_of(range(len(self._slots)), PARTITIONS_OF_STEP):
                 for slot in slots:
                     self._set_error(slot, _TIMED_OUT)
-                await turn.pause()
-            leaders = _leaders(self._leader_hints, self._version, topics, connection)
-        frame = await paced(write_produce_response_steps(self._correlation_id, self._version, topics, leaders))
-        if not connection.is_closed:
-            answer.complete((frame,))
-            self._ready.add(connection)
+                yield
+            leaders = self._shared.leaders(self._version, self._topics, connection)
+        return (yield from write_produce_response_steps(self._correlation_id, self._version, self._topics, leaders))
+
+
+class _Produce:
+    """A request that is being appended, and the results so far."""
+
+    __slots__ = ("correlation_id", "error_code", "request", "topics", "version", "view", "waiting")
+
+    def __init__(self, request: ProduceRequest, view: memoryview, version: int, correlation_id: int) -> None:
+        self.request = request
+        self.view = view
+        self.version = version
+        self.correlation_id = correlation_id
+        self.topics: list[TopicResult] = []
+        self.waiting: WaitingProduce | None = None
+        # Of the last partition that failed.
+        self.error_code = _NONE
+
+
+# Yields a batch that must be opened in a thread, and receives the opened one; None: others may run.
+_AppendSteps = Generator[OpensOffLoop | None, Opened | None, None]
 
 
 class ProduceHandler:
-    """Appends batches; one instance serves all connections."""
+    """Appends batches; one instance serves all connections.
+
+    A request goes through these stages: `handle` reads it and chooses its path, `_serve_one` (one partition, which most
+    producers send under load) or `_append_steps` (all others); `_append` checks, opens, stamps and appends each batch;
+    the request is answered, or waits (`WaitingProduce`) until its batches are stable.
+    """
 
     __slots__ = (
         "_clock",
         "_gap_reports",
-        "_leader_hints",
         "_lease",
         "_now_ms",
         "_opener",
         "_partitions",
-        "_ready",
-        "_slow",
-        "_tasks",
+        "_shared",
         "_turns",
     )
 
@@ -288,268 +308,325 @@ class ProduceHandler:
         """
         self._partitions = partitions
         self._lease = lease
-        self._slow = slow
-        self._ready = ready
-        self._leader_hints = leader_hints
+        self._shared = ProduceShared(ready, leader_hints, slow, StartedTasks())
         self._clock = clock
         self._now_ms = clock.now_ms
         self._opener = opener or BatchOpener(clock)
         self._gap_reports = GapReports()
-        self._tasks = StartedTasks()
         self._turns = LargeRequests()
 
     def handle(
-        self,
-        connection: Connection,
-        view: memoryview,
-        position: int,
-        end: int,
-        version: int,
-        correlation_id: int,
-        part: _Part | None = None,
+        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
     ) -> None:
-        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed.
+        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
+        try:
+            request = read_produce(view, position, end, version)
+        except ManyPartitions:
+            serving = self._serve_many(connection, connection.hold(), view, position, end, version, correlation_id)
+            self._shared.tasks.start(connection, serving)
+            return
+        topics = request.topics
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            self._serve_one(connection, view, request, version, correlation_id)
+            return
+        produce = _Produce(request, view, version, correlation_id)
+        steps = self._append_steps(produce)
+        if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
+            self._shared.tasks.start(connection, self._serve_paced(connection, connection.hold(), produce, steps))
+            return
+        for job in steps:
+            if job is not None:
+                # The rest of the request waits for it.
+                serving = self._serve_paced(connection, connection.hold(), produce, steps, job)
+                self._shared.tasks.start(connection, serving)
+                return
+        self._answer_now(connection, produce)
 
-        `part`: some of the partitions of a request that is served in steps, which takes what became of them.
-        """
-        if part is None:
-            try:
-                request = read_produce(view, position, end, version)
-            except ManyPartitions:
-                self._begin_steps(connection, view, position, end, version, correlation_id, is_of_many=True)
-                return
-            if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
-                self._begin_steps(connection, view, position, end, version, correlation_id, is_of_many=False)
-                return
-        else:
-            request = part.request
-        acks = request.acks
+    def _serve_one(
+        self, connection: Connection, view: memoryview, request: ProduceRequest, version: int, correlation_id: int
+    ) -> None:
+        """The short path of a request for one partition: the same as the general one, without its steps."""
+        _, acks, timeout_ms, ((name_bytes, wanted),) = request
+        ((index, start, stop),) = wanted
         now_ms = self._now_ms()
-        topics: list[TopicResult] = []
-        waiting: WaitingProduce | None = None
-        failure = _NONE
-        opened: Opened | None = None
-        if part is not None:
-            topics, waiting, failure, opened = part.topics, part.waiting, part.error_code, part.opened
         partitions, lease = self._partitions.by_name, self._lease
         if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
-            # The session may have ended, and others may lead.
-            for name_bytes, wanted in request.topics:
-                for index, _, _ in wanted:
-                    partition = partitions.get(name_bytes, index)
-                    if partition is not None:
-                        partition.on_refused(now_ms)
-            partitions = _NOTHING_LED
+            partitions = self._nothing_led(name_bytes, wanted, now_ms)
+        partition = None if name_bytes in _INTERNAL_TOPICS else partitions.get(name_bytes, index)
+        if partition is None:
+            result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
+        else:
+            try:
+                result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, None)
+            except OpensOffLoop as job:
+                produce = _Produce(request, view, version, correlation_id)
+                steps = self._append_steps(produce, is_opened=True)
+                next(steps)
+                job.with_traceback(None)  # it would keep the buffer
+                serving = self._serve_paced(connection, connection.hold(), produce, steps, job)
+                self._shared.tasks.start(connection, serving)
+                return
+        failure = result[1]
+        topics: list[TopicResult] = [(name_bytes, [result])]
+        leaders = None
+        if failure:
+            if not acks:
+                self._close_failed(connection, failure)
+                return
+            leaders = self._shared.leaders(version, topics, connection)
+        elif required_end:
+            assert partition is not None
+            deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
+            waiting = WaitingProduce(self._shared, correlation_id, version, deadline_ms, topics)
+            partition.park_produce(required_end, acks, waiting, waiting.add_slot(0, 0))
+            if waiting.waits:
+                waiting.park(connection.park(exclusive=False), _NONE)
+                return
+            leaders = self._shared.leaders(version, topics, connection)
+        if acks:
+            connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
+
+    def _append_steps(self, produce: _Produce, *, is_opened: bool = False) -> _AppendSteps:
+        """Append the batches of a request, as many in a step as take a few milliseconds.
+
+        `is_opened`: the first batch was sent to a thread already; yields once and receives what became of it.
+        """
+        request, view, version, topics = produce.request, produce.view, produce.version, produce.topics
+        acks, append = request.acks, self._append
+        waiting: WaitingProduce | None = None
+        opened = (yield None) if is_opened else None
         for name_bytes, wanted in request.topics:
-            if part is None or part.begins_topic:
-                results: list[ProducePartitionResult] = []
-                topics.append((name_bytes, results))
-            else:
-                results = topics[-1][1]
+            results: list[ProducePartitionResult] = []
+            topics.append((name_bytes, results))
             is_internal = name_bytes in _INTERNAL_TOPICS
-            for index, start, stop in wanted:
-                partition = None if is_internal else partitions.get(name_bytes, index)
-                if partition is None:
-                    absence = partitions.absence_error(name_bytes, index)
-                    failure = _INVALID_TOPIC if is_internal else absence
-                    errors = _INTERNAL if is_internal else None
-                    results.append((index, failure, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors))
-                    opened = None  # it was this partition's
-                    continue
-                try:
-                    result, required_end = _append(
-                        partition, view, start, stop, version, acks, now_ms, self._opener, opened, self._gap_reports
-                    )
-                except OpensOffLoop as job:
-                    # The rest of the request waits for it.
-                    if part is None:
-                        part = _Part(request)
-                        part.topics, part.waiting, part.error_code = topics, waiting, failure
-                        rest = _rest(request, len(topics) - 1, len(results))
-                        part.job = job.with_traceback(None)  # it would keep the buffer
-                        serving = self._append_parts(
-                            connection, connection.hold(), view, version, correlation_id, part, rest
-                        )
-                        self._tasks.start(connection, serving)
-                    else:
-                        part.waiting, part.error_code = waiting, failure
-                        part.job = job.with_traceback(None)  # it would keep the buffer
-                    return
-                opened = None
-                results.append(result)
-                if result[1]:
-                    failure = result[1]
-                elif required_end:
-                    if waiting is None:
-                        timeout_ms = request.timeout_ms
-                        deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
-                        waiting = WaitingProduce(
-                            self._ready,
-                            self._leader_hints,
-                            correlation_id,
-                            version,
-                            deadline_ms,
-                            topics,
-                            self._slow,
-                            self._tasks,
-                        )
-                    slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
-                    partition.park_produce(required_end, acks, waiting, slot)
-        if part is not None:
-            part.waiting, part.error_code = waiting, failure
-            return
-        if not acks:
+            for some in _parts(wanted):
+                now_ms, partitions = self._moment(name_bytes, some)
+                for place, (index, start, stop) in enumerate(some):
+                    while True:
+                        partition = None if is_internal else partitions.get(name_bytes, index)
+                        if partition is None:
+                            result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
+                            break
+                        try:
+                            result, required_end = append(partition, view, start, stop, version, acks, now_ms, opened)
+                            break
+                        except OpensOffLoop as raised:
+                            job = raised.with_traceback(None)  # it would keep the buffer
+                        opened = yield job
+                        del job
+                        # Others have run meanwhile: look everything up again.
+                        now_ms, partitions = self._moment(name_bytes, some[place:])
+                    opened = None
+                    results.append(result)
+                    if result[1]:
+                        produce.error_code = result[1]
+                    elif required_end:
+                        assert partition is not None
+                        if waiting is None:
+                            waiting = produce.waiting = self._waiting(produce)
+                        slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
+                        partition.park_produce(required_end, acks, waiting, slot)
+                yield None
+            if not wanted:
+                yield None
+
+    def _moment(self, name_bytes: bytes, wanted: Sequence[ProducePartition]) -> tuple[int, PartitionIndex]:
+        """The time, and where to look up partitions that are appended to before others run."""
+        now_ms = self._now_ms()
+        lease = self._lease
+        if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
+            return now_ms, self._nothing_led(name_bytes, wanted, now_ms)
+        return now_ms, self._partitions.by_name
+
+    def _nothing_led(self, name_bytes: bytes, wanted: Sequence[ProducePartition], now_ms: int) -> PartitionIndex:
+        """The session may have ended, and others may lead: every partition is refused."""
+        for index, _, _ in wanted:
+            partition = self._partitions.by_name.get(name_bytes, index)
+            if partition is not None:
+                partition.on_refused(now_ms)
+        return _NOTHING_LED
+
+    def _waiting(self, produce: _Produce) -> WaitingProduce:
+        deadline_ms = self._clock.monotonic_ms() + max(produce.request.timeout_ms, 0)
+        return WaitingProduce(self._shared, produce.correlation_id, produce.version, deadline_ms, produce.topics)
+
+    def _answer_now(self, connection: Connection, produce: _Produce) -> None:
+        """All batches are appended: answer, or park the request."""
+        topics, waiting, failure, version = produce.topics, produce.waiting, produce.error_code, produce.version
+        if not produce.request.acks:
             if failure:
                 self._close_failed(connection, failure)
         elif waiting is None or not waiting.waits:
             leaders = None
             if failure or waiting is not None:
-                leaders = _leaders(self._leader_hints, version, topics, connection)
-            connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
+                leaders = self._shared.leaders(version, topics, connection)
+            connection.answer_now(write_produce_response(produce.correlation_id, version, topics, leaders))
         else:
-            is_large = len(results) > PIPELINED_PARTITIONS_MAX if len(topics) == 1 else _is_large(topics)
-            waiting.park(connection.park(exclusive=is_large), failure)
+            waiting.park(connection.park(exclusive=_is_large(topics)), failure)
+
+    async def _serve_many(
+        self,
+        connection: Connection,
+        answer: Answer,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """A request of so many partitions that reading it takes long: a few of them are served at a time."""
+        async with self._turns.turn(ApiKey.PRODUCE, end - position):
+            if not connection.is_closed:
+                request = await paced(read_produce_steps(view, position, end, version))
+                produce = _Produce(request, view, version, correlation_id)
+                await self._serve_paced(connection, answer, produce, self._append_steps(produce))
+
+    async def _serve_paced(
+        self,
+        connection: Connection,
+        answer: Answer,
+        produce: _Produce,
+        steps: _AppendSteps,
+        job: OpensOffLoop | None = None,
+    ) -> None:
+        """Take the steps of a held request, others are served between some of them; then answer, or park it.
+
+        `job`: the batch that the steps have yielded already.
+        """
+        request, version, topics = produce.request, produce.version, produce.topics
+        if not await self._append_paced(connection, request.timeout_ms, steps, job):
+            return
+        waiting, failure = produce.waiting, produce.error_code
+        if not request.acks and failure:
+            self._close_failed(connection, failure)
+            return
+        if waiting is not None and waiting.waits:
+            waiting.park(answer, failure)
+        else:
+            pieces: Sequence[Piece] = ()
+            if request.acks:
+                leaders = self._shared.leaders(version, topics, connection)
+                pieces = (await paced(write_produce_response_steps(produce.correlation_id, version, topics, leaders)),)
+            if connection.is_closed:
+                return
+            answer.complete(pieces)
+            self._shared.ready.add(connection)
+        connection.let_go(exclusive=_is_large(topics))
+
+    async def _append_paced(
+        self, connection: Connection, timeout_ms: int, steps: _AppendSteps, job: OpensOffLoop | None
+    ) -> bool:
+        """Take all steps; False when the connection closed before the last."""
+        opened: Opened | None = None
+        try:
+            if job is None:
+                await first_turn()
+            pace = LoopOffload()
+            while True:
+                if job is None:
+                    await pace.pause()
+                else:
+                    opened = await self._opener.open(job, connection, timeout_ms)
+                if connection.is_closed:
+                    return False
+                job = steps.send(opened)
+                opened = None
+        except StopIteration:
+            return True
+        finally:
+            steps.close()
+
+    def _append(
+        self,
+        partition: Partition,
+        view: memoryview,
+        start: int,
+        stop: int,
+        version: int,
+        acks: int,
+        now_ms: int,
+        opened: Opened | None,
+    ) -> tuple[ProducePartitionResult, int]:
+        """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`).
+
+        `opened`: what became of the batch in a thread, if it was there.  Raises `OpensOffLoop` if it must go there.
+        """
+        if acks not in _ACKS_LEGAL:
+            return _refused(partition, _INVALID_ACKS)
+        if stop - start < BATCH_OVERHEAD_BYTES:
+            return _refused(partition, _INVALID_RECORD, _ONE_BATCH)
+        if stop - start > partition.max_message_bytes:
+            return _refused(partition, _TOO_LARGE)
+        batch = view[start:stop]
+        header = HEADER.unpack_from(batch)
+        error = batch_error(batch, header, version)
+        if error:
+            return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
+        batch_fault = partition.batch_fault
+        if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
+            return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
+        try:
+            opening = partition.opening
+            # Another broker's partition takes nothing.
+            if (
+                opening is not None
+                and partition.role is _LEADER
+                and (header[5] & CODEC_MASK or opening.opens_uncompressed)
+            ):
+                batch, header = _opened(partition, opening, batch, header, now_ms, self._opener, opened)
+            append_time_ms = _NO_TIME
+            if partition.stamps_append_time:
+                append_time_ms = now_ms
+                header = _stamp_time(batch, now_ms)
+            elif header[8] > now_ms + partition.timestamp_after_max_ms:
+                return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
+            base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
+        except BatchRefused as refusal:
+            if refusal.error_code == _NOT_ENOUGH_REPLICAS:
+                # No want of replicas: there was no time to open it, and it is sent again.
+                partition.on_refused(now_ms)
+            return _refused(partition, refusal.error_code, refusal.errors)
+        except (OutOfOrderSequence, RestOfPipeline) as gap:
+            answer = gap.error_code
+            self._gap_reports.add(partition.topic_partition, partition.leader_epoch, str(gap), answer.name, now_ms)
+            return _refused(partition, answer)
+        except OttlaError as refusal:
+            return _refused(partition, refusal.error_code)
+        return (partition.index, _NONE, base_offset, append_time_ms, log_start_offset, None), required_end
 
     def _close_failed(self, connection: Connection, failure: int) -> None:
         """A client that requests no answers notices only a closed connection."""
         reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
-        # A full or failed disk has said so once; its clients come again and again.
+        # A full or failed disk was logged once; its clients come again and again.
         level = logging.DEBUG if failure == _STORAGE_ERROR else logging.WARNING
         log.log(level, "produce.failed", extra=fields(peer=connection.peer_name, reason=reason))
         connection.close(reason)
 
-    def _begin_steps(
-        self,
-        connection: Connection,
-        view: memoryview,
-        position: int,
-        end: int,
-        version: int,
-        correlation_id: int,
-        *,
-        is_of_many: bool,
-    ) -> None:
-        """Serve a request of many partitions, or of many bytes, in steps: others are served between some of them."""
-        serving = self._append_in_steps(connection, connection.hold(), view, position, end, version, correlation_id)
-        if is_of_many:
-            serving = self._in_turn(connection, end - position, serving)
-        self._tasks.start(connection, serving)
 
-    async def _in_turn(
-        self, connection: Connection, size_bytes: int, serving: Coroutine[object, object, None]
-    ) -> None:  # fmt: skip
-        try:
-            async with self._turns.turn(ApiKey.PRODUCE, size_bytes):
-                if not connection.is_closed:
-                    await serving
-        finally:
-            serving.close()  # where it has not begun
+def _parts(wanted: Sequence[ProducePartition]) -> Iterable[Sequence[ProducePartition]]:
+    """As many partitions at a time as are appended in a few milliseconds."""
+    if 0 < len(wanted) <= PARTITIONS_OF_STEP and _records_bytes(wanted) <= _STEP_BYTES:
+        return (wanted,)
+    return _split(wanted)
 
-    async def _append_in_steps(
-        self,
-        connection: Connection,
-        answer: Answer,
-        view: memoryview,
-        position: int,
-        end: int,
-        version: int,
-        correlation_id: int,
-    ) -> None:
-        request = await paced(read_produce_steps(view, position, end, version))
-        parts = _parts(request)
-        await self._append_parts(connection, answer, view, version, correlation_id, _Part(request), parts)
 
-    async def _append_parts(
-        self,
-        connection: Connection,
-        answer: Answer,
-        view: memoryview,
-        version: int,
-        correlation_id: int,
-        part: _Part,
-        parts: Iterator[tuple[bool, bytes, Sequence[ProducePartition]]],
-    ) -> None:
-        """Append the rest of a request, and answer it.  It begins with `part.job`, if there is one."""
-        turn = LoopOffload()
-        request = part.request
-        acks, timeout_ms = request.acks, request.timeout_ms
-        for part.begins_topic, name_bytes, some in parts:
-            rest = some
-            job = part.take_job()
-            while True:
-                if job is not None:
-                    part.opened = await self._opener.open(job, connection, timeout_ms)
-                    if connection.is_closed:
-                        return
-                    part.begins_topic = False
-                part.request = request._replace(topics=[(name_bytes, rest)])  # type: ignore[list-item]
-                before_count = 0 if part.begins_topic else len(part.topics[-1][1])
-                self.handle(connection, view, 0, 0, version, correlation_id, part)
-                part.opened = None
-                job = part.take_job()
-                if job is None:
-                    break
-                rest = rest[len(part.topics[-1][1]) - before_count :]
-            await turn.pause()
-            if connection.is_closed:
-                return
-        waiting, topics = part.waiting, part.topics
-        if not acks and part.error_code:
-            self._close_failed(connection, part.error_code)
-            return
-        if waiting is not None and waiting.waits:
-            waiting.park(answer, part.error_code)
+def _split(wanted: Sequence[ProducePartition]) -> Iterator[Sequence[ProducePartition]]:
+    for some in parts_of(wanted, PARTITIONS_OF_STEP):
+        if _records_bytes(some) > _STEP_BYTES:
+            for each in some:
+                yield (each,)
         else:
-            pieces: Sequence[Piece] = ()
-            if acks:
-                leaders = _leaders(self._leader_hints, version, topics, connection)
-                pieces = (await paced(write_produce_response_steps(correlation_id, version, topics, leaders)),)
-            if connection.is_closed:
-                return
-            answer.complete(pieces)
-            self._ready.add(connection)
-        connection.let_go(exclusive=_is_large(topics))
+            yield some
 
 
-class _Part:
-    """Some partitions of one topic of a long request, and what became of those before them."""
-
-    __slots__ = ("begins_topic", "error_code", "job", "opened", "request", "topics", "waiting")
-
-    def __init__(self, request: ProduceRequest) -> None:
-        self.request = request
-        self.begins_topic = True
-        self.topics: list[TopicResult] = []
-        self.waiting: WaitingProduce | None = None
-        self.error_code = _NONE
-        # The next batch, which is to be opened in a thread; afterwards, what became of it.
-        self.job: OpensOffLoop | None = None
-        self.opened: Opened | None = None
-
-    def take_job(self) -> OpensOffLoop | None:
-        job, self.job = self.job, None
-        return job
+def _records_bytes(some: Sequence[ProducePartition]) -> int:
+    return some[-1][2] - some[0][1]
 
 
-def _parts(request: ProduceRequest) -> Iterator[tuple[bool, bytes, Sequence[ProducePartition]]]:
-    """Whether it begins a topic, the topic, some partitions: so many as are appended in a few milliseconds."""
-    for name_bytes, wanted in request.topics:
-        yield True, name_bytes, ()
-        for some in parts_of(wanted, PARTITIONS_OF_STEP):
-            if some[-1][2] - some[0][1] > APPENDED_IN_TURN_BYTES // 8:
-                for each in some:
-                    yield False, name_bytes, (each,)
-            else:
-                yield False, name_bytes, some
-
-
-def _rest(
-    request: ProduceRequest, topic_place: int, partition_place: int
-) -> Iterator[tuple[bool, bytes, Sequence[ProducePartition]]]:
-    """The same of a request of which a part is appended: what follows it, from these places on."""
-    name_bytes, wanted = request.topics[topic_place]
-    yield False, name_bytes, wanted[partition_place:]
-    yield from _parts(request._replace(topics=request.topics[topic_place + 1 :]))
+def _absent(partitions: PartitionIndex, name_bytes: bytes, index: int) -> ProducePartitionResult:
+    if name_bytes in _INTERNAL_TOPICS:
+        return (index, _INVALID_TOPIC, _NO_OFFSET, _NO_TIME, _NO_OFFSET, _INTERNAL)
+    return (index, partitions.absence_error(name_bytes, index), _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
 
 
 def _takes_long(request: ProduceRequest, size_bytes: int) -> bool:
@@ -563,62 +640,6 @@ def _is_large(topics: list[TopicResult]) -> bool:
     """Whether the answer is too large for thousands of such requests to wait at once."""
     count = sum(len(results) for _, results in topics)
     return count > PIPELINED_PARTITIONS_MAX
-
-
-def _append(
-    partition: Partition,
-    view: memoryview,
-    start: int,
-    stop: int,
-    version: int,
-    acks: int,
-    now_ms: int,
-    opener: BatchOpener,
-    opened: Opened | None,
-    gap_reports: GapReports,
-) -> tuple[ProducePartitionResult, int]:
-    """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`).
-
-    `opened`: what became of the batch in a thread, if it was there.  Raises `OpensOffLoop` where it should go there.
-    """
-    if acks not in _ACKS_LEGAL:
-        return _refused(partition, _INVALID_ACKS)
-    if stop - start < BATCH_OVERHEAD_BYTES:
-        return _refused(partition, _INVALID_RECORD, _ONE_BATCH)
-    if stop - start > partition.max_message_bytes:
-        return _refused(partition, _TOO_LARGE)
-    batch = view[start:stop]
-    header = HEADER.unpack_from(batch)
-    error = batch_error(batch, header, version)
-    if error:
-        return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
-    batch_fault = partition.batch_fault
-    if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
-        return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
-    try:
-        opening = partition.opening
-        # Another broker's partition takes nothing.
-        if opening is not None and partition.role is _LEADER and (header[5] & CODEC_MASK or opening.opens_uncompressed):
-            batch, header = _opened(partition, opening, batch, header, now_ms, opener, opened)
-        append_time_ms = _NO_TIME
-        if partition.stamps_append_time:
-            append_time_ms = now_ms
-            header = _stamp_time(batch, now_ms)
-        elif header[8] > now_ms + partition.timestamp_after_max_ms:
-            return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
-        base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
-    except BatchRefused as refusal:
-        if refusal.error_code == _NOT_ENOUGH_REPLICAS:
-            # No want of replicas: there was no time to open it, and it is sent again.
-            partition.on_refused(now_ms)
-        return _refused(partition, refusal.error_code, refusal.errors)
-    except (OutOfOrderSequence, RestOfPipeline) as gap:
-        answer = gap.error_code
-        gap_reports.add(partition.topic_partition, partition.leader_epoch, str(gap), answer.name, now_ms)
-        return _refused(partition, answer)
-    except OttlaError as refusal:
-        return _refused(partition, refusal.error_code)
-    return (partition.index, _NONE, base_offset, append_time_ms, log_start_offset, None), required_end
 
 
 def _refused(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import inspect
 import logging
 import random
 import struct
@@ -32,13 +31,13 @@ from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import WireError
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.primitives import RequestBytes
+from ottla.protocol.produce import PARTITIONS_AT_ONCE_MAX
 from ottla.protocol.schemas.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -91,13 +90,13 @@ class Served:
         self.loop = TurnedLoop()
         self.table = PartitionTable()
         self.logs: dict[tuple[str, int], ServedLog] = {}
-        ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
+        self.ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
         # Partitions are led by this one where they are not led here.
         self.hints = LeaderHints(NodeId(1), lambda: self.topics, lambda: live(1, 2), lambda _: [OTHER_BROKER])
         self.topics = NO_TOPICS
         self.lease = Lease(STARTED_MS + 1)
         self.clock = FixedClock()
-        self.handler = ProduceHandler(self.table, ready, self.clock, self.hints, self.lease)
+        self.handler = ProduceHandler(self.table, self.ready, self.clock, self.hints, self.lease)
         self.client, server = connected_pair()
         self.connection = Connection(
             server,
@@ -386,7 +385,7 @@ def test_late_produce_is_told_which_of_its_batches_are_stable(served: Served) ->
         partition = served.table.find(*key)
         assert partition is not None
         partition.expire_produces(STARTED_MS + 1_000)
-    served.handler._ready.send_all()
+    served.ready.send_all()
     assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
     late.become_stable()
     assert served.answers() == []
@@ -498,7 +497,7 @@ def test_produce_above_a_truncation_is_sent_to_the_new_leader(served: Served, ac
     log = served.add("t", 0)
     served.send(("t", 0, batch()), acks=acks)
     log.partition.truncate_to(0)
-    served.handler._ready.send_all()
+    served.ready.send_all()
     assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
@@ -592,14 +591,15 @@ async def test_produce_that_may_not_even_wait_leaves_no_work_behind(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla.broker.net.large_requests.WAITING_REQUESTS_BYTES_MAX", 0)
+    log = served.add("t", 0)
     turns, size_bytes = served.handler._turns, LARGE_REQUEST_BYTES + 1
     async with AsyncExitStack() as served_ones:
         for _ in range(LARGE_REQUESTS_AT_ONCE):
             await served_ones.enter_async_context(turns.turn(ApiKey.PRODUCE, size_bytes))
-        serving = asyncio.sleep(0)
-        with pytest.raises(WireError, match="too many large requests"):
-            await served.handler._in_turn(served.connection, size_bytes, serving)
-    assert inspect.getcoroutinestate(serving) == inspect.CORO_CLOSED
+        served.send(*(("t", 0, batch()) for _ in range(PARTITIONS_AT_ONCE_MAX + 1)), in_one_topic=True)
+        await opened(served)
+    assert "too many large requests" in served.connection.closed_reason
+    assert log.batches == []
 
 
 OPENED = LogConfig(record_validation="all")
@@ -616,7 +616,7 @@ def large_batch(value: bytes = LARGE_VALUE, *, base_sequence: int | None = None)
 
 async def opened(served: Served) -> None:
     """Until no batch is in a thread, or waits for one."""
-    while tasks := list(served.handler._tasks._tasks):
+    while tasks := list(served.handler._shared.tasks._tasks):
         await asyncio.wait(tasks)
 
 
