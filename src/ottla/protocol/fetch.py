@@ -31,7 +31,7 @@ from ottla.protocol.primitives import (
     uvarint_bytes,
     write_uvarint,
 )
-from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps, run_steps
 
 # A consumer names its rack, and may be sent to another replica.
 PREFERRED_REPLICA_FROM_VERSION: Final = 11
@@ -86,6 +86,10 @@ _HEAD_AND_NAME: Final = struct.Struct(">iiiibiiih")
 # The partitions count, one partition of v9, the forgotten topics count, and from v11 on the rack's length.
 _ONE_PARTITION_V9: Final = struct.Struct(">iiiqqii")
 _ONE_PARTITION_V11: Final = struct.Struct(">iiiqqiih")
+# Counts are stored plus one: one topic's id, one partition of v12, no tagged fields in either, nothing forgotten.
+_ONE_PARTITION_V13: Final = struct.Struct(">B16sBiiqiqiBBB")
+# No topics, and none forgotten.
+_NO_TOPICS: Final = memoryview(b"\x01\x01")
 _CONSUMER: Final = -1
 _NO_EPOCH: Final = -1
 # Of which version 4 knows nothing: id and epoch.
@@ -105,32 +109,31 @@ def read_fetch(buffer: RequestBytes, position: int, end: int, version: int) -> F
             return request
     data = memoryview(buffer)[:end]
     head, position = _read_head(data, position, version)
-    forgotten: list[tuple[bytes, list[int]]] = []
-    if version >= FLEXIBLE_FROM_VERSION:
-        by_id = version >= TOPIC_IDS_FROM_VERSION
-        topics, position = _read_topics_flexible(data, position, by_id)
-        forgotten, position = _read_forgotten_flexible(data, position, by_id)
-    else:
-        topics, position = _read_topics(data, position, version)
-        if version >= 7:
-            forgotten, position = _read_forgotten(data, position)
-    return _read_rest(data, position, version, head, topics, forgotten)
+    if version >= TOPIC_IDS_FROM_VERSION:
+        request = _read_session_or_one_partition(data, position, version, head)
+        if request is not None:
+            return request
+    return run_steps(_read_body_steps(data, position, version, head))
 
 
 def read_fetch_steps(buffer: RequestBytes, position: int, end: int, version: int) -> Steps[FetchRequest]:
-    """`read_fetch` in steps, of a request that may name many partitions."""
+    """`read_fetch` with pauses, of a request that may name many partitions."""
     data = memoryview(buffer)[:end]
     head, position = _read_head(data, position, version)
+    return (yield from _read_body_steps(data, position, version, head))
+
+
+def _read_body_steps(data: memoryview, position: int, version: int, head: _Head) -> Steps[FetchRequest]:
     read: Callable[[memoryview, int, int], tuple[list[FetchPartition], int]]
     if version >= FLEXIBLE_FROM_VERSION:
         read, size_bytes = _read_partitions_flexible, _PARTITION_V12.size + 1
     else:
         layout = _layout(version)
         read, size_bytes = partial(_read_partitions, layout=layout), layout.size
-    topics, position = yield from _read_array_steps(data, position, version, "partitions", size_bytes, read)
+    topics, position = yield from _read_topics_steps(data, position, version, "partitions", size_bytes, read)
     forgotten: list[tuple[bytes, list[int]]] = []
     if version >= 7:
-        forgotten, position = yield from _read_array_steps(
+        forgotten, position = yield from _read_topics_steps(
             data, position, version, "forgotten partitions", 4, _read_indexes
         )
     return _read_rest(data, position, version, head, topics, forgotten)
@@ -209,6 +212,23 @@ def _read_one_partition(
     )
 
 
+def _read_session_or_one_partition(
+    data: memoryview, position: int, version: int, head: _Head
+) -> FetchRequest | None:  # fmt: skip
+    """A request of v13 on that adds nothing to its session, or that names one partition; None for any other."""
+    if data[position : position + 2] == _NO_TOPICS:
+        return _read_rest(data, position + len(_NO_TOPICS), version, head, [], [])
+    rest_at = position + _ONE_PARTITION_V13.size
+    if rest_at > len(data):
+        return None
+    stored_topics, topic_id, stored_partitions, *fetch, tagged, topic_tagged, stored_forgotten = (
+        _ONE_PARTITION_V13.unpack_from(data, position)
+    )
+    if (stored_topics, stored_partitions, tagged, topic_tagged, stored_forgotten) != (2, 2, 0, 0, 1):
+        return None
+    return _read_rest(data, rest_at, version, head, [(topic_id, [tuple(fetch)])], [])
+
+
 def _require(data: memoryview, position: int, size_bytes: int) -> None:
     if position + size_bytes > len(data):
         raise ends_early("a fetch request", size_bytes, len(data) - position)
@@ -220,30 +240,6 @@ def _too_many() -> WireError:
 
 def _layout(version: int) -> struct.Struct:
     return _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
-
-
-def _read_topics(
-    data: memoryview, position: int, version: int
-) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
-    layout = _layout(version)
-    size_bytes = layout.size
-    topics_count, position = read_length32(data, position)
-    check_count("topics", topics_count, 6, data, position)
-    if topics_count > PARTITIONS_MAX:
-        raise _too_many()
-    topics: list[tuple[bytes, list[FetchPartition]]] = []
-    total = 0
-    for _ in range(topics_count):
-        length, position = read_length16(data, position)
-        name = bytes(take(data, position, length))
-        count, position = read_length32(data, position + length)
-        check_count("partitions", count, size_bytes, data, position)
-        total += count
-        if total > PARTITIONS_MAX:
-            raise _too_many()
-        partitions, position = _read_partitions(data, position, count, layout)
-        topics.append((name, partitions))
-    return topics, position
 
 
 def _read_partitions(
@@ -258,32 +254,6 @@ def _read_partitions(
     return [(index, -1, offset, -1, -1, limit) for index, offset, limit in found], end
 
 
-def _read_topics_flexible(
-    data: memoryview, position: int, by_id: bool
-) -> tuple[list[tuple[bytes, list[FetchPartition]]], int]:  # fmt: skip
-    size_bytes = _PARTITION_V12.size
-    topics_count, position = read_compact_length(data, position)
-    check_count("topics", topics_count, 18 if by_id else 3, data, position)
-    if topics_count > PARTITIONS_MAX:
-        raise _too_many()
-    topics: list[tuple[bytes, list[FetchPartition]]] = []
-    total = 0
-    length = _TOPIC_ID_BYTES
-    for _ in range(topics_count):
-        if not by_id:
-            length, position = read_compact_length(data, position)
-        topic = bytes(take(data, position, length))
-        count, position = read_compact_length(data, position + length)
-        check_count("partitions", count, size_bytes + 1, data, position)
-        total += count
-        if total > PARTITIONS_MAX:
-            raise _too_many()
-        partitions, position = _read_partitions_flexible(data, position, count)
-        position = skip_tagged_fields(data, position)
-        topics.append((topic, partitions))
-    return topics, position
-
-
 def _read_partitions_flexible(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
     size_bytes, end = _PARTITION_V12.size, len(data)
     partitions: list[FetchPartition] = []
@@ -295,55 +265,12 @@ def _read_partitions_flexible(data: memoryview, position: int, count: int) -> tu
     return partitions, position
 
 
-def _read_forgotten(data: memoryview, position: int) -> tuple[list[tuple[bytes, list[int]]], int]:
-    topics_count, position = read_length32(data, position)
-    check_count("forgotten topics", topics_count, 6, data, position)
-    if topics_count > PARTITIONS_MAX:
-        raise _too_many()
-    forgotten: list[tuple[bytes, list[int]]] = []
-    total = 0
-    for _ in range(topics_count):
-        length, position = read_length16(data, position)
-        name = bytes(take(data, position, length))
-        count, position = read_length32(data, position + length)
-        total += count
-        if total > PARTITIONS_MAX:
-            raise _too_many()
-        partitions, position = _read_indexes(data, position, count)
-        forgotten.append((name, partitions))
-    return forgotten, position
-
-
-def _read_forgotten_flexible(
-    data: memoryview, position: int, by_id: bool
-) -> tuple[list[tuple[bytes, list[int]]], int]:  # fmt: skip
-    topics_count, position = read_compact_length(data, position)
-    check_count("forgotten topics", topics_count, 18 if by_id else 3, data, position)
-    if topics_count > PARTITIONS_MAX:
-        raise _too_many()
-    forgotten: list[tuple[bytes, list[int]]] = []
-    total = 0
-    length = _TOPIC_ID_BYTES
-    for _ in range(topics_count):
-        if not by_id:
-            length, position = read_compact_length(data, position)
-        topic = bytes(take(data, position, length))
-        count, position = read_compact_length(data, position + length)
-        total += count
-        if total > PARTITIONS_MAX:
-            raise _too_many()
-        partitions, position = _read_indexes(data, position, count)
-        position = skip_tagged_fields(data, position)
-        forgotten.append((topic, partitions))
-    return forgotten, position
-
-
 def _read_indexes(data: memoryview, position: int, count: int) -> tuple[list[int], int]:
     check_count("forgotten partitions", count, 4, data, position)
     return list(struct.unpack_from(f">{count}i", data, position)), position + 4 * count
 
 
-def _read_array_steps(
+def _read_topics_steps(
     data: memoryview,
     position: int,
     version: int,
