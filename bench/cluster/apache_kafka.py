@@ -15,7 +15,7 @@ from typing import Final
 from tests.peers.answering import NotAnswering, wait_until_serving
 from tests.peers.apache_kafka import COLLECTOR_OPTIONS
 from tests.peers.free_ports import find_free_ports
-from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
+from tests.peers.java_tool import BROKER, STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import install
 
 from bench.cluster.peer import BROKERS, END_TIMEOUT_S, HOST, SETTINGS
@@ -74,7 +74,7 @@ class KafkaCluster:
 
     def launch(self, node_id: int) -> None:
         home = self._node_home(node_id)
-        command = java_command("kafka.Kafka", str(home / "server.properties"), jvm_options=JVM_OPTIONS)
+        command = java_command(BROKER, str(home / "server.properties"), jvm_options=JVM_OPTIONS)
         with (home / "server.log").open("ab") as log:
             self._processes[node_id] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -62,7 +62,7 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "headers": f"{_CROSS}[aiokafka-zstd]",
     },
     "Java 3.9": _program("test_java_client_3_9_is_served"),
-    "Java 4.1": _program("test_java_client_4_1_is_served"),
+    "Java 4.4": _program("test_java_client_4_4_is_served"),
     "franz-go 1.22": _program("test_franz_go_is_served"),
     "kafkajs 2.2": _javascript("test_kafkajs_is_served", without=("KIP-848",)),
     "@platformatic/kafka 1.35": _javascript("test_platformatic_kafka_is_served"),
@@ -80,35 +80,35 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "compression": f"{_SPARK}[compression]",
         "headers": f"{_SPARK}[headers]",
     },
-    "kafka-console-producer 4.1": {
+    "kafka-console-producer 4.3": {
         "produce": f"{_TOOLS}::test_console_producer_writes_keys_headers_nulls_and_large_values[none]",
         "compression": f"{_TOOLS}::test_console_producer_writes_keys_headers_nulls_and_large_values[zstd]",
         "headers": f"{_TOOLS}::test_console_producer_writes_keys_headers_nulls_and_large_values[lz4]",
     },
-    "kafka-console-consumer 4.1": {
+    "kafka-console-consumer 4.3": {
         "consume": f"{_TOOLS}::test_console_consumer_reads_every_codec_by_partition",
         "classic group": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_resumes[classic]",
         "KIP-848": f"{_GROUP_TOOLS}::test_console_consumer_reads_as_a_member_and_resumes[consumer]",
         "compression": f"{_GROUP_TOOLS}::test_console_consumer_reads_every_codec_in_a_group",
         "headers": f"{_TOOLS}::test_console_consumer_reads_every_codec_by_partition",
     },
-    "kafka-producer-perf-test 4.1": {
+    "kafka-producer-perf-test 4.3": {
         "produce": f"{_TOOLS}::test_producer_performance_is_served_with_its_defaults",
     },
-    "kafka-consumer-perf-test 4.1": {
+    "kafka-consumer-perf-test 4.3": {
         "consume": f"{_GROUP_TOOLS}::test_consumer_perf_test_measures_all_records[classic]",
         "classic group": f"{_GROUP_TOOLS}::test_consumer_perf_test_measures_all_records[classic]",
         "KIP-848": f"{_GROUP_TOOLS}::test_consumer_perf_test_measures_all_records[consumer]",
     },
-    "kafka-topics 4.1": {"admin": f"{_TOOLS}::test_topic_command_creates_describes_lists_and_deletes"},
-    "kafka-get-offsets 4.1": {"admin": f"{_TOOLS}::test_get_offsets_shows_the_ends_of_a_partition"},
-    "kafka-consumer-groups 4.1": {
+    "kafka-topics 4.3": {"admin": f"{_TOOLS}::test_topic_command_creates_describes_lists_and_deletes"},
+    "kafka-get-offsets 4.3": {"admin": f"{_TOOLS}::test_get_offsets_shows_the_ends_of_a_partition"},
+    "kafka-consumer-groups 4.3": {
         "classic group": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[classic]",
         "KIP-848": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[consumer]",
         "admin": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[classic]",
     },
-    "kafka-configs 4.1": {"admin": f"{_GROUP_TOOLS}::test_configs_command_alters_and_describes_a_topic"},
-    "kafka-log-dirs 4.1": {"admin": f"{_GROUP_TOOLS}::test_log_dirs_command_shows_the_bytes_of_a_topic"},
+    "kafka-configs 4.3": {"admin": f"{_GROUP_TOOLS}::test_configs_command_alters_and_describes_a_topic"},
+    "kafka-log-dirs 4.3": {"admin": f"{_GROUP_TOOLS}::test_log_dirs_command_shows_the_bytes_of_a_topic"},
 }
 
 

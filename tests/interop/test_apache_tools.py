@@ -1,4 +1,4 @@
-"""The command-line tools that Apache Kafka 4.1 ships, against Ottla: the Java clients, produce, consume and admin."""
+"""The command-line tools that Apache Kafka 4.3 ships, against Ottla: the Java clients, produce, consume and admin."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_console_producer_writes_keys_headers_nulls_and_large_values(
         *(f"NULL\tkey-{number % 7}\tvalue {number}" for number in range(200)),
     ]
     properties = ("parse.key=true", "parse.headers=true", "null.marker=NULL")
-    options = [option for name in properties for option in ("--property", name)]
+    options = [option for name in properties for option in ("--reader-property", name)]
     arguments = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--compression-codec", codec, *options)
     run(CONSOLE_PRODUCER, *arguments, input="".join(f"{line}\n" for line in lines))
 
@@ -86,10 +86,10 @@ def test_console_consumer_reads_every_codec_by_partition(bootstrap: str, topic: 
             f"{at}{first + 2}\tNO_HEADERS\ttombstone\tNULL",
         ]
     printed = ("timestamp", "partition", "offset", "headers", "key")
-    options = [option for name in printed for option in ("--property", f"print.{name}=true")]
+    options = [option for name in printed for option in ("--formatter-property", f"print.{name}=true")]
     position = ("--partition", "0", "--offset", "earliest", "--max-messages", str(len(expected)))
     arguments = ("--bootstrap-server", bootstrap, "--topic", topic, *position, "--timeout-ms", "20000")
-    output = run(CONSOLE_CONSUMER, *arguments, *options, "--property", "null.literal=NULL")
+    output = run(CONSOLE_CONSUMER, *arguments, *options, "--formatter-property", "null.literal=NULL")
     assert output.split("\n") == [*expected, ""]
 
 

@@ -91,7 +91,7 @@ def test_java_consumer_reads_many_partitions_by_a_session(tap: FetchTap, topic: 
         expected |= produce(tap, topic, round_number)
     arguments = ("--bootstrap-server", f"127.0.0.1:{tap.port}", "--topic", topic, "--from-beginning")
     # Few records at a time, so that it takes many requests.
-    small = ("--consumer-property", "max.partition.fetch.bytes=100", "--consumer-property", "fetch.max.bytes=100")
+    small = ("--command-property", "max.partition.fetch.bytes=100", "--command-property", "fetch.max.bytes=100")
     try:
         done = run_tool(
             CONSOLE_CONSUMER, *arguments, *small, "--max-messages", str(len(expected)), "--timeout-ms", "20000"

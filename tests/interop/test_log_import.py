@@ -1,4 +1,4 @@
-"""`ottla log import` of a directory of Apache Kafka 4.1: every value is read, appends work, the source is unchanged."""
+"""`ottla log import` of a directory of Apache Kafka 4.4: every value is read, appends work, the source is unchanged."""
 
 from __future__ import annotations
 

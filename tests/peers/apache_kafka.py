@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 from tests.peers.answering import NotAnswering, wait_until_answering, wait_until_serving
 from tests.peers.free_ports import find_free_ports
-from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
+from tests.peers.java_tool import BROKER, STORAGE_TOOL, java_command, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
 from tests.peers.peer_process import PeerProcess
 
@@ -123,7 +123,7 @@ class ApacheKafka(PeerProcess):
             raise NotAnswering(f"Apache Kafka's storage could not be formatted: {done.stdout}{done.stderr}")
 
     def _launch(self, configuration: Path) -> None:
-        command = java_command("kafka.Kafka", str(configuration), jvm_options=JVM_OPTIONS)
+        command = java_command(BROKER, str(configuration), jvm_options=JVM_OPTIONS)
         log: BinaryIO
         with self.log_path.open("ab") as log:
             started = time.monotonic()

@@ -28,7 +28,11 @@ from tests.peers.unavailable import PeerUnavailable
 
 Bring = Callable[[], object]
 
-DOWNLOADS: Final[Mapping[str, Bring]] = {"Apache Kafka": kafka_jars.install, "kcat": kcat.install}
+DOWNLOADS: Final[Mapping[str, Bring]] = {
+    "Apache Kafka": kafka_jars.install,
+    "Apache Kafka's tools": partial(kafka_jars.install, kafka_jars.TOOLS_POM),
+    "kcat": kcat.install,
+}
 # In the order in which their tests run.
 BUILDS: Final[Mapping[str, Bring]] = {
     **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},

@@ -6,16 +6,17 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.peers.kafka_jars import classpath, find_java
+from tests.peers.kafka_jars import POM, TOOLS_POM, classpath, find_java
 
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
+BROKER: Final = "kafka.Kafka"
 CONFIGS_COMMAND: Final = "kafka.admin.ConfigCommand"
 CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER_GROUPS_COMMAND: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER_PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
-DUMP_LOG_SEGMENTS: Final = "kafka.tools.DumpLogSegments"
+DUMP_LOG_SEGMENTS: Final = "org.apache.kafka.tools.DumpLogSegments"
 GET_OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
 LEADER_ELECTION_COMMAND: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 LOG_DIRS_COMMAND: Final = "org.apache.kafka.tools.LogDirsCommand"
@@ -24,11 +25,15 @@ REASSIGN_PARTITIONS_COMMAND: Final = "org.apache.kafka.tools.reassign.ReassignPa
 STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
 
+# What must be of the broker's release; all others are of the tools'.
+OF_THE_BROKER: Final = frozenset({BROKER, STORAGE_TOOL})
+
 
 def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] = ()) -> list[str]:
     """The command line that starts a class of Apache Kafka.  Raises KafkaUnavailable where it is unavailable."""
     logging = f"-Dlog4j2.configurationFile={LOGGING}"
-    return [find_java(), *jvm_options, logging, "-cp", classpath(), main_class, *arguments]
+    pom = POM if main_class in OF_THE_BROKER else TOOLS_POM
+    return [find_java(), *jvm_options, logging, "-cp", classpath(pom), main_class, *arguments]
 
 
 def run_tool(

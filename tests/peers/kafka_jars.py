@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 POM: Final = Path(__file__).with_name("pom.xml")
+TOOLS_POM: Final = Path(__file__).with_name("tools-pom.xml")
 JAVA_MAJOR_MIN: Final = 17
 DOWNLOAD_TIMEOUT_S: Final = 600
 NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
@@ -26,10 +27,10 @@ class KafkaUnavailable(RuntimeError):
     """Apache Kafka is unavailable on this machine; the text is the reason for the user."""
 
 
-def kafka_version() -> str:
-    """The release that pom.xml names, such as "4.1.2"."""
-    version = ElementTree.parse(POM).getroot().findtext("m:properties/m:kafka.version", namespaces=NAMESPACE)
-    assert version is not None, "pom.xml names no kafka.version"
+def kafka_version(pom: Path = POM) -> str:
+    """The release that a pom.xml names, such as "4.4.0": the broker's, or that of the tools."""
+    version = ElementTree.parse(pom).getroot().findtext("m:properties/m:kafka.version", namespaces=NAMESPACE)
+    assert version is not None, f"{pom} names no kafka.version"
     return version
 
 
@@ -39,10 +40,10 @@ def cache_dir() -> Path:
     return Path(configured) if configured else Path.home() / ".cache" / "ottla"
 
 
-def libs_dir() -> Path:
+def libs_dir(pom: Path = POM) -> Path:
     """The directory of the jars, which may not exist yet.  A changed pom.xml gets another, so no jar is ever stale."""
-    pom_digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
-    return cache_dir() / f"apache-kafka-{kafka_version()}" / f"libs-{pom_digest}"
+    pom_digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    return cache_dir() / f"apache-kafka-{kafka_version(pom)}" / f"libs-{pom_digest}"
 
 
 @functools.cache
@@ -62,14 +63,14 @@ def find_java() -> str:
 
 
 @functools.cache
-def install() -> Path:
-    """Make sure that the jars are there and return their directory.  Raises KafkaUnavailable with the reason.
+def install(pom: Path = POM) -> Path:
+    """The directory of the jars of a pom.xml, downloaded if need be.  Raises KafkaUnavailable with the reason.
 
     Safe to call from several processes at once: one downloads, under a lock, and the whole directory then appears
     by one rename; the others wait for it.
     """
     find_java()
-    libs = libs_dir()
+    libs = libs_dir(pom)
     if libs.is_dir():
         return libs
     maven = shutil.which("mvn")
@@ -78,18 +79,18 @@ def install() -> Path:
     libs.parent.mkdir(parents=True, exist_ok=True)
     with _locked(libs.parent / "install.lock"):
         if not libs.is_dir():
-            _download(maven, libs)
+            _download(maven, pom, libs)
     return libs
 
 
-def classpath() -> str:
-    return str(install() / "*")
+def classpath(pom: Path = POM) -> str:
+    return str(install(pom) / "*")
 
 
-def _download(maven: str, libs: Path) -> None:
+def _download(maven: str, pom: Path, libs: Path) -> None:
     with tempfile.TemporaryDirectory(dir=libs.parent, prefix="download-") as scratch:
         target = Path(scratch) / "libs"
-        command = [maven, "--batch-mode", "--quiet", "--file", str(POM)]
+        command = [maven, "--batch-mode", "--quiet", "--file", str(pom)]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
@@ -98,7 +99,7 @@ def _download(maven: str, libs: Path) -> None:
         if done.returncode != 0 or not any(target.glob("kafka_2.13-*.jar")):
             errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
             detail = errors[0] if errors else f"status {done.returncode}"
-            raise KafkaUnavailable(f"Maven could not download Apache Kafka {kafka_version()}: {detail}")
+            raise KafkaUnavailable(f"Maven could not download Apache Kafka {kafka_version(pom)}: {detail}")
         target.rename(libs)
 
 

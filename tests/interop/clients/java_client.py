@@ -15,7 +15,7 @@ from tests.peers.maven import copy_dependencies
 from tests.peers.unavailable import PeerUnavailable
 
 SOURCES: Final = Path(__file__).with_name("java")
-VERSIONS: Final = ("3.9.2", "4.1.2")
+VERSIONS: Final = ("3.9.2", "4.4.0")
 
 
 def java_scenarios(version: str) -> list[str]:

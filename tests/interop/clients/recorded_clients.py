@@ -6,7 +6,7 @@ from tests.history.clients import MemberKind, ProducerKind
 from tests.interop.clients.go_client import go_program
 from tests.interop.clients.java_client import java_program
 
-JAVA_VERSION = "4.1.2"
+JAVA_VERSION = "4.4.0"
 
 
 def java_producer() -> ProducerKind:

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.1's tools about groups, settings and disks, and its consumers as members of groups, against Ottla."""
+"""Apache Kafka 4.3's tools about groups, settings and disks, and its consumers as members of groups, against Ottla."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def filled(bootstrap: str, topic: str, now_ms: int) -> str:
 
 def read_in_group(bootstrap: str, topic: str, group: str, protocol: str, *more: str, count: int = RECORDS) -> list[str]:
     to_server = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--from-beginning")
-    options = ("--consumer-property", f"group.protocol={protocol}", "--max-messages", str(count))
+    options = ("--command-property", f"group.protocol={protocol}", "--max-messages", str(count))
     return run(CONSOLE_CONSUMER, *to_server, *options, "--timeout-ms", "120000", *more).splitlines()
 
 
@@ -58,7 +58,7 @@ def test_console_consumer_reads_as_a_member_and_resumes(
     assert read_in_group(bootstrap, filled, group, protocol) == values
     late = [Sent(b"late", b"late", (("name", b"header"),), now_ms)]
     confluent_client.produce(bootstrap, filled, late, "zstd")
-    printed = ("--property", "print.headers=true", "--property", "print.key=true")
+    printed = ("--formatter-property", "print.headers=true", "--formatter-property", "print.key=true")
     lines = read_in_group(bootstrap, filled, group, protocol, *printed, count=1)
     assert lines == ["name:header\tlate\tlate"]
 
@@ -100,7 +100,7 @@ def test_consumer_perf_test_measures_all_records(
     settings = tmp_path / "consumer.properties"
     settings.write_text(f"group.protocol={protocol}\nauto.offset.reset=earliest\n")
     to_server = ("--bootstrap-server", bootstrap, "--topic", filled, "--group", f"perf-{protocol}-{filled}")
-    limits = ("--messages", str(RECORDS), "--timeout", "120000", "--consumer.config", str(settings))
+    limits = ("--num-records", str(RECORDS), "--timeout", "120000", "--command-config", str(settings))
     header, figures = run(CONSUMER_PERFORMANCE, *to_server, *limits).splitlines()[-2:]
     named = dict(zip(re.split(r",\s*", header), re.split(r",\s*", figures), strict=True))
     assert named["data.consumed.in.nMsg"] == str(RECORDS)

@@ -24,8 +24,8 @@ def java_39(grouping_broker: RunningBroker) -> Outcomes:
 
 
 @pytest.fixture(scope="module")
-def java_41(grouping_broker: RunningBroker) -> Outcomes:
-    return outcomes_of("java-4.1", lambda: java_scenarios("4.1.2"), (*SCENARIOS, "pattern"), grouping_broker)
+def java_44(grouping_broker: RunningBroker) -> Outcomes:
+    return outcomes_of("java-4.4", lambda: java_scenarios("4.4.0"), (*SCENARIOS, "pattern"), grouping_broker)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def test_java_client_3_9_is_served(scenario: str, java_39: Outcomes) -> None:
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "pattern"])
-def test_java_client_4_1_is_served(scenario: str, java_41: Outcomes) -> None:
-    assert java_41[scenario] == "ok"
+def test_java_client_4_4_is_served(scenario: str, java_44: Outcomes) -> None:
+    assert java_44[scenario] == "ok"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ottla.model.errors import OttlaError
-from tests.interop.probes.comparing import SCRIPTS, SETTINGS, compare, read_known, unexplained
+from tests.interop.probes.comparing import APACHE_KAFKA_SETTINGS, SCRIPTS, SETTINGS, compare, read_known, unexplained
 from tests.peers.either_broker import BrokerKind, either_broker
 
 
@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     with (
         either_broker(BrokerKind.OTTLA, SETTINGS) as ottla,
-        either_broker(BrokerKind.APACHE_KAFKA, SETTINGS) as kafka,
+        either_broker(BrokerKind.APACHE_KAFKA, APACHE_KAFKA_SETTINGS) as kafka,
     ):
         for script in arguments or SCRIPTS:
             try:

@@ -31,6 +31,13 @@ SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "5000",
     "auto.create.topics.enable": "true",
 }
+# Since 4.2 or later an assignment is computed in another thread, and not more than once in an interval: the answer to a
+# heartbeat would depend on its time.
+APACHE_KAFKA_SETTINGS: Final = {
+    **SETTINGS,
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
+}
 _MODULES: Final = (
     framing,
     topics,
@@ -48,6 +55,10 @@ SCRIPTS: Final[dict[str, Script]] = {
     for name, script in vars(module).items()
     if name.startswith("probe_")
 }
+# Apache Kafka counts the first join and its subscription separately (4.1 did not): all epochs of such a group are one
+# higher than here, and are compared as such.
+FIRST_EPOCH_IS_TWO: Final = frozenset({"handover", "848_subscriptions", "848_commits"})
+_EPOCHS: Final = frozenset({"member_epoch", "group_epoch", "assignment_epoch"})
 _LINE: Final = re.compile(r"(\w+) \| (.+?) \| (.+?) -- (\S.*)")
 
 
@@ -90,7 +101,16 @@ def compare(script: str, ottla: str, apache_kafka: str) -> list[Difference]:
         finally:
             talk.close()
         answers.append(talk.answers)
-    return differences(*answers)
+    return [each for each in differences(*answers) if not is_one_epoch_more(script, each)]
+
+
+def is_one_epoch_more(script: str, difference: Difference) -> bool:
+    return (
+        script in FIRST_EPOCH_IS_TWO
+        and difference.field.rpartition(".")[2] in _EPOCHS
+        and isinstance(difference.ottla, int)
+        and difference.apache_kafka == difference.ottla + 1
+    )
 
 
 def unexplained(script: str, found: Sequence[Difference], known: Sequence[Known]) -> list[str]:
