@@ -3,10 +3,12 @@
 Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.  So `./dev test` uses more workers
 than the machine has cores.  A file is a group unless it is named here:
 
-* Files that start Spark or a JVM belong to one of the heavy groups, so that at most one of each compete for cores and
-  memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.  Spark has two: those
-  that share a session, and those that start it in processes of their own; together they are too long for one worker.
-* Tests that run for long with a broker of their own are groups by themselves.
+* Files that start Spark, a JVM or a cluster belong to one of the heavy groups, so that few of them compete for cores
+  and memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.  A kind that is
+  too long for one worker is two groups: Spark's tests that share a session, and those that start it in processes of
+  their own; JVM tests that share one Apache Kafka, and those whose tools, clients and brokers start for each file;
+  clusters, of which each file has its own anyway.
+* Each test that runs for long with a broker of its own is a group.
 
 The order matters because the run ends when its last group does: heavy groups start first, then long tests, then files.
 """
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 # A folder or a file of the tests, and its group.
 HEAVY: Final[Mapping[str, str]] = {
-    # Apache Kafka's broker, its tools, Java's clients, librdkafka's runner.
+    # Apache Kafka's broker, its tools, Java's clients, librdkafka's runner: those of tests/interop start their own.
     "tests/peers": "jvm",
     # Those with the fixture that is one broker after the other, Apache Kafka's too.
     "tests/integration/test_aio_": "jvm",
@@ -36,18 +38,18 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_topic_admin_apis.py": "jvm",
     "tests/integration/test_topic_partitions.py": "jvm",
     "tests/integration/test_group_settings.py": "jvm",
-    "tests/interop/clients/test_apache_group_tools.py": "jvm",
-    "tests/interop/clients/test_other_languages.py": "jvm",
-    "tests/interop/probes": "jvm",
-    "tests/interop/librdkafka": "jvm",
-    "tests/interop/serializers": "jvm",
-    "tests/interop/test_apache_tools.py": "jvm",
-    "tests/interop/test_compacted_topics.py": "jvm",
-    "tests/interop/test_dump_": "jvm",
-    "tests/interop/test_fetch_sessions.py": "jvm",
-    "tests/interop/test_group_clients.py": "jvm",
-    "tests/interop/test_log_import.py": "jvm",
-    "tests/interop/test_repaired_log.py": "jvm",
+    "tests/interop/clients/test_apache_group_tools.py": "jvm tools",
+    "tests/interop/clients/test_other_languages.py": "jvm tools",
+    "tests/interop/probes": "jvm tools",
+    "tests/interop/librdkafka": "jvm tools",
+    "tests/interop/serializers": "jvm tools",
+    "tests/interop/test_apache_tools.py": "jvm tools",
+    "tests/interop/test_compacted_topics.py": "jvm tools",
+    "tests/interop/test_dump_": "jvm tools",
+    "tests/interop/test_fetch_sessions.py": "jvm tools",
+    "tests/interop/test_group_clients.py": "jvm tools",
+    "tests/interop/test_log_import.py": "jvm tools",
+    "tests/interop/test_repaired_log.py": "jvm tools",
     "tests/contract/membership": "jvm",
     "tests/mirror/test_with_apache_kafka.py": "jvm",
     # A ZooKeeper that the files share, or several of their own.
@@ -57,31 +59,31 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_running_zookeeper.py": "zookeeper",
     "tests/integration/test_tree_groups.py": "zookeeper",
     # Clusters: three brokers and a ZooKeeper each.
-    "tests/cluster/test_adopt.py": "cluster",
+    "tests/cluster/test_adopt.py": "cluster faults",
     "tests/cluster/test_audit.py": "cluster",
-    "tests/cluster/test_cluster_figures.py": "cluster",
-    "tests/cluster/test_damaged_replicas.py": "cluster",
-    "tests/cluster/test_apache_reassignment_tools.py": "jvm",
+    "tests/cluster/test_cluster_figures.py": "cluster faults",
+    "tests/cluster/test_damaged_replicas.py": "cluster faults",
+    "tests/cluster/test_apache_reassignment_tools.py": "jvm tools",
     "tests/cluster/test_cluster_moves.py": "cluster",
-    "tests/cluster/test_cluster_up.py": "cluster",
+    "tests/cluster/test_cluster_up.py": "cluster faults",
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
-    "tests/cluster/test_schema_registries.py": "cluster",
-    "tests/cluster/test_stale_directories.py": "cluster",
-    "tests/cluster/test_doctor_of_a_cluster.py": "cluster",
-    "tests/cluster/test_start_without_zookeeper.py": "cluster",
-    "tests/cluster/test_status_without_zookeeper.py": "cluster",
+    "tests/cluster/test_schema_registries.py": "cluster faults",
+    "tests/cluster/test_stale_directories.py": "cluster faults",
+    "tests/cluster/test_doctor_of_a_cluster.py": "cluster faults",
+    "tests/cluster/test_start_without_zookeeper.py": "cluster faults",
+    "tests/cluster/test_status_without_zookeeper.py": "cluster faults",
     "tests/cluster/test_follower_fetching.py": "cluster",
-    "tests/cluster/test_full_disks.py": "cluster",
+    "tests/cluster/test_full_disks.py": "cluster faults",
     "tests/cluster/test_kills.py": "cluster",
-    "tests/cluster/test_loop_syncs.py": "cluster",
-    "tests/cluster/test_stuck_syncs.py": "cluster",
-    "tests/cluster/test_moved_coordinators.py": "cluster",
+    "tests/cluster/test_loop_syncs.py": "cluster faults",
+    "tests/cluster/test_stuck_syncs.py": "cluster faults",
+    "tests/cluster/test_moved_coordinators.py": "cluster faults",
     "tests/cluster/test_moves_under_load.py": "cluster",
     "tests/mirror/test_between_clusters.py": "cluster",
     "tests/connectors/test_groups_on_zookeeper.py": "cluster",
-    "tests/connectors/test_groups_on_apache_kafka.py": "jvm",
+    "tests/connectors/test_groups_on_apache_kafka.py": "jvm tools",
     "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
     # One Spark session.
