@@ -16,7 +16,7 @@ import pytest
 from ottla.broker.partitions import sequence_gaps
 from ottla.broker.partitions.partition import ACKS_ALL, NO_WAIT, Partition
 from ottla.broker.partitions.partition_read import ReplicaReader
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.error_code import ErrorCode
@@ -50,8 +50,8 @@ class Cluster:
         self.leader, self.epoch, self.version = NODES[0], 0, 0
         self.in_sync: tuple[NodeId, ...] = NODES
         live = BrokersView(1, {node: LiveBroker(BrokerRegistration(node, ()), 10 * node) for node in NODES})
-        self.memberships = {node: Membership(node) for node in NODES}
-        for node, membership in self.memberships.items():
+        self.lifecycles = {node: BrokerLifecycle(node) for node in NODES}
+        for node, membership in self.lifecycles.items():
             membership.saw(live)
             membership.registered(10 * node)
         self.publish()
@@ -69,7 +69,7 @@ class Cluster:
         state = PartitionState(self.leader, LeaderEpoch(self.epoch), members)
         for node in nodes or NODES:
             seen = PartitionNode(0, NODES, state, self.version)
-            self.partitions[node].on_state(seen, self.memberships[node], self.now_ms)
+            self.partitions[node].on_state(seen, self.lifecycles[node], self.now_ms)
 
     def elect(self, leader: NodeId) -> None:
         """Whoever leads next has all that is committed: only full in-sync sets change their leader here."""

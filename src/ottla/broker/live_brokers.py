@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.net.advertising import Advertising, BrokerAddress
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import Registrar
 from ottla.coordination.registries import BrokersView
 from ottla.model.identifiers import NodeId
@@ -19,10 +19,15 @@ class LiveBrokers:
     """
 
     def __init__(
-        self, registrar: Registrar, membership: Membership, advertising: Advertising, peer_listener: str, clock: Clock
+        self,
+        registrar: Registrar,
+        lifecycle: BrokerLifecycle,
+        advertising: Advertising,
+        peer_listener: str,
+        clock: Clock,
     ) -> None:
         self._registrar: Final = registrar
-        self._membership: Final = membership
+        self._lifecycle: Final = lifecycle
         self._advertising: Final = advertising
         self._peer_listener: Final = peer_listener
         self._clock: Final = clock
@@ -33,12 +38,12 @@ class LiveBrokers:
 
     @property
     def controller_id(self) -> NodeId:
-        return min(self.live.by_id, default=self._membership.node_id)
+        return min(self.live.by_id, default=self._lifecycle.node_id)
 
     @property
     def may_lead(self) -> bool:
-        membership = self._membership
-        return membership.broker_epoch != NOT_REGISTERED and not membership.is_uncertain(self._clock.boottime_ms())
+        lifecycle = self._lifecycle
+        return lifecycle.broker_epoch != NOT_REGISTERED and not lifecycle.is_uncertain(self._clock.boottime_ms())
 
     def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
         return self._advertising.brokers_for(local_address, self.live)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 
 HERE, ELSEWHERE = NodeId(1), NodeId(2)
-SOLE = Membership.sole(HERE)
+SOLE = BrokerLifecycle.sole(HERE)
 SOLE.registered(1)
 
 
@@ -27,12 +27,12 @@ def lead(partition: Partition, leader_epoch: int) -> None:
     partition.on_state(led_by(HERE, leader_epoch, partition.index, leader_epoch), SOLE, 0)
 
 
-def one_of(*node_ids: NodeId) -> Membership:
+def one_of(*node_ids: NodeId) -> BrokerLifecycle:
     """This broker among live ones; the broker epoch of each is its node id times ten."""
-    membership = Membership(HERE)
-    membership.saw(BrokersView(1, {node_id: _live(node_id) for node_id in node_ids}))
-    membership.registered(10 * HERE)
-    return membership
+    lifecycle = BrokerLifecycle(HERE)
+    lifecycle.saw(BrokersView(1, {node_id: _live(node_id) for node_id in node_ids}))
+    lifecycle.registered(10 * HERE)
+    return lifecycle
 
 
 def _live(node_id: NodeId) -> LiveBroker:

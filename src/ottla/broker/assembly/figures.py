@@ -30,8 +30,8 @@ def show_figures(
     listeners: Sequence[Listener],
 ) -> None:
     # Few brokers have the admin listener, and all would pay for these imports.
+    from ottla.broker.admin.figures.broker_lifecycle import lifecycle_figures
     from ottla.broker.admin.figures.groups import group_figures
-    from ottla.broker.admin.figures.membership import membership_figures
     from ottla.broker.admin.figures.partitions import partition_figures
     from ottla.broker.admin.figures.process import process_families
     from ottla.broker.admin.figures.replica_fetchers import replica_fetcher_figures
@@ -46,7 +46,7 @@ def show_figures(
         registry.add(lambda: request_figures(requests.router, meter, requests.fetch, partitions, listeners, flusher))
     registry.add(lambda: partition_figures(partitions, directory, clock.monotonic_ms()))
     registry.add(lambda: group_figures(groups, partitions))
-    registry.add(lambda: membership_figures(tree.membership, cluster, clock.boottime_ms()))
+    registry.add(lambda: lifecycle_figures(tree.lifecycle, cluster, clock.boottime_ms()))
     if cluster is not None:
         registry.add(lambda: replica_fetcher_figures(cluster.fetchers))
     offline = "the log directory takes no more writes: look at the disk, then start again"
@@ -56,8 +56,8 @@ def show_figures(
 
 def _session_problem(start: BrokerStart, tree: TreeParts) -> str | None:
     """Why this broker can lead nothing now."""
-    if tree.membership.is_uncertain(start.clock.boottime_ms()):
+    if tree.lifecycle.is_uncertain(start.clock.boottime_ms()):
         return "ZooKeeper has not answered for so long that nothing is acknowledged"
-    if not tree.membership.is_registered:
+    if not tree.lifecycle.is_registered:
         return "not registered yet in a new session with ZooKeeper"
     return None

@@ -62,9 +62,9 @@ def start_flusher(
         ready.send_all()
         flushes.on_flushed(error)
 
-    membership, lease_watch = tree.membership, None
-    if membership.lease is not None:
-        lease_watch = LeaseWatch(membership, membership.lease, start.clock, start.loop, served.follow_membership)
+    lifecycle, lease_watch = tree.lifecycle, None
+    if lifecycle.lease is not None:
+        lease_watch = LeaseWatch(lifecycle, lifecycle.lease, start.clock, start.loop, served.follow_registrations)
     flusher = Flusher(
         logs.directory.scheduler,
         start.disk,
@@ -93,7 +93,7 @@ def start_groups(
         start.clock,
         start.loop,
         lambda: flusher.is_busy,
-        membership=tree.membership,
+        lifecycle=tree.lifecycle,
     )
     start.closing.callback(groups.stop)
     # The broker is ready before they are; until then their clients get an error that they retry.
@@ -129,13 +129,13 @@ def serve_requests(
     deadlines = Deadlines(start.loop)
     start.closing.callback(deadlines.cancel)
     leader_hints = LeaderHints(
-        start.node_id, lambda: context.topics, lambda: brokers.live, brokers.addresses_for, tree.membership
+        start.node_id, lambda: context.topics, lambda: brokers.live, brokers.addresses_for, tree.lifecycle
     )
     slow = SlowRequests(settings[setting.REQUEST_SLOW_MS])
     opener = BatchOpener(start.clock)
     start.closing.callback(opener.close)
     produce = ProduceHandler(
-        context.partitions, ready, start.clock, leader_hints, tree.membership.lease, slow, opener
+        context.partitions, ready, start.clock, leader_hints, tree.lifecycle.lease, slow, opener
     )  # fmt: skip
     selector = None
     if settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
@@ -154,7 +154,7 @@ def serve_requests(
         sessions,
         start.clock,
         leader_hints,
-        tree.membership,
+        tree.lifecycle,
         None if cluster is None else cluster.gone_followers.on_connection_closed,
         selector,
         flushing.lease_watch,

@@ -93,7 +93,7 @@ async def serve_topics(
         )
 
     served = ServedTopics(
-        coordination.membership,
+        coordination.lifecycle,
         coordination.topics,
         coordination.configs,
         directory,
@@ -104,7 +104,7 @@ async def serve_topics(
         new_partition,
         TopicsObserver(events.topic_changed, events.roles_changed, events.topics_followed),
     )
-    events.session_lost.subscribe(served.follow_membership)
+    events.session_lost.subscribe(served.follow_registrations)
     if cluster is not None:
         events.log_damaged.subscribe(DamagedLogs(lambda: served.view, cluster.on_log_failed).on_damaged)
     start.closing.push_async_callback(served.stop)

@@ -10,8 +10,8 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.live_brokers import LiveBrokers
 from ottla.broker.net.advertising import registered_listeners
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.coordination import Coordination
-from ottla.broker.tree.membership import Membership
 from ottla.broker.tree.tree_home import TreeHome, open_embedded
 from ottla.coordination.registries import BrokerRegistration
 from ottla.model import broker_settings as setting
@@ -36,8 +36,8 @@ class TreeParts(NamedTuple):
     generation: DirectoryGeneration | None
 
     @property
-    def membership(self) -> Membership:
-        return self.coordination.membership
+    def lifecycle(self) -> BrokerLifecycle:
+        return self.coordination.lifecycle
 
 
 async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable[[], None]) -> TreeParts:
@@ -65,7 +65,7 @@ async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable
     start.closing.push_async_callback(coordination.close)
     brokers = LiveBrokers(
         coordination.registrar,
-        coordination.membership,
+        coordination.lifecycle,
         listening.advertising,
         start.options.listeners[0].name,
         start.clock,
@@ -109,7 +109,7 @@ async def _open_generation(
 
     disk, path = start.disk, start.options.data_dir
     generation = DirectoryGeneration(
-        coordination.tree, coordination.membership, disk, path, space.relieve, start.loop, LoopOffload
+        coordination.tree, coordination.lifecycle, disk, path, space.relieve, start.loop, LoopOffload
     )
     start.closing.push_async_callback(generation.stop)
     # Before anything is written there: a copy that is refused stays as it is.

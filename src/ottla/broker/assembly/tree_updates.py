@@ -82,7 +82,7 @@ class TreeUpdates:
     async def apply(self) -> None:
         """Read what changed in the tree, and act on it."""
         coordination = self._tree.coordination
-        if not coordination.membership.is_registered:
+        if not coordination.lifecycle.is_registered:
             await coordination.check_cluster()
             await coordination.topics.refresh()
             await self._registering.register()

@@ -21,7 +21,7 @@ from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.decision import Moment
@@ -49,7 +49,7 @@ TIMER_TURN_S: Final = 0.002
 class GroupCoordinator:
     """Every method runs on the event loop's thread and none waits.
 
-    `times_of`: the settings in force for a consumer group, by the group's id.  `membership`: this broker among others;
+    `times_of`: the settings in force for a consumer group, by the group's id.  `lifecycle`: this broker among others;
     None when it is the only one.
     """
 
@@ -63,7 +63,7 @@ class GroupCoordinator:
         loop: asyncio.AbstractEventLoop,
         is_flushing: Callable[[], bool],
         now_s: Callable[[], float] = perf_counter,
-        membership: Membership | None = None,
+        lifecycle: BrokerLifecycle | None = None,
     ) -> None:
         self._settings = settings
         self._times_of = times_of
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._partitions = partitions
         self._clock = clock
         self._loop = loop
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
@@ -204,7 +204,7 @@ class GroupCoordinator:
 
     def _is_uncertain(self) -> bool:
         """Whether another broker may coordinate the groups already."""
-        return self._membership is not None and self._membership.is_uncertain(self._clock.boottime_ms())
+        return self._lifecycle is not None and self._lifecycle.is_uncertain(self._clock.boottime_ms())
 
     def _led_partition(self, index: int) -> Partition | None:
         partition = self._partitions.find(OFFSETS_TOPIC, index)

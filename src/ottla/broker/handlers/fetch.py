@@ -63,8 +63,8 @@ from ottla.broker.partitions.partition_read import (
 )
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.leader_hints import LeaderHints
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.lease_watch import LeaseWatch
-from ottla.broker.tree.membership import Membership
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey
@@ -104,12 +104,12 @@ class FetchHandler:
         sessions: FetchSessionCache,
         clock: Clock,
         leader_hints: LeaderHints | None = None,
-        membership: Membership | None = None,
+        lifecycle: BrokerLifecycle | None = None,
         on_replica_closed: Callable[[NodeId, int], None] | None = None,
         selector: RackAwareSelector | None = None,
         lease_watch: LeaseWatch | None = None,
     ) -> None:
-        """`membership`: the brokers that may fetch as replicas; nobody may without it.
+        """`lifecycle`: the brokers that may fetch as replicas; nobody may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
         `selector` knows the followers near a consumer; without one the leader serves all who ask it.
@@ -118,7 +118,7 @@ class FetchHandler:
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints, lease_watch)
         self._sessions = sessions
         self._clock = clock
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._on_replica_closed = on_replica_closed
         self._selector = selector
         self.parked = ParkedFetches(ready, deadlines)
@@ -321,13 +321,13 @@ class FetchHandler:
 
         A broker whose own session may have ended must acknowledge nothing, so it takes no progress either.
         """
-        membership = self._membership
-        if membership is None or membership.is_sole or request.replica_epoch < 0:
+        lifecycle = self._lifecycle
+        if lifecycle is None or lifecycle.is_sole or request.replica_epoch < 0:
             return _NO_BROKER
-        broker_epoch = membership.live.get(NodeId(request.replica_id))
+        broker_epoch = lifecycle.live.get(NodeId(request.replica_id))
         if broker_epoch != request.replica_epoch:
             return _NO_BROKER if broker_epoch is None else _STALE_BROKER
-        return _NOT_LEADER if membership.is_uncertain(self._clock.boottime_ms()) else _NO_ERROR
+        return _NOT_LEADER if lifecycle.is_uncertain(self._clock.boottime_ms()) else _NO_ERROR
 
     def _consumer_reader(
         self, request: FetchRequest, version: int, local_address: tuple[str, int]

@@ -16,7 +16,7 @@ from ottla.broker.partitions.parked_produces import ParkedProduces, WaitingProdu
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.counted import counted
@@ -195,10 +195,10 @@ class Partition:
         """Whether the high watermark covers all that earlier leaders committed (KIP-207)."""
         return self._replica.has_reached_epoch_start
 
-    def on_state(self, node: PartitionNode, membership: Membership, now_ms: int) -> bool:
+    def on_state(self, node: PartitionNode, lifecycle: BrokerLifecycle, now_ms: int) -> bool:
         """Take the role that the tree gives this broker; True when role, leader or leader epoch changed.
 
-        Also called when the broker's own life, its lease or the live brokers in `membership` are others.
+        Also called when the broker's own life, its lease or the live brokers in `lifecycle` are others.
         Raises `EpochBehindLog`: the partition then neither leads nor follows.
         """
         replica = self._replica
@@ -213,14 +213,14 @@ class Partition:
                 node.state,
                 node.state_version,
                 node.min_in_sync(self._log.config.min_insync_replicas),
-                membership.live,
-                membership.own_epoch(node.state),
+                lifecycle.live,
+                lifecycle.own_epoch(node.state),
                 now_ms,
             )
         finally:
             # The replica keeps its leadership while the lease is over: the same session may extend it, and what was
             # proposed for the in-sync set must not be forgotten.  Clients are refused meanwhile.
-            role = Role.FOLLOWER if membership.is_suspended else replica.role
+            role = Role.FOLLOWER if lifecycle.is_suspended else replica.role
             after = (role, replica.leader, replica.leader_epoch)
             if role is not self.role:
                 self._produced_before_role, self._appended_before_role = self.produced, self._log.appended
@@ -231,15 +231,15 @@ class Partition:
                     self._fail_produces(_NOT_LEADER)
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
                     self._log.flush_soon()
-                elif not membership.is_sole:
+                elif not lifecycle.is_sole:
                     # The one broker of its tree serves nobody before it leads.
                     self._gaps.on_leading()
                     self._log.expect_beginnings(True)
                 self.wake_fetches()
             self._follow_replica()
-            own = ReplicaIncarnation(membership.node_id, membership.own_epoch(node.state))
+            own = ReplicaIncarnation(lifecycle.node_id, lifecycle.own_epoch(node.state))
             is_in_sync_follower = (
-                node.state.leader != own.node_id and own in node.state.in_sync and not membership.is_suspended
+                node.state.leader != own.node_id and own in node.state.in_sync and not lifecycle.is_suspended
             )
             if self._is_in_sync_follower and not is_in_sync_follower:
                 self.wake_fetches()

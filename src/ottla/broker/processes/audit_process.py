@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from ottla.broker.net.advertising import reachable
-from ottla.broker.processes.child_process import PartProcess
+from ottla.broker.processes.child_process import ChildProcess
 from ottla.model.listener import address_text
 from ottla.runtime.clock import Clock
 
@@ -19,7 +19,7 @@ _END_WITHIN_S: Final = 5.0
 
 def audit_process(
     address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
-) -> PartProcess:
+) -> ChildProcess:
     """`address`: of a listener of this broker.  The process is a client of it."""
     settings = json.dumps(
         {
@@ -30,4 +30,4 @@ def audit_process(
             "log_level": logging.getLevelName(logging.getLogger().level).lower(),
         }
     )
-    return PartProcess("audit", (sys.executable, *COUNTER, settings), clock, _END_WITHIN_S)
+    return ChildProcess("audit", (sys.executable, *COUNTER, settings), clock, _END_WITHIN_S)

@@ -25,7 +25,7 @@ _BACKOFF_S_MAX: Final = 30.0
 _STARTED_AFTER_MS: Final = 30_000
 
 
-class PartProcess:
+class ChildProcess:
     """`name` is for the log; `stops_within_s` is what it has to end by itself."""
 
     def __init__(self, name: str, command: Sequence[str], clock: Clock, stops_within_s: float) -> None:

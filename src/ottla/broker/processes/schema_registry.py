@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from ottla.broker.processes.child_process import PartProcess
+from ottla.broker.processes.child_process import ChildProcess
 from ottla.model.listener import address_text
 from ottla.model.serve_options import RegistryOptions
 from ottla.runtime.clock import Clock
@@ -14,9 +14,9 @@ COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-e
 STOPS_WITHIN_S: Final = 15.0
 
 
-def schema_registry(options: RegistryOptions, broker: tuple[str, int], clock: Clock) -> PartProcess:
+def schema_registry(options: RegistryOptions, broker: tuple[str, int], clock: Clock) -> ChildProcess:
     """`broker` is the address at which the registry reaches this broker."""
-    return PartProcess("registry", command_line(options, broker), clock, STOPS_WITHIN_S)
+    return ChildProcess("registry", command_line(options, broker), clock, STOPS_WITHIN_S)
 
 
 def command_line(options: RegistryOptions, broker: tuple[str, int]) -> list[str]:

@@ -50,7 +50,7 @@ class ClusterPart:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        membership, topics = coordination.membership, coordination.topics
+        lifecycle, topics = coordination.lifecycle, coordination.topics
         self._coordination = coordination
         self._directory = directory
         self._partitions = partitions
@@ -62,12 +62,12 @@ class ClusterPart:
             partitions, propose, clock, loop, settings[setting.REPLICA_LAG_TIME_MAX_MS]
         )  # fmt: skip
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
-        self._refused_leaders = RefusedLeaders(membership, address_of, self._on_broker_gone)
-        others = RemoteLogs(membership.node_id, address_of)
-        self.elector = Elector(membership, directory, propose, rules, _balance(settings), clock, loop, others)
-        self._reassigner = Reassigner(membership, topics, rules.min_in_sync, loop)
+        self._refused_leaders = RefusedLeaders(lifecycle, address_of, self._on_broker_gone)
+        others = RemoteLogs(lifecycle.node_id, address_of)
+        self.elector = Elector(lifecycle, directory, propose, rules, _balance(settings), clock, loop, others)
+        self._reassigner = Reassigner(lifecycle, topics, rules.min_in_sync, loop)
         self.fetchers = ReplicaFetchers(
-            membership,
+            lifecycle,
             address_of,
             settings,
             flushes,
@@ -105,7 +105,7 @@ class ClusterPart:
         await self.fetchers.stop()
         coordination = self._coordination
         departure = Departure(
-            coordination.tree, coordination.topics, coordination.membership, self._rules.min_in_sync
+            coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync
         )  # fmt: skip
         await departure.leave()
 

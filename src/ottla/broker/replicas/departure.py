@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.elections import departed
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
@@ -32,12 +32,12 @@ class Departure:
         self,
         tree: Tree,
         topics: TopicRegistry,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         min_in_sync: Callable[[Topic, Partition], int],
     ) -> None:
         self._tree = tree
         self._topics = topics
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._min_in_sync = min_in_sync
 
     async def leave(self) -> None:
@@ -58,7 +58,7 @@ class Departure:
         log.info("partitions.handed_over", extra=fields(partitions_count=handed_over))
 
     def _due(self) -> list[StateChange]:
-        own, live = self._membership.node_id, self._membership.live
+        own, live = self._lifecycle.node_id, self._lifecycle.live
         found: list[StateChange] = []
         for topic, partition in self._topics.view.partitions():
             if own not in partition.replicas:

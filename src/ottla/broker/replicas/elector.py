@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.replicas.state_writer import Propose
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.state_changes import StateChange
@@ -91,7 +91,7 @@ class Elector:
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         logs: ReplicaLogs,
         propose: Propose,
         rules: ElectionRules,
@@ -100,7 +100,7 @@ class Elector:
         timers: Timers,
         other_logs: OtherLogs,
     ) -> None:
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._logs = logs
         self._other_logs = other_logs
         self._propose = propose
@@ -136,7 +136,7 @@ class Elector:
     def on_view(self, view: TopicsView) -> None:
         """The topics, their settings or the live brokers may have changed, and the logs of this view are made."""
         before, self._view = self._view, view
-        live_before, self._live = self._live, self._membership.live
+        live_before, self._live = self._live, self._lifecycle.live
         if live_before != self._live:
             names = list(view.by_name)
         else:
@@ -176,7 +176,7 @@ class Elector:
         if own is None or node_id == own.node_id or self._logs.gives_way:
             # With a stuck or full disk it would lead, and refuse or hold produces, before it has to.
             return
-        live = {each: epoch for each, epoch in self._membership.live.items() if each != node_id}
+        live = {each: epoch for each, epoch in self._lifecycle.live.items() if each != node_id}
         proposed_count = 0
         for topic, partition in self._view.partitions():
             state = partition.state
@@ -212,7 +212,7 @@ class Elector:
             after = elections.requested(
                 partition.replicas,
                 partition.state,
-                self._membership.live,
+                self._lifecycle.live,
                 self._rules.min_in_sync(topic, partition),
                 is_unclean=is_unclean,
                 usability=usability.get(topic_partition, {}),
@@ -235,9 +235,9 @@ class Elector:
         for topic_partition in wanted:
             await turn.pause()
             partition = self._view.partition(topic_partition)
-            if partition is not None and elections.is_due(partition.state, self._membership.live):
+            if partition is not None and elections.is_due(partition.state, self._lifecycle.live):
                 for node_id in partition.replicas:
-                    if node_id in self._membership.live:
+                    if node_id in self._lifecycle.live:
                         by_node.setdefault(node_id, []).append(topic_partition)
         found: dict[TopicPartition, dict[NodeId, bool]] = {}
         answers = await asyncio.gather(*(self._usable(*asked, timeout_ms) for asked in by_node.items()))
@@ -250,7 +250,7 @@ class Elector:
     async def _usable(
         self, node_id: NodeId, asked: Sequence[TopicPartition], timeout_ms: int
     ) -> Collection[TopicPartition] | None:
-        if node_id == self._membership.node_id:
+        if node_id == self._lifecycle.node_id:
             return {each for each in asked if self._logs.is_usable(each)}
         return await self._other_logs.usable(node_id, asked, timeout_ms)
 
@@ -280,8 +280,8 @@ class Elector:
 
     def _own(self) -> ReplicaIncarnation | None:
         """This broker in its present life, None while it is not registered or about to stop."""
-        node_id, broker_epoch = self._membership.node_id, self._membership.broker_epoch
-        if self._is_stopped or broker_epoch == NOT_REGISTERED or not self._membership.is_live(node_id, broker_epoch):
+        node_id, broker_epoch = self._lifecycle.node_id, self._lifecycle.broker_epoch
+        if self._is_stopped or broker_epoch == NOT_REGISTERED or not self._lifecycle.is_live(node_id, broker_epoch):
             return None
         return ReplicaIncarnation(node_id, broker_epoch)
 
@@ -291,15 +291,15 @@ class Elector:
         if self._proposed.get(topic_partition, -1) >= partition.state_version:
             return False
         reaffirmed = self._reaffirmed(topic, topic_partition, partition, own)
-        if reaffirmed is None and partition.state.has_current_leader(self._membership.live):
+        if reaffirmed is None and partition.state.has_current_leader(self._lifecycle.live):
             self._postponed.pop(topic_partition, None)
             return False
         over = partition if reaffirmed is None else partition._replace(state=reaffirmed)
-        due = elections.due(topic, [over], own, self._membership.live, self._rules)
+        due = elections.due(topic, [over], own, self._lifecycle.live, self._rules)
         election = due[0] if due else None
         if election is not None and election.is_unclean and not self._logs.is_usable(topic_partition):
             election = None
-        if election is None and elections.is_due(over.state, self._membership.live):
+        if election is None and elections.is_due(over.state, self._lifecycle.live):
             self._unled.add(topic.name)
         if reaffirmed is not None and (election is None or (election.is_unclean and election.rank > 0)):
             self._write(topic_partition, StateChange(topic, partition, reaffirmed))
@@ -315,7 +315,7 @@ class Elector:
         self, topic: Topic, topic_partition: TopicPartition, partition: Partition, own: ReplicaIncarnation
     ) -> PartitionState | None:
         """The state in which this broker has its place in its present life, or has left; None if there is no change."""
-        state, live = partition.state, self._membership.live
+        state, live = partition.state, self._lifecycle.live
         former = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
         if not former:
             return None
@@ -401,7 +401,7 @@ class Elector:
             return
         for topic, partition in elsewhere:
             min_in_sync = self._rules.min_in_sync(topic, partition)
-            after = elections.preferred(partition.replicas, partition.state, self._membership.live, min_in_sync)
+            after = elections.preferred(partition.replicas, partition.state, self._lifecycle.live, min_in_sync)
             topic_partition = TopicPartition(topic.name, partition.partition_index)
             if after is not None and self._proposed.get(topic_partition, -1) < partition.state_version:
                 self._write(topic_partition, StateChange(topic, partition, after))

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.identifiers import NodeId
@@ -23,11 +23,11 @@ BrokersFor = Callable[[tuple[str, int]], Sequence[BrokerAddress]]
 class LeaderHints:
     """Reads the newest view of the tree; a partition that no other broker leads, in its present life, has no hint.
 
-    None has one while this broker, in `membership`, is suspended: its view is older than its lease.
+    None has one while this broker, in `lifecycle`, is suspended: its view is older than its lease.
     `brokers_for`: the live brokers, by the addresses for clients that connected to this local address.
     """
 
-    __slots__ = ("_brokers_for", "_live", "_membership", "_node_id", "_topics")
+    __slots__ = ("_brokers_for", "_lifecycle", "_live", "_node_id", "_topics")
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class LeaderHints:
         topics: Callable[[], TopicsView],
         live: Callable[[], BrokersView],
         brokers_for: BrokersFor,
-        membership: Membership | None = None,
+        lifecycle: BrokerLifecycle | None = None,
     ) -> None:
         self._node_id = node_id
         self._topics = topics
         self._live = live
         self._brokers_for = brokers_for
-        self._membership = membership
+        self._lifecycle = lifecycle
 
     def by_name(
         self, refused: Iterable[tuple[bytes, int]], local_address: tuple[str, int]
@@ -60,7 +60,7 @@ class LeaderHints:
     ) -> CurrentLeaders | None:
         addresses: dict[int, BrokerAddress] | None = None
         leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
-        if self._membership is not None and self._membership.is_suspended:
+        if self._lifecycle is not None and self._lifecycle.is_suspended:
             return None
         for key, topic in islice(refused, HINTS_MAX):
             if topic is None or not 0 <= key[1] < len(topic.partitions):

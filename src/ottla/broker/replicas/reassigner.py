@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 from uuid import UUID
 
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination.assignment_changes import Decide, Results
 from ottla.coordination.reassignment import Reassigned, completed
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
@@ -39,12 +39,12 @@ class Reassigner:
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         assignments: Assignments,
         min_in_sync: Callable[[Topic, Partition], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._assignments = assignments
         self._min_in_sync = min_in_sync
         self._loop = loop
@@ -87,11 +87,11 @@ class Reassigner:
 
     def _completed(self, topic: Topic, partition: Partition) -> Reassigned | None:
         """The end of a move that is this broker's to write."""
-        membership = self._membership
-        own = ReplicaIncarnation(membership.node_id, membership.broker_epoch)
+        lifecycle = self._lifecycle
+        own = ReplicaIncarnation(lifecycle.node_id, lifecycle.broker_epoch)
         if not partition.is_moving or own.broker_epoch == NOT_REGISTERED or not partition.state.is_led_by(own):
             return None
-        return completed(partition, membership.live, lambda moved: self._min_in_sync(topic, moved))
+        return completed(partition, lifecycle.live, lambda moved: self._min_in_sync(topic, moved))
 
     async def _complete_due(self) -> None:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.broker.replicas.gone_followers import Address, is_refused
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.identifiers import NodeId
 
 # Each after the one before: together longer than a moment, and short beside a session's time-out.
@@ -25,13 +25,13 @@ class RefusedLeaders:
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         address_of: Callable[[NodeId], Address | None],
         on_gone: Callable[[NodeId, int], None],
         is_refused: Callable[[Address], Awaitable[bool]] = is_refused,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._address_of = address_of
         self._on_gone = on_gone
         self._is_refused = is_refused
@@ -41,7 +41,7 @@ class RefusedLeaders:
 
     def on_refused(self, node_id: NodeId) -> None:
         """A connection to a leader that was reached before was refused."""
-        broker_epoch = self._membership.live.get(node_id)
+        broker_epoch = self._lifecycle.live.get(node_id)
         if self._is_stopped or broker_epoch is None or node_id in self._looks:
             return
         looks = asyncio.get_running_loop().create_task(
@@ -64,5 +64,5 @@ class RefusedLeaders:
             address = self._address_of(node_id)
             if address is None or not await self._is_refused(address):
                 return
-        if self._membership.is_live(node_id, broker_epoch):
+        if self._lifecycle.is_live(node_id, broker_epoch):
             self._on_gone(node_id, broker_epoch)

@@ -20,7 +20,7 @@ from ottla.broker.replicas.replica_fetcher import (
     ReplicaFetcher,
 )
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.upkeep.flush_signal import FlushSignal
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -53,7 +53,7 @@ class ReplicaFetchers:
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         address_of: Callable[[NodeId], tuple[str, int] | None],
         settings: BrokerSettings,
         flushes: FlushSignal,
@@ -63,7 +63,7 @@ class ReplicaFetchers:
         on_leader_refused: Callable[[NodeId], None],
         on_log_failed: Callable[[TopicPartition], None],
     ) -> None:
-        self._node_id = membership.node_id
+        self._node_id = lifecycle.node_id
         self._gives_way = gives_way
         self._address_of = address_of
         self._loop = loop
@@ -80,11 +80,11 @@ class ReplicaFetchers:
         self._is_running = False
         self._failed: set[PartitionKey] = set()
         self.totals = FetcherTotals()
-        self.throttle = ReplicationThrottle(membership.node_id)
+        self.throttle = ReplicationThrottle(lifecycle.node_id)
         self._on_log_failed = on_log_failed
         self._context = FetcherContext(
-            membership.node_id,
-            lambda: membership.broker_epoch,
+            lifecycle.node_id,
+            lambda: lifecycle.broker_epoch,
             self._connect,
             flushes,
             clock,
@@ -97,7 +97,7 @@ class ReplicaFetchers:
                 self._socket_timeout_ms,
             ),
             self.throttle,
-            Random(membership.node_id),
+            Random(lifecycle.node_id),
             self.totals,
             on_leader_refused,
             self._on_partition_failed,

@@ -26,7 +26,7 @@ from ottla.broker.topics.reconciliation import (
     other_extents,
     reconcile,
 )
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics import TopicRegistry
@@ -95,7 +95,7 @@ class ServedTopics:
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         registry: TopicRegistry,
         configs: ConfigRegistry,
         directory: LogDirectory,
@@ -106,7 +106,7 @@ class ServedTopics:
         new_partition: Callable[[Log], Partition],
         observer: TopicsObserver,
     ) -> None:
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._registry = registry
         self._configs = configs
         self._directory = directory
@@ -127,11 +127,11 @@ class ServedTopics:
         # The registry's, as of the notes of deletions that were read last.
         self._deletions_version = 0
         # The broker's life by which the partitions have their roles.
-        self._broker_epoch = membership.broker_epoch
+        self._broker_epoch = lifecycle.broker_epoch
         # The live brokers of which the partitions know.
-        self._live = membership.live
+        self._live = lifecycle.live
         # Whether the partitions know that the lease is over.
-        self._is_suspended = membership.is_suspended
+        self._is_suspended = lifecycle.is_suspended
         self._kept: set[TopicPartition] = set()
         self._retries_count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -181,12 +181,12 @@ class ServedTopics:
             self._retries_count += 1
             await self._follow_armed(self._failures)
 
-    def follow_membership(self) -> None:
+    def follow_registrations(self) -> None:
         """This broker's registration or lease, or the registrations of the others, changed: the partitions follow now.
 
         `follow` does the same; but a broker that lost its session must cease to lead before it can read the tree.
         """
-        epoch, live, is_suspended = self._membership.broker_epoch, self._membership.live, self._membership.is_suspended
+        epoch, live, is_suspended = self._lifecycle.broker_epoch, self._lifecycle.live, self._lifecycle.is_suspended
         if epoch == self._broker_epoch and live == self._live and is_suspended is self._is_suspended:
             return
         self._broker_epoch, self._live, self._is_suspended = epoch, live, is_suspended
@@ -218,7 +218,7 @@ class ServedTopics:
             self._arm()
 
     async def _follow(self, unsettled: Iterable[str], *, is_start: bool = False) -> None:
-        self.follow_membership()
+        self.follow_registrations()
         old, new = self._followed, TreeViews(await self._registry.refresh(), await self._configs.refresh())
         unsettled = set(unsettled)
         names = dict.fromkeys([*changed_topics(old, new), *unsettled])
@@ -230,8 +230,8 @@ class ServedTopics:
         offload = LoopOffload()
         on_disk = self._indexes_on_disk() if is_start else {}
         # A broker by itself may have another tree than the one that belongs to its logs: nobody else can tell.
-        is_registered = self._membership.broker_epoch != NOT_REGISTERED
-        is_complete = is_start and is_registered and not self._membership.is_sole
+        is_registered = self._lifecycle.broker_epoch != NOT_REGISTERED
+        is_complete = is_start and is_registered and not self._lifecycle.is_sole
         self._hide_deleted(names, old.topics, new.topics)
         for name in names:
             is_settled = name not in unsettled and name not in self._failures
@@ -251,7 +251,7 @@ class ServedTopics:
                 name,
                 old,
                 new,
-                self._membership.node_id,
+                self._lifecycle.node_id,
                 held,
                 deletions,
                 only=only,
@@ -345,11 +345,11 @@ class ServedTopics:
                 await self._directory.delete_in_steps(changes.drop, offload)
             for topic_partition in changes.set_aside:
                 assert topic is not None
-                epoch = self._membership.broker_epoch
+                epoch = self._lifecycle.broker_epoch
                 registered = None if epoch == NOT_REGISTERED else epoch
                 await self._directory.set_aside_in_steps(topic_partition, topic.topic_id, registered, offload)
             for topic_partition in changes.stray:
-                await self._directory.set_stray_in_steps(topic_partition, self._membership.broker_epoch, offload)
+                await self._directory.set_stray_in_steps(topic_partition, self._lifecycle.broker_epoch, offload)
             self._report_kept(changes.keep)
             for topic_partition, refusal in changes.refuse:
                 self._refuse(topic_partition, refusal)
@@ -436,7 +436,7 @@ class ServedTopics:
         """Whether the partition's role, leader or leader epoch changed."""
         has_led = partition.role is Role.LEADER
         try:
-            return partition.on_state(node, self._membership, self._clock.monotonic_ms())
+            return partition.on_state(node, self._lifecycle, self._clock.monotonic_ms())
         except EpochBehindLog as error:
             log.error("partition.refused", extra=fields(reason=str(error), hint=error.hint))
             refusal = Refusal(partition.topic_id, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -474,14 +474,14 @@ class ServedTopics:
 
     async def _finish(self, deletions: Collection[TopicDeletion]) -> None:
         """Remove the tree's deletion notes of topics of which nothing remains."""
-        node_id = self._membership.node_id
+        node_id = self._lifecycle.node_id
         ours = [deletion for deletion in deletions if node_id in deletion.brokers or not deletion.brokers]
         done: list[UUID] = [deletion.topic_id for deletion in ours if deletion.name not in self._failures]
         self._has_deletions = len(done) < len(ours)
         if not done:
             return
         try:
-            await self._registry.finish_deletions(done, self._membership.node_id)
+            await self._registry.finish_deletions(done, self._lifecycle.node_id)
         except OttlaError as error:
             # Only the note remains: a later change, or the next start, finds that there is nothing to drop.
             log.warning("topic.note_left", extra=fields(topics_count=len(done), error=str(error)))

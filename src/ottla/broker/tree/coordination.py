@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import Registrar
 from ottla.broker.tree.tree_home import TreeHome
 from ottla.coordination import layout
@@ -53,9 +53,11 @@ class Coordination:
         self.topics: Final = TopicRegistry(tree, on_stale=on_stale)
         self.configs: Final = ConfigRegistry(tree, on_stale=on_stale)
         self.producer_ids: Final = ProducerIdBlocks(tree, node_id)
-        self.membership: Final = Membership.sole(node_id) if on_stale is None else Membership(node_id, tree.lease)
+        self.lifecycle: Final = (
+            BrokerLifecycle.sole(node_id) if on_stale is None else BrokerLifecycle(node_id, tree.lease)
+        )
         brokers = BrokerRegistry(tree, on_stale=on_stale)
-        self.registrar: Final = Registrar(self.membership, brokers, registration, tree, clock, asyncio.sleep)
+        self.registrar: Final = Registrar(self.lifecycle, brokers, registration, tree, clock, asyncio.sleep)
         self._on_session_lost = on_session_lost
         self._is_closing = False
         if on_stale is not None:
@@ -118,11 +120,11 @@ class Coordination:
         if self._is_closing:
             return
         if state is SessionState.LOST:
-            log.warning("session.lost", extra=fields(broker_epoch=self.membership.broker_epoch))
-            self.membership.unregistered()
+            log.warning("session.lost", extra=fields(broker_epoch=self.lifecycle.broker_epoch))
+            self.lifecycle.unregistered()
             self._on_session_lost()
         elif state is SessionState.CONNECTED:
-            if self.membership.broker_epoch == NOT_REGISTERED:
+            if self.lifecycle.broker_epoch == NOT_REGISTERED:
                 self._on_stale()
         else:
             log.warning("session.suspended")

@@ -52,7 +52,7 @@ class Loop(Protocol):
 
 
 class Registered(Protocol):
-    """The part of the membership that this module needs."""
+    """The part of the lifecycle that this module needs."""
 
     @property
     def node_id(self) -> NodeId: ...
@@ -70,7 +70,7 @@ class DirectoryGeneration:
     def __init__(
         self,
         tree: Tree,
-        membership: Registered,
+        lifecycle: Registered,
         disk: Disk,
         data_dir: str,
         make_room: Callable[[], bool],
@@ -78,8 +78,8 @@ class DirectoryGeneration:
         offload: Callable[[], Offload],
     ) -> None:
         self._tree = tree
-        self._membership = membership
-        self._node_id = membership.node_id
+        self._lifecycle = lifecycle
+        self._node_id = lifecycle.node_id
         self._disk = disk
         self._data_dir = data_dir
         self._make_room = make_room
@@ -232,7 +232,7 @@ class DirectoryGeneration:
     async def _move(self) -> bool:
         """Whether the generation moved in both places; a failure is reported only."""
         async with self._moving:
-            if self._is_stale or not self._membership.is_registered:
+            if self._is_stale or not self._lifecycle.is_registered:
                 return False
             try:
                 held, node = await self._judged()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ottla.broker.tree.membership import Lease, Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, Lease
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
@@ -30,17 +30,17 @@ class Timers(Protocol):
 
 
 class LeaseWatch:
-    """Keeps `Membership.is_suspended` up to date by a timer; `on_change` is called after each change of it.
+    """Keeps `BrokerLifecycle.is_suspended` up to date by a timer; `on_change` is called after each change of it.
 
     A process that was paused serves requests before its timers: reads and flushes call `check` first.
     """
 
-    __slots__ = ("_clock", "_lease", "_membership", "_on_change", "_timer", "_timers")
+    __slots__ = ("_clock", "_lease", "_lifecycle", "_on_change", "_timer", "_timers")
 
     def __init__(
-        self, membership: Membership, lease: Lease, clock: Clock, timers: Timers, on_change: Callable[[], None]
+        self, lifecycle: BrokerLifecycle, lease: Lease, clock: Clock, timers: Timers, on_change: Callable[[], None]
     ) -> None:
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._lease = lease
         self._clock = clock
         self._timers = timers
@@ -58,16 +58,16 @@ class LeaseWatch:
     def check(self) -> None:
         """Compare the lease with the clock now."""
         # In every read: one comparison, as long as the lease holds.
-        if (self._clock.boottime_ms() >= self._lease.until_ms) is not self._membership.is_suspended:
+        if (self._clock.boottime_ms() >= self._lease.until_ms) is not self._lifecycle.is_suspended:
             self._change()
 
     def _change(self) -> None:
-        membership = self._membership
-        membership.is_suspended = is_suspended = not membership.is_suspended
+        lifecycle = self._lifecycle
+        lifecycle.is_suspended = is_suspended = not lifecycle.is_suspended
         if is_suspended:
-            log.warning("lease.ended", extra=fields(broker_epoch=membership.broker_epoch))
+            log.warning("lease.ended", extra=fields(broker_epoch=lifecycle.broker_epoch))
         else:
-            log.info("lease.extended", extra=fields(broker_epoch=membership.broker_epoch))
+            log.info("lease.extended", extra=fields(broker_epoch=lifecycle.broker_epoch))
         self._on_change()
 
     def _on_timer(self) -> None:
@@ -76,7 +76,7 @@ class LeaseWatch:
         finally:
             # Even if the change fails for one partition, the next one must not be missed.
             left_ms = self._lease.until_ms - self._clock.boottime_ms()
-            if self._membership.is_suspended:
+            if self._lifecycle.is_suspended:
                 left_ms = RENEWAL_CHECK_MS
             delay_ms = max(1, min(left_ms, CHECK_INTERVAL_MS_MAX))
             self._timer = self._timers.call_later(delay_ms / 1000, self._on_timer)

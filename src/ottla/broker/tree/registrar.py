@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.layout import broker_path
 from ottla.coordination.registries import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, Operation, SessionLost, SessionState
@@ -46,11 +46,11 @@ class Generation(Protocol):
 
 
 class Registrar:
-    """Keeps `membership` up to date; `wait` is `asyncio.sleep`."""
+    """Keeps `lifecycle` up to date; `wait` is `asyncio.sleep`."""
 
     def __init__(
         self,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         registry: BrokerRegistry,
         registration: BrokerRegistration,
         session: Session,
@@ -58,7 +58,7 @@ class Registrar:
         wait: Callable[[float], Awaitable[object]],
     ) -> None:
         self.registration: Final = registration
-        self._membership = membership
+        self._lifecycle = lifecycle
         self._registry = registry
         self._session = session
         self._clock = clock
@@ -79,7 +79,7 @@ class Registrar:
         before = self._registry.view
         view = await self._registry.refresh()
         if view is not before:
-            self._membership.saw(view)
+            self._lifecycle.saw(view)
         return view
 
     async def registered_ms(self) -> int | None:
@@ -97,7 +97,7 @@ class Registrar:
         A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
         former process, and then ends with its session.  Raises `BrokerIdTaken` after that.
 
-        `record` is awaited with the epoch before `membership` has it, so before anything is done under it.  When it
+        `record` is awaited with the epoch before `lifecycle` has it, so before anything is done under it.  When it
         raises, this broker is not registered for all that it knows, and has to register again.
 
         `generation`: of the data directory, which moves with the registration.  Raises what its `write` raises.
@@ -128,6 +128,6 @@ class Registrar:
         self._require_session(session_id)
         await record(broker_epoch)
         self._require_session(session_id)
-        self._membership.registered(broker_epoch)
+        self._lifecycle.registered(broker_epoch)
         await self.refresh()
         return broker_epoch

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.tree import LEASE_FOREVER, Lease
@@ -40,7 +40,7 @@ class SmallCoordinator:
         self.loop = TurnedLoop()
         self.is_flushing = False
         self.lease = Lease(LEASE_FOREVER)
-        self.membership = Membership(HERE, self.lease)
+        self.lifecycle = BrokerLifecycle(HERE, self.lease)
         self.view = NO_TOPICS
         self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
         self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ class SmallCoordinator:
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
             is_flushing=lambda: self.is_flushing,
             now_s=lambda: self.loop.time(),
-            membership=self.membership,
+            lifecycle=self.lifecycle,
         )
 
     def make_logs(self, topic_number: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.settings import GroupSettings
@@ -376,12 +376,12 @@ def test_broker_whose_lease_is_over_decides_nothing_and_continues_with_what_it_l
 
 def suspend(small: SmallCoordinator, *, is_suspended: bool) -> None:
     """The lease ended, or was extended, and the partitions have taken that over."""
-    membership = Membership.sole(HERE)
-    membership.registered(1)
-    membership.is_suspended = is_suspended
+    lifecycle = BrokerLifecycle.sole(HERE)
+    lifecycle.registered(1)
+    lifecycle.is_suspended = is_suspended
     for partition in small.partitions:
         assert partition.node is not None
-        partition.on_state(partition.node, membership, 0)
+        partition.on_state(partition.node, lifecycle, 0)
     small.show_topics()
     small.loop.turn()
 

@@ -10,8 +10,8 @@ from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.net.advertising import BrokerAddress
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, Lease
 from ottla.broker.tree.lease_watch import LeaseWatch
-from ottla.broker.tree.membership import Lease, Membership
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import Lease as TreeLease
 from ottla.model.error_code import ErrorCode
@@ -32,21 +32,21 @@ class Leading(Served):
     def __init__(self) -> None:
         super().__init__()
         self.version = 17
-        self.membership: Membership = one_of(*ALL)
+        self.lifecycle: BrokerLifecycle = one_of(*ALL)
         self.use(None)
 
     def use(self, lease: Lease | None) -> None:
-        membership = Membership(HERE, lease)
-        membership.broker_epoch, membership.live = self.membership.broker_epoch, self.membership.live
+        lifecycle = BrokerLifecycle(HERE, lease)
+        lifecycle.broker_epoch, lifecycle.live = self.lifecycle.broker_epoch, self.lifecycle.live
         self.handler = FetchHandler(
-            self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock, None, membership
+            self.table, self.ready, self.deadlines, SIZE_BYTES_MAX, self.sessions, self.clock, None, lifecycle
         )
 
     def lead(self, index: int = 0) -> ServedLog:
         """Lead a partition whose replicas are all brokers; the follower and this one are in sync."""
         log = ServedLog("t", index, leader_epoch=None)
         node = replicated(HERE, EPOCH, 0, (HERE, ELSEWHERE), ALL)._replace(partition_index=index)
-        log.partition.on_state(node, self.membership, 0)
+        log.partition.on_state(node, self.lifecycle, 0)
         self.table.add(log.partition)
         return log
 
@@ -183,7 +183,7 @@ def test_session_of_a_replica_names_what_changed_and_wakes_on_appends(served: Le
 
 def test_session_tells_a_replica_of_a_high_watermark_that_another_one_moved(served: Leading) -> None:
     log = served.lead()
-    log.partition.on_state(replicated(HERE, EPOCH, 1, ALL, ALL), served.membership, 0)
+    log.partition.on_state(replicated(HERE, EPOCH, 1, ALL, ALL), served.lifecycle, 0)
     log.add()
     served.follow(at(1), max_wait_ms=0, session_epoch=0)
     assert only(served.partitions()).high_watermark == 0
@@ -244,7 +244,7 @@ def test_partition_that_gets_another_leader_is_told_in_the_session(served: Leadi
     assert served.answer() is not None
     served.follow(session_id=100, session_epoch=1)
     assert served.answer() is None
-    log.partition.on_state(replicated(ELSEWHERE, EPOCH + 1, 1), served.membership, 0)
+    log.partition.on_state(replicated(ELSEWHERE, EPOCH + 1, 1), served.lifecycle, 0)
     assert served.codes() == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
@@ -273,7 +273,7 @@ def selecting(served: Leading) -> Leading:
         served.sessions,
         served.clock,
         None,
-        served.membership,
+        served.lifecycle,
         selector=Near(),
     )
     return served
@@ -351,7 +351,7 @@ def test_follower_that_waits_is_told_of_the_high_watermark_at_once_since_consume
     assert opened is not None
     selecting.follow(session_id=opened.session_id, session_epoch=1)
     assert selecting.answer() is None
-    log.partition.on_state(replicated(HERE, EPOCH, 1, (HERE,), ALL), selecting.membership, 0)
+    log.partition.on_state(replicated(HERE, EPOCH, 1, (HERE,), ALL), selecting.lifecycle, 0)
     assert log.add(is_stable=False), "the follower gets it, and the high watermark is as it was"
     assert only(selecting.partitions()).high_watermark == 1
     selecting.follow(at(2), session_id=opened.session_id, session_epoch=2)
@@ -364,7 +364,7 @@ def test_follower_that_waits_is_told_of_the_high_watermark_at_once_since_consume
 @pytest.mark.parametrize(("version", "code"), [(10, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, 0), (17, 0)])
 def test_follower_serves_consumers_that_know_of_followers(served: Leading, version: int, code: int) -> None:
     log = ServedLog("t", leader_epoch=None)
-    log.partition.on_state(replicated(ELSEWHERE, EPOCH, 0, (HERE, ELSEWHERE), ALL), served.membership, 0)
+    log.partition.on_state(replicated(ELSEWHERE, EPOCH, 0, (HERE, ELSEWHERE), ALL), served.lifecycle, 0)
     served.table.add(log.partition)
     served.version = version
     served.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=0, min_bytes=1, max_bytes=1_000_000))
@@ -381,7 +381,7 @@ class Leased(Leading):
         super().__init__()
         self.lease = TreeLease(self.clock.boottime_ms() + 1_000)
         self.watch = LeaseWatch(
-            self.membership,
+            self.lifecycle,
             self.lease,
             self.clock,
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
@@ -395,14 +395,14 @@ class Leased(Leading):
             self.sessions,
             self.clock,
             None,
-            self.membership,
+            self.lifecycle,
             lease_watch=self.watch,
         )
 
     def suspend(self) -> None:
         for partition in self.table:
             assert partition.node is not None
-            partition.on_state(partition.node, self.membership, 0)
+            partition.on_state(partition.node, self.lifecycle, 0)
 
 
 @pytest.fixture

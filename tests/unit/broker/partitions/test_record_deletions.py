@@ -95,7 +95,7 @@ async def test_follower_whose_broker_is_gone_is_not_waited_for() -> None:
     here = followed()
     task = await deleting(here, 2)
     here.fetch(ELSEWHERE, 3, log_start=2)
-    here.membership = one_of(HERE, ELSEWHERE)
+    here.lifecycle = one_of(HERE, ELSEWHERE)
     here.be(HERE, 1)
     assert await ended(task) == 2
 

@@ -12,7 +12,7 @@ from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, Partition, 
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import GAP_PATIENCE_MS
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult
@@ -59,7 +59,7 @@ class Replicated:
             on_log_failed=self.failed_logs.append,
         )
         self.served.partition = self.partition
-        self.membership: Membership = one_of(*ALL)
+        self.lifecycle: BrokerLifecycle = one_of(*ALL)
         self.version = -1
         self.now_ms = 0
 
@@ -67,7 +67,7 @@ class Replicated:
         """The tree says who leads and who is in sync."""
         self.version += 1
         node = replicated(leader, epoch, self.version, in_sync or ALL, ALL)
-        self.partition.on_state(node, self.membership, self.now_ms)
+        self.partition.on_state(node, self.lifecycle, self.now_ms)
 
     def fetch(
         self,
@@ -280,10 +280,10 @@ def test_state_that_is_older_than_this_brokers_own_change_is_not_taken_back() ->
     change = here.partition.propose(here.now_ms)
     assert change is not None
     here.partition.on_outcome(change, ChangeResult.APPLIED, here.version + 1, here.now_ms)
-    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.membership, here.now_ms)
+    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.lifecycle, here.now_ms)
     assert here.partition.in_sync_count == 2
-    here.membership.unregistered()
-    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.membership, here.now_ms)
+    here.lifecycle.unregistered()
+    here.partition.on_state(replicated(HERE, 1, here.version, (HERE,), ALL), here.lifecycle, here.now_ms)
     assert here.partition.role is Role.FOLLOWER, "also while the view is behind"
 
 
@@ -799,7 +799,7 @@ def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() ->
     assert (waiting.woken_count, here.consume(0).error_code) == (1, NOT_LEADER)
     here.be(ELSEWHERE, 1)
     assert here.consume(0).error_code == 0
-    here.membership.unregistered()
+    here.lifecycle.unregistered()
     here.be(ELSEWHERE, 1)
     assert here.consume(0).error_code == NOT_LEADER, "its session has ended"
 
@@ -810,8 +810,8 @@ def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() ->
 def see(here: Replicated, *, is_suspended: bool) -> bool:
     """The lease ended, or was extended: the state is the one that was seen last."""
     assert here.partition.node is not None
-    here.membership.is_suspended = is_suspended
-    return here.partition.on_state(here.partition.node, here.membership, here.now_ms)
+    here.lifecycle.is_suspended = is_suspended
+    return here.partition.on_state(here.partition.node, here.lifecycle, here.now_ms)
 
 
 def test_leader_releases_what_waits_when_its_lease_ends() -> None:
@@ -864,7 +864,7 @@ def test_leader_that_was_replaced_while_its_lease_was_over_follows() -> None:
 
 def test_leader_that_is_elected_while_its_lease_is_over_serves_when_that_is_extended() -> None:
     here = Replicated()
-    here.membership.is_suspended = True
+    here.lifecycle.is_suspended = True
     here.be(HERE, 1)
     assert here.consume(0).error_code == NOT_LEADER
     see(here, is_suspended=False)

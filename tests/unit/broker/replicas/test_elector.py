@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.replicas.elector import ELECTION_PATIENCE_MS, Elector, LeaderBalance
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.state_changes import StateChange
@@ -49,7 +49,7 @@ class Node:
 
     def __init__(self, live: str = "A1 B9 C1", balance: LeaderBalance | None = None) -> None:
         self.loop = TurnedClock()
-        self.membership = Membership(B)
+        self.lifecycle = BrokerLifecycle(B)
         self.complete_from = 0
         self.unusable: set[int] = set()
         self.is_stuck = False
@@ -65,7 +65,7 @@ class Node:
         self.proposed: list[tuple[int, PartitionState, int]] = []
         self.answers: list[Callable[[ChangeOutcome], None]] = []
         self.elector = Elector(
-            self.membership,
+            self.lifecycle,
             self,
             self._propose,
             ElectionRules(lambda _topic, _partition: self.min_in_sync, lambda _topic: self.allows_unclean),
@@ -75,7 +75,7 @@ class Node:
             self,
         )
         self.elector.start()
-        self.membership.registered(9)
+        self.lifecycle.registered(9)
         self.alive(live)
 
     def is_complete(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
@@ -105,7 +105,7 @@ class Node:
             member.node_id: LiveBroker(BrokerRegistration(member.node_id, ()), member.broker_epoch)
             for member in members(live)
         }
-        self.membership.saw(BrokersView(1, MappingProxyType(dict(by_id))))
+        self.lifecycle.saw(BrokersView(1, MappingProxyType(dict(by_id))))
 
     def see(self, *states: PartitionState, version: int = 4, topic: str = "orders") -> None:
         """A view in which the topic's partitions have these states."""
@@ -395,9 +395,9 @@ def test_late_addition_of_a_former_life_is_mended_when_it_is_seen() -> None:
 def test_new_registration_makes_it_look_at_everything_again() -> None:
     node = Node()
     node.see(state_of("A", 5, "A1 B9"))
-    node.membership.unregistered()
+    node.lifecycle.unregistered()
     node.look()
-    node.membership.registered(12)
+    node.lifecycle.registered(12)
     node.alive("A1 B12")
     node.look()
     assert node.taken() == [(0, state_of("A", 5, "A1 B12"), 4)]
@@ -405,9 +405,9 @@ def test_new_registration_makes_it_look_at_everything_again() -> None:
 
 def test_nothing_is_proposed_without_a_registration_or_for_partitions_of_others() -> None:
     node = Node("B9 C1")
-    node.membership.unregistered()
+    node.lifecycle.unregistered()
     node.see(state_of("A", 5, "A1 B9"))
-    node.membership.registered(9)
+    node.lifecycle.registered(9)
     node.replicas = (A, C)
     node.see(state_of("A", 5, "A1 C1"))
     node.loop.advance(100)
@@ -418,8 +418,8 @@ def test_change_of_unknown_outcome_is_decided_again_when_the_view_of_the_next_se
     node = Node()
     node.see(state_of("A", 5, "A1 B4"))
     assert node.taken() == [(0, state_of("A", 5, "A1 B9"), 4)]
-    node.membership.unregistered()
-    node.membership.registered(12)
+    node.lifecycle.unregistered()
+    node.lifecycle.registered(12)
     node.alive("A1 B12")
     node.look()
     assert node.taken() == []
@@ -431,10 +431,10 @@ def test_change_of_unknown_outcome_is_left_to_the_next_session_while_there_is_no
     node = Node()
     node.see(state_of("A", 5, "A1 B4"))
     assert len(node.taken()) == 1
-    node.membership.unregistered()
+    node.lifecycle.unregistered()
     node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
     assert node.taken() == []
-    node.membership.registered(12)
+    node.lifecycle.registered(12)
     node.alive("A1 B12")
     node.look()
     assert node.taken() == [(0, state_of("A", 5, "A1 B12"), 4)]

@@ -30,7 +30,7 @@ class Leading:
         self.table = PartitionTable()
         self.proposed: list[StateChange] = []
         self.answers: list[Callable[[ChangeOutcome], None]] = []
-        self.membership = one_of(*ALL)
+        self.lifecycle = one_of(*ALL)
         self.changes = InSyncChanges(
             self.table,
             self._propose,
@@ -48,7 +48,7 @@ class Leading:
         served = ServedLog("t", index, leader_epoch=None)
         partition = Partition(served.log, HERE, lag_time_max_ms=LAG_MS, in_sync_observer=self.changes)
         node = replicated(HERE, 1, 4, in_sync or (HERE,), ALL)._replace(partition_index=index)
-        partition.on_state(node, self.membership, self.loop.monotonic_ms())
+        partition.on_state(node, self.lifecycle, self.loop.monotonic_ms())
         self.table.add(partition)
         self.loop.turn()
         return partition
@@ -103,7 +103,7 @@ def test_change_that_was_stale_waits_for_the_newer_state() -> None:
     leading.fetch(partition, ELSEWHERE)
     leading.answer(ChangeResult.STALE)
     assert len(leading.proposed) == 1
-    partition.on_state(replicated(HERE, 1, 6, (HERE,), ALL), leading.membership, leading.loop.monotonic_ms())
+    partition.on_state(replicated(HERE, 1, 6, (HERE,), ALL), leading.lifecycle, leading.loop.monotonic_ms())
     leading.loop.turn()
     assert [change.expected_version for change in leading.proposed] == [4, 6]
 
@@ -187,7 +187,7 @@ def test_outcome_that_comes_after_the_stop_is_followed_by_no_other_change() -> N
 def test_follower_whose_process_is_gone_leaves_and_is_back_with_its_next_fetch() -> None:
     leading = Leading()
     partition = leading.lead(0, *ALL)
-    assert partition.on_follower_gone(ELSEWHERE, leading.membership.live[ELSEWHERE])
+    assert partition.on_follower_gone(ELSEWHERE, leading.lifecycle.live[ELSEWHERE])
     leading.changes.look_at(partition)
     leading.loop.turn()
     leading.answer(ChangeResult.APPLIED, 5)

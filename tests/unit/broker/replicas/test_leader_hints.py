@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Partition, Topic, TopicsView
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -85,10 +85,10 @@ def test_nothing_refused_asks_nothing() -> None:
 
 
 def test_broker_whose_lease_is_over_hints_at_nobody() -> None:
-    membership = Membership(OWN)
+    lifecycle = BrokerLifecycle(OWN)
     found = LeaderHints(
-        OWN, lambda: view(LIVE), lambda: live(OWN, LIVE), lambda _: [address(LIVE), address(OWN)], membership
+        OWN, lambda: view(LIVE), lambda: live(OWN, LIVE), lambda _: [address(LIVE), address(OWN)], lifecycle
     )
     assert found.by_name([(b"t", 0)], ADDRESS) is not None
-    membership.is_suspended = True
+    lifecycle.is_suspended = True
     assert found.by_name([(b"t", 0)], ADDRESS) is None, "its view may be older than an election"

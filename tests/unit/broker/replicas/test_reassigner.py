@@ -7,7 +7,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 from ottla.broker.replicas.reassigner import Reassigner
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.assignment_changes import Decide, Results
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import NO_MOVE, Move, Partition, Topic, TopicsView
@@ -26,16 +26,16 @@ class Setup:
 
     def __init__(self) -> None:
         self.brokers = live(A, B, C)
-        self.membership = Membership(A)
-        self.membership.saw(self.brokers)
-        self.membership.registered(self.brokers.epochs()[A])
+        self.lifecycle = BrokerLifecycle(A)
+        self.lifecycle.saw(self.brokers)
+        self.lifecycle.registered(self.brokers.epochs()[A])
         self.view_version = 0
         self.partitions: list[Partition] = []
         self.failures: list[ConnectionLoss] = []
         self.asked: list[list[int]] = []
         self.decided: list[tuple[int, Reassigned | None]] = []
         self.loop = asyncio.get_running_loop()
-        self.reassigner = Reassigner(self.membership, self, lambda _topic, _partition: 1, self.loop)
+        self.reassigner = Reassigner(self.lifecycle, self, lambda _topic, _partition: 1, self.loop)
 
     async def change_assignments(
         self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide
@@ -92,7 +92,7 @@ async def test_move_is_looked_at_again_with_each_view() -> None:
 
 async def test_broker_that_is_not_registered_ends_nothing() -> None:
     setup = Setup()
-    setup.membership.unregistered()
+    setup.lifecycle.unregistered()
     await setup.see(setup.node(A, [A, B, C]))
     assert setup.asked == []
     await setup.reassigner.stop()

@@ -19,11 +19,11 @@ class Looked:
     """What became of a refusal by the leader elsewhere."""
 
     def __init__(self, network: Network) -> None:
-        self.membership = one_of(HERE, ELSEWHERE)
+        self.lifecycle = one_of(HERE, ELSEWHERE)
         self.address: tuple[str, int] | None = ADDRESS
         self.gone: list[tuple[int, int]] = []
         self.leaders = RefusedLeaders(
-            self.membership,
+            self.lifecycle,
             lambda _: self.address,
             lambda node_id, broker_epoch: self.gone.append((node_id, broker_epoch)),
             network.is_refused,
@@ -70,7 +70,7 @@ async def test_leader_is_looked_at_once_however_often_it_refuses_meanwhile() -> 
 async def test_leader_that_registered_again_meanwhile_is_not_gone() -> None:
     looked = Looked(Network(True))
     looked.leaders.on_refused(ELSEWHERE)
-    looked.membership.live = {**looked.membership.live, ELSEWHERE: 77}
+    looked.lifecycle.live = {**looked.lifecycle.live, ELSEWHERE: 77}
     await looked.settle()
     assert looked.gone == []
 

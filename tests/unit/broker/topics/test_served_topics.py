@@ -25,7 +25,7 @@ from ottla.broker.topics.served_topics import (
     TopicsObserver,
 )
 from ottla.broker.topics.topic_requests import TopicRequests
-from ottla.broker.tree.membership import Membership
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.changes import Changes
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.embedded.home import EmbeddedHome
@@ -78,10 +78,10 @@ class Node:
         disk: MemoryDisk,
         registry: TopicRegistry,
         configs: ConfigRegistry,
-        membership: Membership,
+        lifecycle: BrokerLifecycle,
         room: LogsRoom | None = None,
     ) -> None:
-        self.membership = membership
+        self.lifecycle = lifecycle
         self.room = room
         self.home = home
         self.disk = disk
@@ -99,7 +99,7 @@ class Node:
         self.directory = LogDirectory.open(self.disk, "/data", clock=FakeClock(), config_of=self._config_of)
         self.partitions = PartitionTable()
         self.served = ServedTopics(
-            self.membership,
+            self.lifecycle,
             self.registry,
             self.configs,
             self.directory,
@@ -184,16 +184,16 @@ class Node:
 
 @asynccontextmanager
 async def node_at(
-    path: Path, membership: Membership | None = None, *, room: LogsRoom | None = None
+    path: Path, lifecycle: BrokerLifecycle | None = None, *, room: LogsRoom | None = None
 ) -> AsyncIterator[Node]:  # fmt: skip
-    if membership is None:
-        membership = Membership.sole(HERE)
-        membership.registered(1)
+    if lifecycle is None:
+        lifecycle = BrokerLifecycle.sole(HERE)
+        lifecycle.registered(1)
     home = await EmbeddedHome.open(str(path / "tree"))
     try:
         tree = await home.connect()
         await lay_out(tree)
-        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree), membership, room)
+        node = Node(home, MemoryDisk(), TopicRegistry(tree), ConfigRegistry(tree), lifecycle, room)
         await node.served.start()
         yield node
         await node.served.stop()
@@ -508,8 +508,8 @@ NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 @asynccontextmanager
 async def member_at(path: Path) -> AsyncIterator[Node]:
     """A broker that is one of two: it leads only in its present life."""
-    async with node_at(path, Membership(HERE)) as node:
-        node.membership.registered(7)
+    async with node_at(path, BrokerLifecycle(HERE)) as node:
+        node.lifecycle.registered(7)
         yield node
 
 
@@ -568,12 +568,12 @@ async def test_broker_without_a_registration_leads_nothing_and_another_one_does_
         changed = node.changed_roles
         changed.clear()
         assert node.partitions.resignations_count == 0
-        node.membership.unregistered()
-        node.served.follow_membership()
+        node.lifecycle.unregistered()
+        node.served.follow_registrations()
         assert (role_of(partition), changed) == (Role.FOLLOWER, ["t-0"])
         assert node.partitions.resignations_count == 1, "kept answers may name it as the leader"
         assert partition.leadership_error(-1) == NOT_LEADER
-        node.membership.registered(9)
+        node.lifecycle.registered(9)
         await node.served.follow()
         assert role_of(partition) is Role.FOLLOWER
         await change_state(node, "t", 0, HERE, 1, (1, 9))

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.directory_generation import MOVE_INTERVAL_MS, PAUSE_MS, DirectoryGeneration
-from ottla.broker.tree.membership import Membership
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.generations import SeenGeneration, read_generation
@@ -76,11 +76,11 @@ class Broker:
     def __init__(self, tree: LossyTree, disk: MemoryDisk, make_room: Callable[[], bool] = lambda: False) -> None:
         self.tree, self.disk = tree, disk
         self.loop = TaskLoop()
-        self.membership = Membership(OWN)
+        self.lifecycle = BrokerLifecycle(OWN)
         self.stored = 0
         self.generation = DirectoryGeneration(
             tree,
-            self.membership,
+            self.lifecycle,
             disk,
             "/data",
             make_room,
@@ -93,7 +93,7 @@ class Broker:
         await self.generation.check()
         await self.tree.multi(list(await self.generation.write()))
         await LogCompleteness(self.disk, "/data", has_logs=False).set_complete_from(100)
-        self.membership.registered(100)
+        self.lifecycle.registered(100)
         self.generation.start(lambda: self.stored)
 
     @property

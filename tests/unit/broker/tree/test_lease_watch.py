@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.lease_watch import CHECK_INTERVAL_MS_MAX, RENEWAL_CHECK_MS, LeaseWatch
-from ottla.broker.tree.membership import Membership
 from ottla.coordination.tree import LEASE_FOREVER, Lease
 from tests.unit.broker.roles import HERE
 from tests.unit.broker.turned_loop import TurnedClock
@@ -19,11 +19,11 @@ class Watched:
     def __init__(self, until_ms: int = LEASE_MS) -> None:
         self.clock = TurnedClock()
         self.lease = Lease(until_ms)
-        self.membership = Membership(HERE, self.lease)
+        self.lifecycle = BrokerLifecycle(HERE, self.lease)
         self.changes: list[bool] = []
         self.fails = False
         self.watch = LeaseWatch(
-            self.membership,
+            self.lifecycle,
             self.lease,
             self.clock,
             self.clock,  # type: ignore[arg-type]  # the part of a loop that it uses
@@ -32,7 +32,7 @@ class Watched:
         self.watch.start()
 
     def _on_change(self) -> None:
-        self.changes.append(self.membership.is_suspended)
+        self.changes.append(self.lifecycle.is_suspended)
         if self.fails:
             raise ZeroDivisionError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import ATTEMPT_INTERVAL_S, Registrar
 from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.embedded.session import EmbeddedSession
@@ -45,7 +45,7 @@ async def registrar(home: EmbeddedHome, node_id: int = 1, waits: Waits | None = 
 
 def made(session: EmbeddedSession, node_id: int, clock: FakeClock, waits: Waits) -> Registrar:
     registration = BrokerRegistration(NodeId(node_id), LISTENERS)
-    return Registrar(Membership(NodeId(node_id)), BrokerRegistry(session), registration, session, clock, waits)
+    return Registrar(BrokerLifecycle(NodeId(node_id)), BrokerRegistry(session), registration, session, clock, waits)
 
 
 async def test_registered_brokers_see_each_other(tmp_path: Path) -> None:
@@ -68,18 +68,18 @@ async def test_registering_again_gives_a_higher_epoch(tmp_path: Path) -> None:
     await home.close()
 
 
-async def test_membership_has_what_the_tree_has(tmp_path: Path) -> None:
+async def test_lifecycle_has_the_live_brokers_of_the_tree(tmp_path: Path) -> None:
     home = await EmbeddedHome.open(str(tmp_path / "tree"))
     session, clock = await home.connect(), FakeClock()
     await lay_out(session)
-    membership = Membership(NodeId(1))
+    lifecycle = BrokerLifecycle(NodeId(1))
     registration = BrokerRegistration(NodeId(1), LISTENERS)
-    own = Registrar(membership, BrokerRegistry(session), registration, session, clock, Waits(clock))
+    own = Registrar(lifecycle, BrokerRegistry(session), registration, session, clock, Waits(clock))
     epoch = await own.register()
-    assert (membership.broker_epoch, dict(membership.live)) == (epoch, {1: epoch})
+    assert (lifecycle.broker_epoch, dict(lifecycle.live)) == (epoch, {1: epoch})
     other = await (await registrar(home, 2)).register()
     await own.refresh()
-    assert dict(membership.live) == {1: epoch, 2: other}
+    assert dict(lifecycle.live) == {1: epoch, 2: other}
     await home.close()
 
 
@@ -87,9 +87,9 @@ async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_p
     home = await EmbeddedHome.open(str(tmp_path / "tree"))
     session, clock = await home.connect(), FakeClock()
     await lay_out(session)
-    membership = Membership(NodeId(1))
+    lifecycle = BrokerLifecycle(NodeId(1))
     registration = BrokerRegistration(NodeId(1), LISTENERS)
-    own = Registrar(membership, BrokerRegistry(session), registration, session, clock, Waits(clock))
+    own = Registrar(lifecycle, BrokerRegistry(session), registration, session, clock, Waits(clock))
     recorded: list[int] = []
     known: list[int] = []
 
@@ -98,15 +98,15 @@ async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_p
 
     async def record(broker_epoch: int) -> None:
         recorded.append(broker_epoch)
-        known.append(membership.broker_epoch)
+        known.append(lifecycle.broker_epoch)
 
     with pytest.raises(StorageError, match="no room"):
         await own.register(record=full_disk)
-    assert membership.broker_epoch == NOT_REGISTERED
+    assert lifecycle.broker_epoch == NOT_REGISTERED
     # The same session asks again, and its former registration is replaced.
     epoch = await own.register(record=record)
     assert (recorded, known) == ([epoch], [NOT_REGISTERED])
-    assert membership.broker_epoch == epoch
+    assert lifecycle.broker_epoch == epoch
     await home.close()
 
 

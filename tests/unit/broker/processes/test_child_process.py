@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.processes import child_process as part_process
-from ottla.broker.processes.child_process import PartProcess
+from ottla.broker.processes import child_process
+from ottla.broker.processes.child_process import ChildProcess
 from ottla.testing.fake_clock import FakeClock
 
 
@@ -20,11 +20,11 @@ async def until_logged(caplog: pytest.LogCaptureFixture, event: str) -> None:
 def test_part_that_cannot_be_started_is_tried_again_and_the_broker_stops_in_order(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, part_process.__name__)
-    monkeypatch.setattr(part_process, "_BACKOFF_S_MIN", 0)
+    caplog.set_level(logging.INFO, child_process.__name__)
+    monkeypatch.setattr(child_process, "_BACKOFF_S_MIN", 0)
 
     async def run() -> None:
-        part = PartProcess("registry", ["/no/such/program"], FakeClock(), 1)
+        part = ChildProcess("registry", ["/no/such/program"], FakeClock(), 1)
         part.start()
         await until_logged(caplog, "part.not_started")
         caplog.clear()
@@ -50,7 +50,7 @@ def test_part_is_asked_to_end_by_a_line_and_by_the_end_of_its_input(monkeypatch:
             return processes[-1]
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", seen)
-        part = PartProcess("audit", [sys.executable, "-c", program], FakeClock(), 60)
+        part = ChildProcess("audit", [sys.executable, "-c", program], FakeClock(), 60)
         part.start()
         await started.wait()
         await asyncio.sleep(0)

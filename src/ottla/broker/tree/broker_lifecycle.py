@@ -24,7 +24,7 @@ class Lease(Protocol):
         ...
 
 
-class Membership:
+class BrokerLifecycle:
     """Other modules read the fields; who registers the broker and follows the registrations calls the methods, and
     `LeaseWatch` sets `is_suspended`.
 
@@ -49,7 +49,7 @@ class Membership:
         self.is_suspended = False
 
     @classmethod
-    def sole(cls, node_id: NodeId) -> Membership:
+    def sole(cls, node_id: NodeId) -> BrokerLifecycle:
         """The only broker of its tree."""
         return cls(node_id, is_sole=True)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.tree.membership import NOT_REGISTERED, Membership
+from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.observe.metrics import Family, counter, gauge
 
 if TYPE_CHECKING:
     from ottla.broker.replicas.cluster_part import ClusterPart
 
 
-def membership_figures(membership: Membership, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
+def lifecycle_figures(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
     """`cluster` is None for a broker by itself.  `now_ms`: by the lease's clock."""
-    yield gauge("kafka_brokers", "Brokers that this one knows to be live, itself included.", len(membership.live))
+    yield gauge("kafka_brokers", "Brokers that this one knows to be live, itself included.", len(lifecycle.live))
     yield gauge(
         "ottla_broker_registered",
         "1 while this broker is registered and certain of it: it leads and acknowledges.",
-        0 if membership.broker_epoch == NOT_REGISTERED or membership.is_uncertain(now_ms) else 1,
+        0 if lifecycle.broker_epoch == NOT_REGISTERED or lifecycle.is_uncertain(now_ms) else 1,
     )
     if cluster is None:
         return
