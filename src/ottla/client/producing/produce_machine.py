@@ -110,7 +110,9 @@ class ProduceMachine:
         """Queue one whole batch.  Raises CorruptBatch for invalid bytes."""
         header = check_batch(memoryview(batch), check_crc=False)
         sequences_count = header.last_offset_delta + 1
-        queue = self._queues.setdefault(partition, ProduceQueue())
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = ProduceQueue(self._options.max_in_flight)
         queue.add(PendingBatch(partition, batch, header.records_count, sequences_count, give_up, tag))
         self._open[partition] = queue
         self.buffered_bytes += len(batch)
@@ -264,7 +266,10 @@ class ProduceMachine:
         elif error.code in UNKNOWN_OUTCOME:
             self._unanswered(batch, error)
         elif error.is_retriable:
-            self._try_again(batch, error, may_be_stored=False)
+            # A leader that is replaced answers NOT_LEADER_OR_FOLLOWER for a batch that it has appended, too, and the
+            # next leader may have that.
+            may_be_stored = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._options.is_idempotent
+            self._try_again(batch, error, may_be_stored=may_be_stored)
         elif error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._options.is_idempotent:
             if batch.partition in self._halted:
                 self._refuse_after_halt(batch, error)
@@ -283,7 +288,8 @@ class ProduceMachine:
             self._halt(batch.partition, queue, error)
 
     def _can_be_split(self, batch: PendingBatch) -> bool:
-        return self._split is not None and batch.records_count > 1 and not batch.may_be_stored
+        is_halted = batch.partition in self._halted
+        return self._split is not None and batch.records_count > 1 and not batch.may_be_stored and not is_halted
 
     def _send_parts(self, whole: PendingBatch) -> None:
         assert self._split is not None, "only a producer that can split does"

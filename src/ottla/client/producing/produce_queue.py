@@ -3,7 +3,8 @@
 An idempotent producer numbers the records of each partition; the leader accepts a batch only when its number follows
 the last one, and recognises the last five batches (KIP-98).  So after any failure the rule is: wait until nothing of
 the partition is in flight, then send the rest, in order.  A batch that may already be stored keeps its number, so that
-the leader recognises it; one that certainly is not gets the next number.
+the leader recognises it; one that certainly is not gets the next number.  A batch that may be stored is in flight
+alone: the leader would forget it if later batches were stored after each attempt.
 
 A leader without state of the producer accepts any first number.  So until one batch is acknowledged only one is in
 flight: otherwise the second could be stored where the first was refused temporarily, and the order would be lost.
@@ -40,6 +41,7 @@ class PendingBatch:
     tag: object
     order: tuple[int, ...] = ()
     base_sequence: int = -1
+    taken_number: int = -1
     may_be_stored: bool = False
     last_error: OttlaError | None = None
 
@@ -53,12 +55,17 @@ class PendingBatch:
 
 
 class ProduceQueue:
-    """`waiting` and `flying` are in order; everything in `flying` was sent before everything in `waiting`."""
+    """`waiting` and `flying` are in order; everything in `flying` was sent before everything in `waiting`.
 
-    def __init__(self) -> None:
+    `in_flight_max`: of batches since the oldest in flight; of an idempotent producer no more than a leader recognises.
+    """
+
+    def __init__(self, in_flight_max: int = 5) -> None:
+        self._in_flight_max = in_flight_max
         self.waiting: deque[PendingBatch] = deque()
         self.flying: deque[PendingBatch] = deque()
         self._added_count = 0
+        self._taken_count = 0
         # The number that follows the last batch that was sent, and the greatest that follows an acknowledged one: a
         # batch can be acknowledged after its successors, when the answers to its first attempt were lost.
         self._send_sequence = 0
@@ -76,8 +83,13 @@ class ProduceQueue:
 
     @property
     def can_take(self) -> bool:
-        may_overlap = self._is_known_to_leader and not self._is_recovering
-        return bool(self.waiting) and (may_overlap or not self.flying)
+        if not self.flying:
+            return bool(self.waiting)
+        may_overlap = self._is_known_to_leader and not self._is_recovering and not self.flying[0].may_be_stored
+        # All that were sent since the oldest, acknowledged or not: that may be on its way to a former leader, and the
+        # new one would forget it.
+        sent_since = self._taken_count - self.flying[0].taken_number
+        return bool(self.waiting) and may_overlap and sent_since < self._in_flight_max
 
     def take(self) -> PendingBatch:
         """The next batch to send; its `base_sequence` is the one to send it with."""
@@ -90,6 +102,8 @@ class ProduceQueue:
             batch.base_sequence = self._send_sequence
         # A number is never reused for another batch: the leader would take it for the first one.
         self._send_sequence = max(self._send_sequence, batch.next_sequence)
+        batch.taken_number = self._taken_count
+        self._taken_count += 1
         self.flying.append(batch)
         return batch
 

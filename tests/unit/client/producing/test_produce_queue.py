@@ -38,7 +38,9 @@ def test_batch_that_may_be_stored_keeps_its_number_and_its_place() -> None:
     queue.take()
     queue.put_back(second, may_be_stored=True)
     queue.put_back(first, may_be_stored=True)
-    assert [queue.take(), queue.take()] == [first, second]
+    assert queue.take() is first
+    queue.acknowledge(first)
+    assert queue.take() is second
     assert [first.base_sequence, second.base_sequence] == [20, 40]
 
 
@@ -66,3 +68,35 @@ def test_numbers_begin_anew_on_the_wire_at_the_limit() -> None:
     assert queue.take() is wrapping
     assert queue.take() is next_batch
     assert [wrapping.wire_sequence, next_batch.wire_sequence] == [SEQUENCE_LIMIT - 10, 10]
+
+
+def test_batch_that_may_be_stored_is_in_flight_alone() -> None:
+    queue = known_queue()
+    first, second = add(queue), add(queue)
+    queue.take()
+    queue.put_back(first, may_be_stored=True)
+    assert queue.take() is first
+    assert not queue.can_take
+    queue.acknowledge(first)
+    assert queue.take() is second
+
+
+def test_no_more_batches_are_in_flight_than_a_leader_recognises() -> None:
+    queue = known_queue()
+    for _ in range(6):
+        add(queue)
+    for _ in range(5):
+        queue.take()
+    assert not queue.can_take
+
+
+def test_acknowledged_batches_count_as_long_as_an_older_one_is_in_flight() -> None:
+    queue = known_queue()
+    batches = [add(queue) for _ in range(7)]
+    for _ in range(5):
+        queue.take()
+    for batch in batches[1:5]:
+        queue.acknowledge(batch)
+    assert not queue.can_take
+    queue.acknowledge(batches[0])
+    assert queue.take() is batches[5]

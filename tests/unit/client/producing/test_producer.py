@@ -315,3 +315,32 @@ def test_producer_that_halts_refuses_what_waits_behind_a_batch_that_nobody_took_
 def test_producer_without_idempotence_cannot_promise_to_halt() -> None:
     with pytest.raises(ConfigError, match="without idempotence"):
         ProducerOptions(idempotent=False, halts_on_refusal=True)
+
+
+def test_batch_refused_by_a_replaced_leader_and_then_late_is_of_unknown_outcome() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(delivery_timeout_ms=2000)) as producer:
+        send_all(producer, partition, "a")
+        # A leader that is replaced before its followers have the batch answers so; the next one may have it.
+        fake.brokers[1].error_of = lambda api, _: ErrorCode.NOT_LEADER_OR_FOLLOWER if api is ApiKey.PRODUCE else None
+        results = send_all(producer, partition, "b")
+        assert results["b"].delivery is Delivery.UNKNOWN
+        assert producer.is_stopped
+
+
+def test_halted_partition_does_not_split_what_is_in_flight() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    codes = [None, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE]
+    fake.brokers[1].error_of = lambda api, _: codes.pop(0) if api is ApiKey.PRODUCE and codes else None
+    options = ProducerOptions(halts_on_refusal=True)
+
+    def halves(of: TopicPartition, batch: bytearray) -> list[bytearray]:
+        return [batch_of("x", 1), batch_of("y", 1)]
+
+    with fake.client() as cluster, RawProducer(cluster, options, split=halves) as producer:
+        send_all(producer, partition, "a")
+        results = send_all(producer, partition, "bc")
+    assert [results[name].delivery for name in "bc"] == [Delivery.REFUSED, Delivery.REFUSED]
+    assert names_in(fake, partition) == ["a"]
