@@ -74,7 +74,8 @@ usage: ./dev VERB [arguments]
            chaos mirror: a mirror through stalls of its source, its target and itself, and kills
            (tests/mirror/README.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
-           sim --consumers does the same for consumers that share partitions by themselves
+           sim --consumers does the same for consumers that share partitions without a coordinator,
+           sim --producer for a producer of batches
 """
 
 
@@ -378,6 +379,8 @@ def main(arguments: list[str]) -> int:
         case "sim":
             if rest[:1] == ["--consumers"]:
                 return run(PYTHON, "-m", "tests.consumers_simulation", *rest[1:])
+            if rest[:1] == ["--producer"]:
+                return run(PYTHON, "-m", "tests.producer_simulation", *rest[1:])
             return run(PYTHON, "-m", "tests.simulation", *rest)
         case "chaos":
             if rest[:1] == ["cluster"]:

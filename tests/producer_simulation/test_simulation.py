@@ -1,0 +1,48 @@
+"""A producer under faults that a seed chooses; a failed run is replayed by `./dev sim --producer --seed N`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.producer_simulation.plan import FAULT_KINDS, Plan
+from tests.producer_simulation.search import replay, run_seeds
+from tests.producer_simulation.simulation import Simulation
+from tests.seeds.search import TRACE_LINES, seeds_until
+
+# Fresh ones in each run: the seconds since some time, so that a range is not met again.
+FRESH_SECONDS: Final = 8
+
+
+def test_equal_seeds_are_equal_runs() -> None:
+    first, second, other = (Simulation(seed, traces=True).run() for seed in (11, 11, 12))
+    assert first == second
+    assert first.digest != other.digest
+
+
+def test_promises_hold_in_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
+    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
+    found = run_seeds(seeds_until(time.monotonic() + FRESH_SECONDS, first_seed))
+    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
+    for seed, violation in found.violations.items():
+        trace = "\n".join(replay(seed)[-TRACE_LINES:])
+        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --producer --seed {seed}", pytrace=False)
+    # A run that shows nothing proves nothing.
+    assert found.acknowledged_count > 20 * found.seeds_count
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
+    for seed in range(3):
+        outcome = Simulation(seed, Plan.of_seed(seed).with_only(kind)).run()
+        assert outcome.acknowledged_count > 0
+
+
+def test_runs_differ_in_their_faults_and_settings() -> None:
+    plans = [Plan.of_seed(seed) for seed in range(200)]
+    assert {kind for plan in plans for kind in plan.fault_kinds} == set(FAULT_KINDS)
+    assert {plan.is_idempotent for plan in plans} == {True, False}
+    assert {plan.halts_on_refusal for plan in plans} == {True, False}
