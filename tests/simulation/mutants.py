@@ -338,7 +338,7 @@ _ALL: Final = (
         "KIP-101",
         (Replica, "_follow", follow_after_cutting_to_the_high_watermark),
     ),
-    mutant("nobody compares histories", "KIP-101", (Replica, "on_fetch", fetch_without_last_epoch)),
+    mutant("histories are not compared", "KIP-101", (Replica, "on_fetch", fetch_without_last_epoch)),
     mutant(
         "a follower cuts by the leader's log alone",
         "KIP-279",
@@ -383,13 +383,13 @@ _ALL: Final = (
         plan=clean,
     ),
     mutant(
-        "what a former life reported counts",
+        "reports of a former incarnation count",
         "KIP-903",
         (Leadership, "_count_members", count_any_life),
         (Leadership, "follower", life_without_an_end),
     ),
     mutant("a broker that lost records reaffirms itself", "KIP-966", (Kinds, "holds", always)),
-    mutant("only the last stop decides what is kept", "found here", (Kinds, "holds", kept_by_the_last_stop)),
+    mutant("only the last stop decides which logs are complete", "found here", (Kinds, "holds", kept_by_the_last_stop)),
     mutant(
         "a change counts before its outcome is known",
         "KIP-497",
@@ -405,7 +405,7 @@ _ALL: Final = (
         "an eligible member freezes nothing", "found here", (Leadership, "_count_members", count_without_the_eligible)
     ),
     mutant(
-        "whoever leaves becomes eligible",
+        "each member that leaves becomes eligible",
         "KIP-966",
         (PartitionState, "with_in_sync", with_too_many_in_sync),
         (Leadership, "_count_members", count_without_the_eligible),

@@ -94,7 +94,7 @@ def test_every_fault_is_found_and_not_only_the_first(place: Place) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        (f"{FIRST}.index", b"\0\0\0\x03\0\0\0\x07", "no batch begins"),
+        (f"{FIRST}.index", b"\0\0\0\x03\0\0\0\x07", "no batch starts"),
         (f"{FIRST}.index", b"\0\0\0\x03" + BATCH_BYTES.to_bytes(4, "big"), "ends with offset 1"),
         (f"{FIRST}.index", b"\0\0\0", "not an offset index"),
         (f"{FIRST}.timeindex", (10**12).to_bytes(8, "big") + b"\0\0\0\x02", "timestamp 1000000000000"),

@@ -191,9 +191,9 @@ def test_full_group_takes_nobody_more(group: SmallGroup) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"rebalance_timeout_ms": -1}, "must tell its rebalance time-out"),
-        ({"owned": None}, "holds no partitions"),
-        ({"owned": owned("a-0")}, "holds no partitions"),
+        ({"rebalance_timeout_ms": -1}, "must send its rebalance time-out"),
+        ({"owned": None}, "must send an empty list of owned partitions"),
+        ({"owned": owned("a-0")}, "must send an empty list of owned partitions"),
         ({"topic_names": None}, "must subscribe"),
         ({"member_id": " "}, "member id is empty"),
         ({"member_id": "", "member_epoch": 1, "makes_own_id": False}, "member id is empty"),
