@@ -86,6 +86,17 @@ def test_nothing_is_left_to_do() -> None:
     assert not offences, "\n".join(offences)
 
 
+def test_no_code_is_excepted_from_the_format() -> None:
+    """A table that the formatter would spread over many lines is a text that is split."""
+    excepted = [
+        str(path.relative_to(ROOT))
+        for folder in ("src", "tests", "bench", "examples")
+        for path in files_below(ROOT / folder, ".py")
+        if re.search(r"# fmt: (?:skip|off)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert not excepted
+
+
 def test_rule_of_leftovers_finds_one() -> None:
     assert _LEFTOVER.search("x = 1  # TODO: later")
     assert not _LEFTOVER.search("TODOS_MAX = 1  # the method is called todo")

@@ -140,7 +140,5 @@ class Simulation:
 
     def _digest(self) -> str:
         """A hash that is equal for equal runs: of the final state, and of the trace when there is one."""
-        content = repr(
-            (self.timeline.events_count, self.timeline.now, self.tree.owners, self.tree.offsets, self.lines)
-        )  # fmt: skip
+        content = repr((self.timeline.events_count, self.timeline.now, self.tree.owners, self.tree.offsets, self.lines))
         return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -135,9 +135,19 @@ def test_consume_prints_the_keys_headers_and_times_that_were_produced(
 ) -> None:
     topic = new_topic()
     ottla(
-        bootstrap, "produce", topic, "--key-separator", ":", "--header", "trace=7", "--timestamp", "1234567",
-        "--compression-codec", codec, stdin="user-1:a\nuser-2:b:c\n",
-    )  # fmt: skip
+        bootstrap,
+        "produce",
+        topic,
+        "--key-separator",
+        ":",
+        "--header",
+        "trace=7",
+        "--timestamp",
+        "1234567",
+        "--compression-codec",
+        codec,
+        stdin="user-1:a\nuser-2:b:c\n",
+    )
     shown = consume(bootstrap, topic, "--show", "timestamp,partition,offset,headers,key,value", "--key-separator", "|")
     assert shown.splitlines() == [
         "CreateTime:1234567|Partition:0|Offset:0|trace:7|user-1|a",
@@ -148,14 +158,32 @@ def test_consume_prints_the_keys_headers_and_times_that_were_produced(
 def test_properties_of_kafkas_tools_are_understood(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
     ottla(
-        bootstrap, "produce", "--topic", topic, "--property", "parse.key=true", "--property", "key.separator=,",
-        "--property", "parse.headers=true", "--property", "null.marker=NULL",
+        bootstrap,
+        "produce",
+        "--topic",
+        topic,
+        "--property",
+        "parse.key=true",
+        "--property",
+        "key.separator=,",
+        "--property",
+        "parse.headers=true",
+        "--property",
+        "null.marker=NULL",
         stdin="h1:x,h2:y\tk,v\n\tNULL,NULL\n",
-    )  # fmt: skip
+    )
     shown = consume(
-        bootstrap, topic, "--property", "print.key=true", "--property", "print.headers=true",
-        "--property", "key.separator=/", "--property", "null.literal=nil",
-    )  # fmt: skip
+        bootstrap,
+        topic,
+        "--property",
+        "print.key=true",
+        "--property",
+        "print.headers=true",
+        "--property",
+        "key.separator=/",
+        "--property",
+        "null.literal=nil",
+    )
     assert shown.splitlines() == ["h1:x,h2:y/k/v", "NO_HEADERS/nil/nil"]
 
 

@@ -170,8 +170,14 @@ def test_live_group_shows_its_members_and_refuses_to_be_moved(
 
         shown = ottla(bootstrap, "group", "describe", group_id).stdout.decode().splitlines()
         assert shown[0].split()[:7] == [
-            "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS",
-        ]  # fmt: skip
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "LAG-SECONDS",
+        ]
         first, second, _ = (line.split() for line in shown[1:])
         assert first[:6] == [group_id, topic, "0", "7", "10", "3"]
         assert second[:7] == [group_id, topic, "1", "-", "10", "-", "-"]

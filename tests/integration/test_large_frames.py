@@ -120,9 +120,12 @@ def test_request_of_many_partitions_is_produced_and_fetched_whole(timed: Timed) 
     wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1_000) for index in range(WIDE_PARTITIONS)]
     for version, session_epoch in ((11, 0), (11, -1), (4, -1)):
         request = FetchRequest(
-            max_wait_ms=60_000, min_bytes=1, max_bytes=50 * MIB, session_epoch=session_epoch,
+            max_wait_ms=60_000,
+            min_bytes=1,
+            max_bytes=50 * MIB,
+            session_epoch=session_epoch,
             topics=[FetchTopic(WIDE, partitions=wanted)],
-        )  # fmt: skip
+        )
         with RawPeer(timed.broker) as peer:
             response = fetched(peer, version, request)
             (topic,) = response.responses
@@ -202,9 +205,12 @@ def test_large_fetch_that_waits_is_woken_by_records_and_by_its_time(timed: Timed
     batch = bytes(build_batch([Record(0, 1, b"key", b"value")], Codec.NONE))
     wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1_000) for index in range(partitions_count)]
     request = FetchRequest(
-        max_wait_ms=3_600_000, min_bytes=2 * len(batch), max_bytes=50 * MIB, session_epoch=-1,
+        max_wait_ms=3_600_000,
+        min_bytes=2 * len(batch),
+        max_bytes=50 * MIB,
+        session_epoch=-1,
         topics=[FetchTopic(topic, partitions=wanted)],
-    )  # fmt: skip
+    )
     with RawPeer(timed.broker) as peer:
         peer.ask(ApiKey.FETCH, 11, request)
         # Each of them wakes it; the first one is too little.

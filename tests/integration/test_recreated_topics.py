@@ -59,9 +59,16 @@ class Load:
         self.sent_s: dict[bytes, float] = {}
         self.acked_s: dict[bytes, float] = {}
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "message.timeout.ms": 3_000,
-             "topic.metadata.refresh.interval.ms": 100, "reconnect.backoff.max.ms": 100, "log_level": 0}
-        )  # fmt: skip
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 1,
+                "message.timeout.ms": 3_000,
+                "topic.metadata.refresh.interval.ms": 100,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -128,9 +135,13 @@ class Reader:
         while not self._stops.is_set():
             wanted = FetchPartition(0, fetch_offset=position, partition_max_bytes=1 << 20)
             request = FetchRequest(
-                max_wait_ms=20, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
+                max_wait_ms=20,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                session_id=session_id,
+                session_epoch=epoch,
                 topics=[FetchTopic(TOPIC, self._topic_id, [wanted])],
-            )  # fmt: skip
+            )
             sent_s = time.monotonic()
             peer.ask(ApiKey.FETCH, self._version, request)
             _, response = peer.answer(ApiKey.FETCH, self._version)

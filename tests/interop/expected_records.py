@@ -18,9 +18,7 @@ class Sent(NamedTuple):
     timestamp_ms: int
 
 
-def records_to_send(
-    seed: int, now_ms: int, *, with_large: bool = True, with_null_headers: bool = True
-) -> list[Sent]:  # fmt: skip
+def records_to_send(seed: int, now_ms: int, *, with_large: bool = True, with_null_headers: bool = True) -> list[Sent]:
     """Keys, headers, tombstones, empty and large values; one partition's worth, in order."""
     rng = random.Random(seed)
     null_header: tuple[tuple[str, bytes | None], ...] = (("null", None),) if with_null_headers else ()

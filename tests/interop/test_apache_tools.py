@@ -40,7 +40,7 @@ def run(main_class: str, *arguments: str, input: str | None = None) -> str:
 @pytest.mark.parametrize("codec", CODECS)
 def test_console_producer_writes_keys_headers_nulls_and_large_values(
     broker: RunningBroker, topic: str, codec: str
-) -> None:  # fmt: skip
+) -> None:
     lines = [
         "source:java,größe:ß\tkey\twert €",
         "none:NULL,empty:\tkey\t",

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.interop
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 def test_kafka_python_reads_the_records_that_it_sent(
     broker: RunningBroker, topic: str, now_ms: int, idempotent: bool
-) -> None:  # fmt: skip
+) -> None:
     sent = records_to_send(6, now_ms, with_null_headers=False)
     offsets = produce(broker.bootstrap, topic, sent, "none", enable_idempotence=idempotent)
     assert offsets == list(range(len(sent)))

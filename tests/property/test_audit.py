@@ -56,13 +56,16 @@ def test_counts_are_those_of_the_records_whatever_is_lost_repeated_or_out_of_ord
 
 
 @example_settings(300)
-@given(st.binary(max_size=200) | st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.dictionaries(
-        st.sampled_from(["tier", "topic", "instance", "sequence", "window_ms", "window_start_ms", "records"]), inner
-    ),
-    max_leaves=8,
-).map(lambda value: repr(value).replace("'", '"').encode()))  # fmt: skip
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.dictionaries(
+            st.sampled_from(["tier", "topic", "instance", "sequence", "window_ms", "window_start_ms", "records"]), inner
+        ),
+        max_leaves=8,
+    ).map(lambda value: repr(value).replace("'", '"').encode())
+)
 def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
     try:
         message = from_json(data)

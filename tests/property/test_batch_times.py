@@ -41,7 +41,7 @@ runs = st.lists(
     ),
     min_size=1,
     max_size=5,
-)  # fmt: skip
+)
 
 
 def by_decoding(batch: bytearray, first_offset: int = 0) -> Counter[int]:

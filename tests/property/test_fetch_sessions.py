@@ -182,7 +182,7 @@ def topic_id(name: str) -> bytes:
 
 def request_of(
     wanted: dict[tuple[str, int], FetchPartition] | dict[tuple[str, int], None], key: Callable[[str], bytes]
-) -> FetchRequest:  # fmt: skip
+) -> FetchRequest:
     """As a reader sends it; a place without a fetch is forgotten."""
     topics: dict[bytes, list[FetchPartition]] = {}
     forgotten: dict[bytes, list[int]] = {}

@@ -117,9 +117,15 @@ class GroupProtocol(RuleBasedStateMachine):
         request.needs_end = self.log.end
         return request
 
-    @rule(number=CLIENTS, protocols=PROTOCOLS, requires_id=st.booleans(), skips=st.booleans(),
-          session_timeout_ms=st.sampled_from(SESSION_TIMEOUTS_MS),
-          rebalance_timeout_ms=st.sampled_from(REBALANCE_TIMEOUTS_MS), forgets_id=st.booleans())  # fmt: skip
+    @rule(
+        number=CLIENTS,
+        protocols=PROTOCOLS,
+        requires_id=st.booleans(),
+        skips=st.booleans(),
+        session_timeout_ms=st.sampled_from(SESSION_TIMEOUTS_MS),
+        rebalance_timeout_ms=st.sampled_from(REBALANCE_TIMEOUTS_MS),
+        forgets_id=st.booleans(),
+    )
     def join(
         self,
         number: int,
@@ -264,9 +270,7 @@ class GroupProtocol(RuleBasedStateMachine):
     def commit_as_a_simple_consumer(self, partition: int, offset: int) -> None:
         self._commit("", None, -1, partition, offset)
 
-    def _commit(
-        self, member_id: str, instance_id: str | None, generation: int, partition: int, offset: int
-    ) -> None:  # fmt: skip
+    def _commit(self, member_id: str, instance_id: str | None, generation: int, partition: int, offset: int) -> None:
         allowed = self._may_commit(member_id, instance_id, generation)
         batches_count, refuses = len(self.log.batches), self.log.refuses_with
         offsets = [OffsetToCommit(TOPIC, partition, offset, -1, "")]

@@ -20,9 +20,7 @@ from tests.unit.broker.handlers.small_broker import SmallBroker
 from tests.unit.broker.handlers.test_cold_calls import COLD, CONNECTION, joined
 
 EVERY_COLD_CALL = pytest.mark.parametrize(("api", "version"), COLD, ids=[f"{a.name.lower()}-v{v}" for a, v in COLD])
-FEW = settings(
-    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)  # fmt: skip
+FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def small_broker() -> SmallBroker:

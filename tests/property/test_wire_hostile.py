@@ -33,9 +33,7 @@ from tests.property.wire_samples import sample
 from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, responses
 
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
-FEW = settings(
-    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)  # fmt: skip
+FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 # Counts and lengths that lie: int32, int16 and compact; huge, negative, and one more than null.
 LIES = [
@@ -71,7 +69,7 @@ def read_produce_in_place(body: bytes, version: int) -> object:
     buffer = bytearray(b"before" + body + b"after" * 20)
     request = same_in_steps(
         lambda: read_produce(buffer, before, end, version), read_produce_steps(buffer, before, end, version)
-    )  # fmt: skip
+    )
     for _, partitions in request.topics:
         for _, records_position, records_end in partitions:
             assert records_position == records_end == -1 or before <= records_position <= records_end <= end

@@ -160,9 +160,7 @@ PARTITION_RESULTS = st.tuples(
     st.none() | st.tuples(INT32, INT64),
     st.binary(max_size=20),
 )
-PartitionResult = tuple[
-    int, int, int, int, int, list[tuple[int, int]] | None, tuple[int, int] | None, bytes
-]  # fmt: skip
+PartitionResult = tuple[int, int, int, int, int, list[tuple[int, int]] | None, tuple[int, int] | None, bytes]
 
 
 @versions(API_VERSIONS[ApiKey.FETCH])

@@ -22,10 +22,8 @@ from ottla.protocol.reader import wire_field
 from ottla.protocol.schema import ZERO_UUID, Kind, WireField
 
 API_AND_VERSION = [
-    (api, version)
-    for api, (lowest, highest) in API_VERSIONS.items()
-    for version in range(lowest, highest + 1)
-]  # fmt: skip
+    (api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)
+]
 IDS = [f"{api.name.lower()}-v{version}" for api, version in API_AND_VERSION]
 
 _BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}

@@ -177,9 +177,7 @@ class Checks:
                 continue
             log = self._simulation.broker(state.leader).disk.logs[index]
             for value, offset in acknowledged.items():
-                if offset >= log.log_start_offset and (
-                    offset >= log.log_end_offset or log.record(offset) != value
-                ):  # fmt: skip
+                if offset >= log.log_start_offset and (offset >= log.log_end_offset or log.record(offset) != value):
                     raise Violation(f"P3: {value}, acknowledged at {offset}, is lost")
             if len(set(log.records)) != len(log.records):
                 raise Violation(f"P10: partition {index} has a value twice")
@@ -190,9 +188,7 @@ class Checks:
         if disk.holds(member.broker_epoch):
             self._check_log(index, disk.logs[index], begin, f"I1: {member}, {why}")
 
-    def _check_log(
-        self, index: int, log: PartitionLog, begin: int, why: str, end: int | None = None
-    ) -> None:  # fmt: skip
+    def _check_log(self, index: int, log: PartitionLog, begin: int, why: str, end: int | None = None) -> None:
         """The log has what is committed from `begin` to `end`, as far as retention left it."""
         committed = self.committed[index]
         end = len(committed) if end is None else end

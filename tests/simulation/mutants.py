@@ -209,9 +209,7 @@ def commit_own_changes_alone(self: Leadership, state: PartitionState, version: i
         _commit(self, state, version, now_ms)
 
 
-def with_too_many_in_sync(
-    self: PartitionState, in_sync: Members, replicas: Any, min_in_sync: int
-) -> PartitionState:  # fmt: skip
+def with_too_many_in_sync(self: PartitionState, in_sync: Members, replicas: Any, min_in_sync: int) -> PartitionState:
     """Members that fell behind long before become eligible too: nobody froze the high watermark for them."""
     left = tuple(member for member in (*self.eligible, *self.in_sync) if member not in in_sync)
     return self._replace(in_sync=in_sync, eligible=left)
@@ -326,9 +324,7 @@ def reassigned_in_the_same_epoch(partition: Partition, *others: Any) -> Reassign
     return after._replace(state=after.state._replace(leader_epoch=partition.state.leader_epoch))
 
 
-def mutant(
-    bug: str, reference: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual
-) -> Mutant:  # fmt: skip
+def mutant(bug: str, reference: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual) -> Mutant:
     return Mutant(bug, reference, patches, plan)
 
 

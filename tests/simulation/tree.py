@@ -101,9 +101,7 @@ class SimulatedTree:
             return
         self._perform(sender, session_id, work, replied)
 
-    def _perform(
-        self, sender: NodeId, session_id: int, work: Callable[[Session], Answer], replied: Replied
-    ) -> None:  # fmt: skip
+    def _perform(self, sender: NodeId, session_id: int, work: Callable[[Session], Answer], replied: Replied) -> None:
         session = self.sessions.get(session_id)
         if session is None or not session.is_open:
             answer = EXPIRED
@@ -171,7 +169,7 @@ class SimulatedTree:
 
     def register(
         self, session: Session, after: SeenGeneration | None = None, expected_version: int = NO_VERSION
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         """Create the broker's ephemeral node, and move its generation with it: `number` is its broker epoch."""
         if session.node_id in self.owners:
             is_own = self.owners[session.node_id] == session.session_id
@@ -185,9 +183,7 @@ class SimulatedTree:
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    def change_state(
-        self, index: int, state: PartitionState, writer: int, moved: Reassigned | None = None
-    ) -> None:  # fmt: skip
+    def change_state(self, index: int, state: PartitionState, writer: int, moved: Reassigned | None = None) -> None:
         before = self.now.partitions[index]
         after = before._replace(state=state, state_version=before.state_version + 1)
         if moved is not None:

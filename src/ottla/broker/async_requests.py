@@ -47,7 +47,7 @@ class ColdCalls:
 
     def __init__(
         self, context: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`slow` reports the requests that take long; `room` counts the large answers."""
         self._room = room or AnswerRoom()
         self._context = context
@@ -55,9 +55,7 @@ class ColdCalls:
         self._metadata_answers = MetadataAnswers()
         self._in_making: dict[Hashable, _InMaking] = {}
 
-    async def answer(
-        self, header: RequestHeader, body: bytes | memoryview, connection: Connection
-    ) -> Sequence[Piece]:  # fmt: skip
+    async def answer(self, header: RequestHeader, body: bytes | memoryview, connection: Connection) -> Sequence[Piece]:
         """The whole response frame.  Raises `WireError` when the body is not what its version says.
 
         A view is of the connection's buffer, which is let go when it has been read.
@@ -103,7 +101,7 @@ class ColdCalls:
 
     def _note(
         self, connection: Connection, header: RequestHeader, began_s: float, read_s: float, served_s: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         ended_s = perf_counter()
         if self._slow is not None and ended_s - began_s > self._slow.limit_s:
             parts = {"read": read_s - began_s, "work": served_s - read_s, "write": ended_s - served_s}

@@ -87,9 +87,7 @@ class Groups(Protocol):
 class Elections(Protocol):
     """Elections on request, in a cluster."""
 
-    async def elect(
-        self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int
-    ) -> list[ErrorCode]:  # fmt: skip
+    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int) -> list[ErrorCode]:
         """What became of the election of each partition; NONE: it has the wanted leader now.
 
         REQUEST_TIMED_OUT: it was not written within `timeout_ms`, or another change was first.

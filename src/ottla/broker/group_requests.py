@@ -149,9 +149,7 @@ class GroupCall:
         try:
             if isinstance(response, Generator):
                 response = await paced(response)
-            pieces = await response_pieces(
-                self._api, header.api_version, header.correlation_id, response, self._room
-            )  # fmt: skip
+            pieces = await response_pieces(self._api, header.api_version, header.correlation_id, response, self._room)
             if self._api not in _WAITS_BY_INTENTION:
                 self._note(perf_counter())
             self._complete(pieces)
@@ -202,7 +200,7 @@ class GroupCalls:
 
     async def handle_large(
         self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The same in steps; the connection holds the body, and has reserved the answer's position."""
         api = ApiKey(header.api_key)
         began_s = perf_counter()

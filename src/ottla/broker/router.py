@@ -55,7 +55,7 @@ class GroupDispatch(Protocol):
 
     async def handle_large(
         self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The same in steps; see `Connection.hold`."""
         ...
 

@@ -193,9 +193,7 @@ class Consumer:
 
     # --- outcomes ---------------------------------------------------------------------------------------------
 
-    def on_nodes(
-        self, request_id: int, nodes: Mapping[TopicPartition, PartitionNodes], now_ms: int
-    ) -> list[Effect]:  # fmt: skip
+    def on_nodes(self, request_id: int, nodes: Mapping[TopicPartition, PartitionNodes], now_ms: int) -> list[Effect]:
         """The nodes of all the partitions that were requested."""
         if request_id != self._partitions_read:
             return []

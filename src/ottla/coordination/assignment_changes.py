@@ -53,7 +53,7 @@ class AssignmentChanges:
 
     async def _change_together(
         self, name: str, topic_id: UUID | None, indexes: Sequence[int], decide: Decide
-    ) -> Results:  # fmt: skip
+    ) -> Results:
         """Change as many as fit into one request."""
         # Of unknown outcome: what is not to be changed (any more) may have been changed by the attempt.
         is_unsure = False
@@ -94,7 +94,7 @@ class AssignmentChanges:
 
     async def _partitions(
         self, name: str, pointer: TopicPointer, indexes: Sequence[int], results: Results
-    ) -> list[Partition]:  # fmt: skip
+    ) -> list[Partition]:
         """These partitions as they are in the tree; those that the topic does not have are refused."""
         known = [index for index in indexes if 0 <= index < len(pointer.assignment)]
         for index in indexes:

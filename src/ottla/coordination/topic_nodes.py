@@ -98,7 +98,7 @@ def growth(name: str, pointer: TopicPointer, version: int, states: Sequence[Part
 
 def partition_creations(
     name: str, topic_id: UUID, first_index: int, states: Sequence[PartitionState]
-) -> list[list[Operation]]:  # fmt: skip
+) -> list[list[Operation]]:
     """For each partition the operations that create its nodes."""
     return [
         [

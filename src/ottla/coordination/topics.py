@@ -120,7 +120,7 @@ class TopicRegistry:
 
     async def add_partitions(
         self, topic: Topic, added: Assignment, broker_epochs: Mapping[NodeId, int]
-    ) -> Sequence[Partition]:  # fmt: skip
+    ) -> Sequence[Partition]:
         """Add partitions to a topic, all of `added` or none, after those of `topic` as the caller knows it.
 
         Raises `RequestError` when the topic was deleted, recreated, or got partitions from others.
@@ -231,7 +231,7 @@ class TopicRegistry:
 
     async def change_assignments(
         self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide
-    ) -> Results:  # fmt: skip
+    ) -> Results:
         """Write other replicas of a topic's partitions: see `AssignmentChanges.change`."""
         return await self._assignment_changes.change(name, topic_id, indexes, decide)
 
@@ -454,7 +454,7 @@ def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], know
 
 def _first_states(
     pointer: TopicPointer, broker_epochs: Mapping[NodeId, int], first_index: int = 0
-) -> list[PartitionState]:  # fmt: skip
+) -> list[PartitionState]:
     states: list[PartitionState] = []
     for index, replicas in enumerate(pointer.assignment[first_index:], first_index):
         state = topic_nodes.first_state(replicas, broker_epochs)
@@ -475,10 +475,8 @@ def _topic_of_replicas(subject: str) -> str | None:
 
 def _is_of(pointer: TopicPointer | None, topic: Topic) -> bool:
     return (
-        pointer is not None
-        and pointer.topic_id == topic.topic_id
-        and len(pointer.assignment) == len(topic.partitions)
-    )  # fmt: skip
+        pointer is not None and pointer.topic_id == topic.topic_id and len(pointer.assignment) == len(topic.partitions)
+    )
 
 
 def _topic_exists(name: str) -> RequestError:

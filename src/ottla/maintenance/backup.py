@@ -373,7 +373,7 @@ class Backup:
 
 def _log_of(
     partition: TopicPartition, topic_id: UUID | None, copied: CopiedLog, recorded_start: int | None
-) -> BackupLog:  # fmt: skip
+) -> BackupLog:
     """`recorded_start` is None where it is unknown: then the log starts with its first segment."""
     start, problem = recorded_start, copied.problem
     if start is None:

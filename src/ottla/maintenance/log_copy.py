@@ -314,9 +314,7 @@ class LogCopying:
 
 
 class _Copy:
-    def __init__(
-        self, disk: Disk, source: str, target: str, log: PinnedLog, flushed_end: int, *, links: bool
-    ) -> None:  # fmt: skip
+    def __init__(self, disk: Disk, source: str, target: str, log: PinnedLog, flushed_end: int, *, links: bool) -> None:
         self._disk = disk
         self._source = source
         self._target = target

@@ -184,9 +184,7 @@ def _read_rest(
     return tuple.__new__(FetchRequest, (replica_id, *head[1:], topics, forgotten, rack, replica_epoch))
 
 
-def _read_one_partition(
-    buffer: RequestBytes, position: int, end: int, version: int
-) -> FetchRequest | None:  # fmt: skip
+def _read_one_partition(buffer: RequestBytes, position: int, end: int, version: int) -> FetchRequest | None:
     """A request of v9 to v11 for one partition, which most consumers send; None for any other."""
     name_at = position + _HEAD_AND_NAME.size
     if name_at > end:
@@ -212,9 +210,7 @@ def _read_one_partition(
     )
 
 
-def _read_session_or_one_partition(
-    data: memoryview, position: int, version: int, head: _Head
-) -> FetchRequest | None:  # fmt: skip
+def _read_session_or_one_partition(data: memoryview, position: int, version: int, head: _Head) -> FetchRequest | None:
     """A request of v13 on that adds nothing to its session, or that names one partition; None for any other."""
     if data[position : position + 2] == _NO_TOPICS:
         return _read_rest(data, position + len(_NO_TOPICS), version, head, [], [])
@@ -244,7 +240,7 @@ def _layout(version: int) -> struct.Struct:
 
 def _read_partitions(
     data: memoryview, position: int, count: int, layout: struct.Struct
-) -> tuple[list[FetchPartition], int]:  # fmt: skip
+) -> tuple[list[FetchPartition], int]:
     end = position + count * layout.size
     found = layout.iter_unpack(data[position:end])
     if layout is _PARTITION_V9:

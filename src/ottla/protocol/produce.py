@@ -100,9 +100,7 @@ def read_produce(buffer: RequestBytes, position: int, end: int, version: int) ->
     return run_steps(_read_steps(buffer, position, end, version, PARTITIONS_AT_ONCE_MAX))
 
 
-def read_produce_steps(
-    buffer: RequestBytes, position: int, end: int, version: int
-) -> Steps[ProduceRequest]:  # fmt: skip
+def read_produce_steps(buffer: RequestBytes, position: int, end: int, version: int) -> Steps[ProduceRequest]:
     """`read_produce` with pauses, of a request that may name `PARTITIONS_MAX`."""
     return _read_steps(buffer, position, end, version, PARTITIONS_MAX)
 
@@ -205,9 +203,7 @@ def _index(data: memoryview, position: int) -> int:
     return index
 
 
-def _add_partition(
-    partitions: list[ProducePartition], data: memoryview, position: int, index: int, length: int
-) -> int:  # fmt: skip
+def _add_partition(partitions: list[ProducePartition], data: memoryview, position: int, index: int, length: int) -> int:
     if length < 0:
         partitions.append((index, -1, -1))
         return position

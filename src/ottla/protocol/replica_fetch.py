@@ -142,11 +142,9 @@ def _read_partition(body: memoryview, position: int, topic_id: bytes) -> tuple[F
     else:
         diverging, leader, position = _read_tagged_fields(body, position)
     return (
-        FetchedPartition(
-            topic_id, index, error_code, high_watermark, log_start_offset, diverging, leader, records
-        ),
+        FetchedPartition(topic_id, index, error_code, high_watermark, log_start_offset, diverging, leader, records),
         position,
-    )  # fmt: skip
+    )
 
 
 def _skip_aborted(body: memoryview, position: int) -> int:
@@ -158,9 +156,7 @@ def _skip_aborted(body: memoryview, position: int) -> int:
     return position
 
 
-def _read_tagged_fields(
-    body: memoryview, position: int
-) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:  # fmt: skip
+def _read_tagged_fields(body: memoryview, position: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:
     """The diverging epoch, the current leader, and the end of the section."""
     end = skip_tagged_fields(body, position)
     count, position = read_uvarint(body, position)

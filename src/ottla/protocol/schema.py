@@ -123,9 +123,13 @@ def string(versions: str = "0+", *, default: str = "", ignorable: bool = False) 
 
 
 def nullable_string(
-    versions: str = "0+", *, nullable: str = "0+", default: str | None = None, tag: int | None = None,
+    versions: str = "0+",
+    *,
+    nullable: str = "0+",
+    default: str | None = None,
+    tag: int | None = None,
     ignorable: bool = False,
-) -> str | None:  # fmt: skip
+) -> str | None:
     return _declare(default, Kind.STRING, versions, nullable=nullable, tag=tag, ignorable=ignorable)
 
 

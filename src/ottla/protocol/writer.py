@@ -43,7 +43,7 @@ def write_message(message: object, version: int, flexible: bool, *, strict: bool
 
 def response_steps(
     message: object, version: int, flexible: bool, size_bytes_max: int | None = None
-) -> Steps[bytearray]:  # fmt: skip
+) -> Steps[bytearray]:
     """`write_message` with pauses; fields that this version lacks are left out.
 
     Raises `WireError` when there are more than `size_bytes_max`.
@@ -141,9 +141,7 @@ def _at_once(steps: StepsWriter) -> Writer:
     return write
 
 
-def _parts(
-    struct_class: type, version: int, flexible: bool, strict: bool
-) -> list[tuple[Writer, StepsWriter | None]]:  # fmt: skip
+def _parts(struct_class: type, version: int, flexible: bool, strict: bool) -> list[tuple[Writer, StepsWriter | None]]:
     """A writer for each field, in order, or for a run of numbers, a check, the tagged fields; the steps of an array."""
     parts: list[tuple[Writer, StepsWriter | None]] = []
     run: list[Field[object]] = []
@@ -218,7 +216,7 @@ def _tagged_section_writer(writers: list[Writer]) -> Writer:
 
 def _tagged_writer(
     tag: int, declared: Field[object], wire: WireField, version: int, flexible: bool, strict: bool
-) -> Writer:  # fmt: skip
+) -> Writer:
     """Writes tag, length and value, or nothing for the default value."""
     get, default = attrgetter(declared.name), default_factory(declared)()
     write_value = _value_writer(declared.name, wire, version, flexible, strict)
@@ -341,9 +339,7 @@ def _number_array_writer(name: str, format_: str, flexible: bool, nullable: bool
     return write
 
 
-def _array_field_steps(
-    name: str, wire: WireField, version: int, flexible: bool, strict: bool
-) -> StepsWriter | None:  # fmt: skip
+def _array_field_steps(name: str, wire: WireField, version: int, flexible: bool, strict: bool) -> StepsWriter | None:
     if not has_steps(wire, version):
         return None
     get, steps = attrgetter(name), _array_steps(name, wire, version, flexible, strict)

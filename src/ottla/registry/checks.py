@@ -163,9 +163,7 @@ def check_of(found: dict[str, Any]) -> Check:
 
 
 def _source_of(found: dict[str, Any]) -> Source:
-    return Source(
-        SchemaType(found["type"]), found["text"], tuple((name, text) for name, text in found["referenced"])
-    )  # fmt: skip
+    return Source(SchemaType(found["type"]), found["text"], tuple((name, text) for name, text in found["referenced"]))
 
 
 def _source(schema: Schema, lookup: Lookup) -> Source:

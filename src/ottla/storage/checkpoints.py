@@ -334,7 +334,7 @@ class OffsetCheckpoint:
 
     def __init__(
         self, offsets: Mapping[TopicPartition, int], write: Callable[[Mapping[TopicPartition, int]], None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`offsets`: as the file has them.  `write` replaces the file, durably, or raises `OSError`."""
         self.offsets = dict(offsets)
         self._write = write

@@ -66,9 +66,7 @@ def leftovers_in(names: Sequence[str]) -> list[str]:
     ]
 
 
-def deleted_directory_name(
-    topic_partition: TopicPartition, unique: str, suffix: str = DELETED_DIRECTORY_SUFFIX
-) -> str:  # fmt: skip
+def deleted_directory_name(topic_partition: TopicPartition, unique: str, suffix: str = DELETED_DIRECTORY_SUFFIX) -> str:
     """What a partition's directory is renamed to; `unique` is the topic id in hex where it is known."""
     # 255 bytes is the limit of most file systems; the unique part keeps cut names apart.
     tail = f"-{topic_partition.partition}.{unique}{suffix}"

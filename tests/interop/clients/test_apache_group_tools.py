@@ -94,9 +94,7 @@ def test_consumer_groups_lists_describes_resets_and_deletes(bootstrap: str, fill
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_consumer_perf_test_measures_all_records(
-    bootstrap: str, filled: str, protocol: str, tmp_path: Path
-) -> None:  # fmt: skip
+def test_consumer_perf_test_measures_all_records(bootstrap: str, filled: str, protocol: str, tmp_path: Path) -> None:
     settings = tmp_path / "consumer.properties"
     settings.write_text(f"group.protocol={protocol}\nauto.offset.reset=earliest\n")
     to_server = ("--bootstrap-server", bootstrap, "--topic", filled, "--group", f"perf-{protocol}-{filled}")

@@ -11,29 +11,32 @@ from tests.interop.librdkafka.runner import Job
 from tests.peers.either_broker import BrokerKind
 from tests.peers.java_tool import TOPIC_COMMAND, java_command
 
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 # The tests expect four partitions of an automatically created topic, and time-outs without Kafka's three seconds
 # before a group's first round.
 SETTINGS: Final = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 NO_AUTO_CREATE: Final = {**SETTINGS, "auto.create.topics.enable": "false"}
 
 # Every test that uses a broker, except those that CI leaves out or that OUT_OF_SCOPE names.
-NUMBERS: Final = (
-    "0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0016", "0017",
-    "0018", "0019", "0020", "0021", "0022", "0026", "0029", "0030", "0031", "0034", "0035", "0036", "0038",
-    "0039", "0040", "0041", "0042", "0044", "0045", "0048", "0050", "0051", "0052", "0054", "0055", "0056",
-    "0057", "0059", "0060", "0061", "0063", "0064", "0065", "0067", "0068", "0069", "0070", "0073", "0077",
-    "0083", "0085", "0086", "0089", "0090", "0099", "0102", "0112", "0113", "0118", "0122", "0125", "0127",
-    "0130", "0132", "0137", "0140", "0150",
-)  # fmt: skip
+NUMBERS: Final = _names(
+    "0001 0002 0003 0005 0007 0008 0011 0012 0013 0014 0015 0016 0017 0018 0019 0020 0021 0022 0026 0029 0030 "
+    "0031 0034 0035 0036 0038 0039 0040 0041 0042 0044 0045 0048 0050 0051 0052 0054 0055 0056 0057 0059 0060 "
+    "0061 0063 0064 0065 0067 0068 0069 0070 0073 0077 0083 0085 0086 0089 0090 0099 0102 0112 0113 0118 0122 "
+    "0125 0127 0130 0132 0137 0140 0150"
+)
 # A quarter of a minute and more each: not in CI.
 LONG: Final = ("0033", "0049", "0075", "0076", "0084", "0088", "0091", "0093", "0094", "0114", "0123")
 # The parts of test 0081, which would end at its first failure; those of ACLs and SCRAM users are left out.
-ADMIN: Final = (
-    "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs",
-    "DescribeConfigs_groups", "DeleteRecords", "ListConsumerGroups", "DescribeConsumerGroups", "DescribeTopics",
-    "DescribeCluster", "DeleteGroups", "DeleteConsumerGroupOffsets", "ListOffsets", "AlterConsumerGroupOffsets",
-    "ListConsumerGroupOffsets",
-)  # fmt: skip
+ADMIN: Final = _names(
+    "CreateTopics DeleteTopics CreatePartitions AlterConfigs IncrementalAlterConfigs DescribeConfigs "
+    "DescribeConfigs_groups DeleteRecords ListConsumerGroups DescribeConsumerGroups DescribeTopics "
+    "DescribeCluster DeleteGroups DeleteConsumerGroupOffsets ListOffsets AlterConsumerGroupOffsets "
+    "ListConsumerGroupOffsets"
+)
 OUT_OF_SCOPE: Final = {
     "0053": "needs RapidJSON",
     "0082": "its own quick mode leaves it out",
@@ -54,10 +57,10 @@ OUT_OF_SCOPE: Final = {
     "0111": "topics with three replicas",
 }
 # Once more with `group.protocol=consumer` (KIP-848).
-CONSUMER_PROTOCOL: Final = (
-    "0018", "0022", "0026", "0029", "0030", "0040", "0044", "0045", "0050", "0051", "0060", "0064", "0065", "0069",
-    "0083", "0089", "0099", "0102", "0112", "0113", "0118", "0122", "0127", "0130", "0132", "0137", "0140", "0153",
-)  # fmt: skip
+CONSUMER_PROTOCOL: Final = _names(
+    "0018 0022 0026 0029 0030 0040 0044 0045 0050 0051 0060 0064 0065 0069 0083 0089 0099 0102 0112 0113 0118 "
+    "0122 0127 0130 0132 0137 0140 0153"
+)
 # On a broker that creates no topics automatically.
 WITHOUT_AUTO_CREATE: Final = ("0045",)
 LONG_WITH_CONSUMER_PROTOCOL: Final = ("0033", "0049", "0084", "0093")

@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 def run_jobs(
     jobs: Iterable[Job], runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
-) -> dict[str, Outcome]:  # fmt: skip
+) -> dict[str, Outcome]:
     """Every test's outcome, by its name and its job's suffix.  `extra` goes into each process' environment."""
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes: dict[str, Outcome] = {}
@@ -64,9 +64,7 @@ def run_jobs(
     return outcomes
 
 
-def _run_job(
-    job: Job, runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
-) -> dict[str, Outcome]:  # fmt: skip
+def _run_job(job: Job, runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]) -> dict[str, Outcome]:
     configuration = scratch / f"{job.name}.conf"
     configuration.write_text(
         f"bootstrap.servers={bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"

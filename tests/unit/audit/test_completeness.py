@@ -107,9 +107,10 @@ def test_what_a_deleted_topic_lacked_is_not_expected_of_the_one_that_has_its_nam
 
 
 def test_hour_behind_one_that_lost_records_is_complete_by_itself() -> None:
-    counts = [count(tier, records, start_ms=start) for tier, records, start in (
-        ("broker", 10, 0), ("lake", 9, 0), ("broker", 10, HOUR_MS), ("lake", 10, HOUR_MS)
-    )]  # fmt: skip
+    counts = [
+        count(tier, records, start_ms=start)
+        for tier, records, start in (("broker", 10, 0), ("lake", 9, 0), ("broker", 10, HOUR_MS), ("lake", 10, HOUR_MS))
+    ]
     status = found(*counts, report("broker", 2 * HOUR_MS + 1_000))
     assert status.until_ms == 0 or status.until_ms is None
     assert not status.is_complete_between(None, 2 * HOUR_MS)

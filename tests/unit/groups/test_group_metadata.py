@@ -27,9 +27,16 @@ BYTES = bytes.fromhex("00000003 737562 00000004 70617274")
 TIME = bytes.fromhex("0000018bcfe5687b")
 COUNT = bytes.fromhex("00000001")
 VALUE_V3 = (
-    b"\x00\x03" + HEAD + TIME + COUNT + bytes.fromhex("0003 612d31 0001 61")
-    + NAMES + REBALANCE_TIMEOUT + SESSION_TIMEOUT + BYTES
-)  # fmt: skip
+    b"\x00\x03"
+    + HEAD
+    + TIME
+    + COUNT
+    + bytes.fromhex("0003 612d31 0001 61")
+    + NAMES
+    + REBALANCE_TIMEOUT
+    + SESSION_TIMEOUT
+    + BYTES
+)
 VALUE_V0 = b"\x00\x00" + HEAD + COUNT + bytes.fromhex("0003 612d31") + NAMES + SESSION_TIMEOUT + BYTES
 
 

@@ -109,9 +109,7 @@ def restored(disk: MemoryDisk, path: str = "/again", config: LogConfig = SMALL) 
 
 
 def opened(disk: MemoryDisk, path: str = "/again", config: LogConfig = SMALL) -> LogDirectory:
-    return LogDirectory.open(
-        disk, path, clock=HandClock(), config_of=lambda _: config, node_id=1, cluster_id="c"
-    )  # fmt: skip
+    return LogDirectory.open(disk, path, clock=HandClock(), config_of=lambda _: config, node_id=1, cluster_id="c")
 
 
 def values_of(log: Log) -> dict[int, bytes | None]:

@@ -134,9 +134,7 @@ def serve_requests(
     slow = SlowRequests(settings[setting.REQUEST_SLOW_MS])
     opener = BatchOpener(start.clock)
     start.closing.callback(opener.close)
-    produce = ProduceHandler(
-        context.partitions, ready, start.clock, leader_hints, tree.lifecycle.lease, slow, opener
-    )  # fmt: skip
+    produce = ProduceHandler(context.partitions, ready, start.clock, leader_hints, tree.lifecycle.lease, slow, opener)
     selector = None
     if settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
         selector = RackAwareSelector(start.node_id, lambda: brokers.live, brokers.addresses_for)

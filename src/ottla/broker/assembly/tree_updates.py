@@ -73,7 +73,7 @@ class TreeUpdates:
 
     def __init__(
         self, registering: Registering, tree: TreeParts, served: ServedTopics, cluster: ClusterPart | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._registering: Final = registering
         self._tree: Final = tree
         self._served: Final = served

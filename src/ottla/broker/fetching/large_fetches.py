@@ -35,7 +35,7 @@ class LargeFetches:
 
     async def _read_when_enough(
         self, connection: Connection, plan: FullFetch, max_wait_ms: int, turn: Turn
-    ) -> list[FetchRead]:  # fmt: skip
+    ) -> list[FetchRead]:
         wait = _Wait()
         connection.watch_close(wait.on_readable)
         try:
@@ -52,7 +52,7 @@ class LargeFetches:
 
     async def _read_until_enough(
         self, connection: Connection, plan: FullFetch, wait: _Wait, turn: Turn
-    ) -> list[FetchRead]:  # fmt: skip
+    ) -> list[FetchRead]:
         while not connection.is_closed:
             # What comes from here on wakes it; what came before all partitions held it is read now.
             wait.forget()

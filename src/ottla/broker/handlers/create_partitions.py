@@ -42,7 +42,7 @@ async def handle(request: CreatePartitionsRequest, context: BrokerContext, call:
 
 async def _add(
     wanted: CreatePartitionsTopic, context: BrokerContext, *, validate_only: bool
-) -> CreatePartitionsTopicResult:  # fmt: skip
+) -> CreatePartitionsTopicResult:
     assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
     try:
         await context.topic_admin.add_partitions(wanted.name, wanted.count, assignment, validate_only=validate_only)

@@ -212,9 +212,7 @@ class FetchHandler:
         """Why a full request may not be served, 0 when it may."""
         return self._replica_error(request) if request.replica_id > _CONSUMER else _NO_ERROR
 
-    def _full_plan(
-        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
-    ) -> FullFetch:  # fmt: skip
+    def _full_plan(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> FullFetch:
         replica = None
         if request.replica_id > _CONSUMER:
             replica = self._replica_reader(request)
@@ -234,7 +232,7 @@ class FetchHandler:
 
     def _continue_session(
         self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         session = self._sessions.get(request.session_id)
         error = self._update_session(session, request, version)
         if session is None or error:
@@ -329,9 +327,7 @@ class FetchHandler:
             return _NO_BROKER if broker_epoch is None else _STALE_BROKER
         return _NOT_LEADER if lifecycle.is_uncertain(self._clock.boottime_ms()) else _NO_ERROR
 
-    def _consumer_reader(
-        self, request: FetchRequest, version: int, local_address: tuple[str, int]
-    ) -> ConsumerReader:  # fmt: skip
+    def _consumer_reader(self, request: FetchRequest, version: int, local_address: tuple[str, int]) -> ConsumerReader:
         if version < PREFERRED_REPLICA_FROM_VERSION:
             return LEADER_ONLY
         if not request.rack or self._selector is None:
@@ -347,9 +343,7 @@ def _refusal(request: FetchRequest, error_code: int) -> Topics:
     return [(topic, [PartitionRead(fetch[0], error_code) for fetch in wanted]) for topic, wanted in request.topics]
 
 
-def _refusal_steps(
-    request: FetchRequest, version: int, correlation_id: int, error_code: int
-) -> Steps[Sequence[Piece]]:  # fmt: skip
+def _refusal_steps(request: FetchRequest, version: int, correlation_id: int, error_code: int) -> Steps[Sequence[Piece]]:
     """The response of a refused request, in steps."""
     parts = []
     for part in in_parts(request):

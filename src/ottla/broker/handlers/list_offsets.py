@@ -126,7 +126,7 @@ def _is_replica(context: BrokerContext, partition: Partition, replica_id: int) -
 
 async def _look_up(
     partition: Partition, timestamp: int, turn: LoopOffload, *, as_replica: bool
-) -> tuple[int, int, int] | None:  # fmt: skip
+) -> tuple[int, int, int] | None:
     """Offset, timestamp, leader epoch; None while the leader cannot know."""
     end_offset = partition.log_end_offset if as_replica else partition.high_watermark
     has_end = as_replica or partition.has_reached_epoch_start

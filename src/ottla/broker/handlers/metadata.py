@@ -74,7 +74,7 @@ async def handle(request: MetadataRequest, context: BrokerContext, call: Call) -
             await turn.pause()
             topics.append(
                 await _wanted_entry(context, wanted, call, request.allow_auto_topic_creation, operations, turn)
-            )  # fmt: skip
+            )
     return MetadataResponse(
         brokers=[MetadataResponseBroker(*address) for address in context.brokers.addresses_for(call.local_address)],
         cluster_id=context.cluster_id,
@@ -157,9 +157,7 @@ def _error_entry(wanted: MetadataRequestTopic, code: ErrorCode, api_version: int
     return MetadataResponseTopic(code, name, wanted.topic_id)
 
 
-async def _topic_entry(
-    context: BrokerContext, topic: Topic, operations: int, turn: Offload
-) -> MetadataResponseTopic:  # fmt: skip
+async def _topic_entry(context: BrokerContext, topic: Topic, operations: int, turn: Offload) -> MetadataResponseTopic:
     partitions: list[MetadataResponsePartition] = []
     for index, partition in enumerate(topic.partitions):
         partitions.append(partition_entry(context, topic.name, index, partition))

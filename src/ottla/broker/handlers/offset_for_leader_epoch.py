@@ -23,7 +23,7 @@ from ottla.runtime.loop_offload import LoopOffload
 
 async def handle(
     request: OffsetForLeaderEpochRequest, context: BrokerContext, call: Call
-) -> OffsetForLeaderEpochResponse:  # fmt: skip
+) -> OffsetForLeaderEpochResponse:
     turn = LoopOffload()
     results: dict[str, OffsetForLeaderTopicResult] = {}
     for topic in request.topics:

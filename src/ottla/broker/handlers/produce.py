@@ -644,7 +644,7 @@ def _is_large(topics: list[TopicResult]) -> bool:
 
 def _refused(
     partition: Partition, error_code: int, errors: RecordErrors | None = None
-) -> tuple[ProducePartitionResult, int]:  # fmt: skip
+) -> tuple[ProducePartitionResult, int]:
     return (partition.index, error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors), NO_WAIT
 
 

@@ -49,9 +49,7 @@ class AppliedFetch(enum.Enum):
     RETRY = "retry"
 
 
-def apply_fetched(
-    replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int
-) -> AppliedFetch:  # fmt: skip
+def apply_fetched(replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
     """Carry out what `replica` makes of the leader's answer to the fetch `request_id`.
 
     An answer to another fetch than the present one changes nothing.  Raises `StorageError` when the disk fails.

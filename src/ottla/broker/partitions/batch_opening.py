@@ -188,7 +188,7 @@ def _walk_rules(opening: BatchOpening, now_ms: int) -> WalkRules:
 
 def _rebuilt(
     batch: memoryview, header: tuple[int, ...], codec: Codec, body: bytes, max_timestamp_ms: int
-) -> memoryview:  # fmt: skip
+) -> memoryview:
     rebuilt = bytearray(BATCH_OVERHEAD_BYTES + len(body))
     fields = list(header)
     fields[1] = len(rebuilt) - LOG_OVERHEAD_BYTES

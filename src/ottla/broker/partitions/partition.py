@@ -169,9 +169,7 @@ class Partition:
         self._appended_before_role = log.appended
         self._produced_before_role = Appended(0, 0)
         self._apply_config(log.config)
-        log.watch(
-            on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark
-        )  # fmt: skip
+        log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
 
     # --- role and settings ------------------------------------------------------------------------------------
 
@@ -598,7 +596,7 @@ class Partition:
             if verdict.diverging is not None:
                 return PartitionRead(
                     index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, verdict.diverging
-                )  # fmt: skip
+                )
             if verdict.may_join and self._in_sync_observer is not None:
                 self._in_sync_observer.look_at(self)
         elif self.role is not _LEADER or leader_epoch != self.leader_epoch:
@@ -634,7 +632,7 @@ class Partition:
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, end_offset: int, offload: Offload
-    ) -> TimestampOffset | None:  # fmt: skip
+    ) -> TimestampOffset | None:
         """The first record below `end_offset` at or after a time.  Raises `OttlaError` or `OSError`."""
         return await self._log.offset_for_timestamp(timestamp_ms, end_offset, offload)
 

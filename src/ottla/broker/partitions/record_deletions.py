@@ -31,7 +31,7 @@ class RecordDeletions:
 
     async def delete(
         self, before: Mapping[TopicPartition, int], timeout_ms: int
-    ) -> Mapping[TopicPartition, int | OttlaError]:  # fmt: skip
+    ) -> Mapping[TopicPartition, int | OttlaError]:
         """See `RecordDeletions.delete` of the context."""
         turn = LoopOffload()
         found: dict[TopicPartition, int | OttlaError] = {}
@@ -83,9 +83,7 @@ class RecordDeletions:
         found: dict[TopicPartition, int | OttlaError] = {}
         room = max(PARKED_DELETIONS_MAX - self.waiting_count, 0)
         for topic_partition, _, _ in waits[room:]:
-            found[topic_partition] = RequestError(
-                ErrorCode.REQUEST_TIMED_OUT, "too many deletions wait for followers"
-            )  # fmt: skip
+            found[topic_partition] = RequestError(ErrorCode.REQUEST_TIMED_OUT, "too many deletions wait for followers")
         waits = waits[:room]
         if not waits:
             return found

@@ -60,7 +60,7 @@ class ClusterPart:
         propose = self._writer.propose
         self.in_sync_changes = InSyncChanges(
             partitions, propose, clock, loop, settings[setting.REPLICA_LAG_TIME_MAX_MS]
-        )  # fmt: skip
+        )
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
         self._refused_leaders = RefusedLeaders(lifecycle, address_of, self._on_broker_gone)
         others = RemoteLogs(lifecycle.node_id, address_of)
@@ -104,9 +104,7 @@ class ClusterPart:
         # A follower that continues to fetch would be in sync again at once.
         await self.fetchers.stop()
         coordination = self._coordination
-        departure = Departure(
-            coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync
-        )  # fmt: skip
+        departure = Departure(coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync)
         await departure.leave()
 
     def on_view(self, view: TopicsView) -> None:

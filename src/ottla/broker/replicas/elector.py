@@ -192,9 +192,7 @@ class Elector:
         if proposed_count:
             log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
 
-    async def elect(
-        self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int
-    ) -> list[ErrorCode]:  # fmt: skip
+    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int) -> list[ErrorCode]:
         """Hold the elections that an operator asks for, whoever wins; returns what became of each."""
         due_ms = self._clock.monotonic_ms() + timeout_ms
         usability = await self._usability(wanted, min(timeout_ms, USABILITY_TIMEOUT_MS)) if is_unclean else {}

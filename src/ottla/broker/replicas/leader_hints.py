@@ -43,9 +43,7 @@ class LeaderHints:
         self._brokers_for = brokers_for
         self._lifecycle = lifecycle
 
-    def by_name(
-        self, refused: Iterable[tuple[bytes, int]], local_address: tuple[str, int]
-    ) -> CurrentLeaders | None:  # fmt: skip
+    def by_name(self, refused: Iterable[tuple[bytes, int]], local_address: tuple[str, int]) -> CurrentLeaders | None:
         """For partitions by the UTF-8 bytes of their topic's name."""
         by_name = self._topics().by_name
         return self._find(((key, by_name.get(key[0].decode(errors="replace"))) for key in refused), local_address)

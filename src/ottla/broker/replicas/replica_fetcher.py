@@ -480,9 +480,7 @@ class ReplicaFetcher:
         self._ask(key, partition)
         return None
 
-    def _begin_cut(
-        self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut
-    ) -> None:  # fmt: skip
+    def _begin_cut(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
         """In a task of its own: the disk may take long, and the other partitions are fetched meanwhile."""
         self._session.forget(key)
         self._request_ids.pop(key, None)
@@ -491,9 +489,7 @@ class ReplicaFetcher:
         self._cuts.add(task)
         task.add_done_callback(self._cuts.discard)
 
-    async def _cut_in_turn(
-        self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut
-    ) -> None:  # fmt: skip
+    async def _cut_in_turn(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
         try:
             async with self._context.cuts:
                 if self._is_current(key, partition, request_id):
@@ -519,7 +515,7 @@ class ReplicaFetcher:
 
     def _on_partition_failed(
         self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Its own log did not take what was fetched."""
         if key not in self._delays_count:
             log.error(

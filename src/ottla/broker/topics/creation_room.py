@@ -28,9 +28,7 @@ class CreationRoom:
         self._is_by_files = files_logs_max is not None and files_logs_max < partitions_max
         self._partitions_max = partitions_max if files_logs_max is None else min(partitions_max, files_logs_max)
 
-    def require(
-        self, name: str, added: Sequence[Sequence[NodeId]], present_count: int, *, is_automatic: bool
-    ) -> None:  # fmt: skip
+    def require(self, name: str, added: Sequence[Sequence[NodeId]], present_count: int, *, is_automatic: bool) -> None:
         """Raises `RequestError` (POLICY_VIOLATION) unless the partitions with these replicas have room here.
 
         `present_count`: the partitions that the broker has.  Other brokers' limits are not known here.

@@ -401,9 +401,7 @@ class ServedTopics:
             log.error("log.foreign", extra=fields(partition=topic_partition, topic_id=found))
         self._partitions.refuse(topic_partition, refusal)
 
-    async def _serve(
-        self, topic: Topic, changes: TopicChanges, changed: list[Partition], offload: Offload
-    ) -> None:  # fmt: skip
+    async def _serve(self, topic: Topic, changes: TopicChanges, changed: list[Partition], offload: Offload) -> None:
         for node in changes.serve:
             found = self._directory.logs[TopicPartition(topic.name, node.partition_index)]
             self._begin(found, node, changed)

@@ -82,9 +82,7 @@ def _lacks(partition: PartitionInfo) -> bool:
     return len(partition.in_sync_replicas) < len(partition.replicas)
 
 
-def topic_findings(
-    info: ClusterInfo, topics: Sequence[TopicInfo], min_in_sync: Mapping[str, int]
-) -> Iterator[Finding]:  # fmt: skip
+def topic_findings(info: ClusterInfo, topics: Sequence[TopicInfo], min_in_sync: Mapping[str, int]) -> Iterator[Finding]:
     """`min_in_sync`: the setting of topics that lack replicas in sync."""
     partitions = [(topic, each) for topic in topics for each in topic.partitions.values()]
     offline = [_name(topic, each) for topic, each in partitions if each.leader_id < 0]
@@ -92,9 +90,8 @@ def topic_findings(
     refusing = [
         _name(topic, each)
         for topic, each in partitions
-        if each.leader_id >= 0
-        and len(each.in_sync_replicas) < min(min_in_sync.get(topic.name, 1), len(each.replicas))
-    ]  # fmt: skip
+        if each.leader_id >= 0 and len(each.in_sync_replicas) < min(min_in_sync.get(topic.name, 1), len(each.replicas))
+    ]
     if offline:
         yield problem(AREA, f"without a leader: {_names(offline)}", "start the brokers that hold their replicas")
     if refusing:

@@ -19,9 +19,15 @@ group_option: Final = click.option("--group", "options", multiple=True, metavar=
 _STATES: Final = {
     state.lower(): state
     for state in (
-        "Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead",
+        "Stable",
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Assigning",
+        "Reconciling",
+        "Dead",
     )
-}  # fmt: skip
+}
 
 
 def one_group(argument: str | None, option: str | None) -> str:

@@ -103,7 +103,7 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
 
 def _findings(
     disk: PosixDisk, directories: Sequence[str], whole: Collection[str], *, is_deep: bool
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding]:
     """`whole` has the data directories of which all is checked."""
     # SQLite is needed here only.
     from ottla.cli.log.copied_tree import lost_tree_of

@@ -46,7 +46,7 @@ class GroupReader:
 
     def __init__(
         self, tree: Tree, paths: GroupPaths, subscription: Subscription, on_change: Callable[[], None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tree: Final = tree
         self._paths: Final = paths
         self._subscription: Final = subscription

@@ -176,9 +176,7 @@ class PartitionRegistry:
     def _operations(self, write: Write) -> list[Operation]:
         owner, offset = self._paths.owner(write.partition), self._paths.offset(write.partition)
         topic_id = self._topic_ids.get(write.partition)
-        data = encode_offset(
-            OffsetContent(write.offset, write.claim, topic_id, str(write.stream), self._now_ms())
-        )  # fmt: skip
+        data = encode_offset(OffsetContent(write.offset, write.claim, topic_id, str(write.stream), self._now_ms()))
         changed = (
             CreateNode(offset, data)
             if write.expected_version == NO_NODE

@@ -162,9 +162,7 @@ class StreamFeed:
         """
         trouble = self._trouble
         if trouble is None or trouble.next_offset is None:
-            raise NotAssigned(
-                _why_not(trouble), hint="skip() follows a PoisonMessage; seek() reads on elsewhere"
-            )  # fmt: skip
+            raise NotAssigned(_why_not(trouble), hint="skip() follows a PoisonMessage; seek() reads on elsewhere")
         self._trouble = None
         self._rest = trouble.rest
         trouble.reading.settle_at(trouble.next_offset)

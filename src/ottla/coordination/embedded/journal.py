@@ -86,9 +86,7 @@ class Journal:
     more.
     """
 
-    def __init__(
-        self, path: str, connection: sqlite3.Connection, make_room: Callable[[], bool] | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str, connection: sqlite3.Connection, make_room: Callable[[], bool] | None = None) -> None:
         self.path = path
         self._make_room = make_room
         self.commits_count = 0

@@ -63,9 +63,7 @@ class ZooKeeperHome:
         finally:
             await session.close()
 
-    def _session(
-        self, *, lease: Lease | None = None, former: SessionCredentials | None = None
-    ) -> ZooKeeperSession:  # fmt: skip
+    def _session(self, *, lease: Lease | None = None, former: SessionCredentials | None = None) -> ZooKeeperSession:
         return ZooKeeperSession(
             self._connect, self._session_timeout_ms, digest=self._digest, former=former, lease=lease, clock=self._clock
         )

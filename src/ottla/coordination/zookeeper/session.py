@@ -310,7 +310,7 @@ class ZooKeeperSession(SingleWrites):
 
     def _read_chunk(
         self, paths: Sequence[str], chroot: str, *, skip_closed: bool = False
-    ) -> Awaitable[list[Node | None]]:  # fmt: skip
+    ) -> Awaitable[list[Node | None]]:
         """The nodes in one request, started at once.
 
         A node that may not be read raises, or counts as empty with `skip_closed`.
@@ -320,7 +320,7 @@ class ZooKeeperSession(SingleWrites):
 
     async def _nodes_of(
         self, paths: Sequence[str], answer: asyncio.Future[Any], *, skip_closed: bool
-    ) -> list[Node | None]:  # fmt: skip
+    ) -> list[Node | None]:
         nodes: list[Node | None] = []
         for path, found in zip(paths, await self._answer(answer, paths[0]), strict=True):
             if not isinstance(found, int):

@@ -103,9 +103,7 @@ def _join_dynamic(rebalance: Rebalance, command: JoinGroup, reply: Reply, moment
         rebalance.add(member_id, command, reply, moment)
 
 
-def _join_static(
-    rebalance: Rebalance, command: JoinGroup, instance_id: str, reply: Reply, moment: Moment
-) -> None:  # fmt: skip
+def _join_static(rebalance: Rebalance, command: JoinGroup, instance_id: str, reply: Reply, moment: Moment) -> None:
     """A static member without an id: a new one, or one whose restarted process replaces it."""
     member_id = rebalance.services.new_member_id(instance_id)
     old_id = rebalance.roster.static_id(instance_id)

@@ -174,7 +174,7 @@ class Compactor:
 
     async def _keep_producers(
         self, log: Log, limit_offset: int, now_ms: int, offload: Offload
-    ) -> ProducerStates | None:  # fmt: skip
+    ) -> ProducerStates | None:
         """Make the snapshot durable that replaces a producer's last batches: a clean may remove these."""
         expiration_ms = log.producers.expiration_ms
         disk, path = self._disk, log.path

@@ -122,9 +122,7 @@ class LogDirectory:
         # Of this directory, until it is recreated.
         self.disk_id: UUID
         self.offline: DirectoryOffline | None = None
-        self.scheduler = FlushScheduler(
-            path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed
-        )  # fmt: skip
+        self.scheduler = FlushScheduler(path, clock, on_flushed=self._record_flushed, on_failed=self.directory_failed)
         self.batch_opening = Mutex()
         self._failed_syncs = FailedSyncs(self.scheduler.stop_planning, self.directory_failed)
         self._disk = disk
@@ -246,7 +244,7 @@ class LogDirectory:
 
     def _unflushed_lost(
         self, present: Collection[PartitionDirectory], is_only_replica: Callable[[TopicPartition], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A power cut took what these logs had not flushed.
 
         Other replicas may have it, so these count as not kept.  Where there are none nothing better can come: the log
@@ -265,7 +263,7 @@ class LogDirectory:
 
     def _keep_only_replicas(
         self, present: Collection[PartitionDirectory], is_only_replica: Callable[[TopicPartition], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """No log of the directory is known to be whole.  Those without another replica lead on with what they have."""
         alone = [each.topic_partition for each in present if is_only_replica(each.topic_partition)]
         self._completeness.count_sole_replicas_complete(alone)
@@ -499,9 +497,7 @@ class LogDirectory:
         found = self._refused_ids.get(topic_partition) or self._renamed.get(topic_partition)
         return found or self._creation.half_made.get(topic_partition)
 
-    async def create(
-        self, partitions: Iterable[tuple[TopicPartition, UUID]], offload: Offload = INLINE
-    ) -> list[Log]:  # fmt: skip
+    async def create(self, partitions: Iterable[tuple[TopicPartition, UUID]], offload: Offload = INLINE) -> list[Log]:
         """Create logs, durably; `logs` has them, all at once, when this returns.  Many at once cost few syncs.
 
         Raises `LogExists`, `DirectoryOffline`, `StorageError`: none of them was created then, and their files are
@@ -655,9 +651,7 @@ class LogDirectory:
         with self._syncs_checked():
             await self._completeness.set_complete_from(broker_epoch, offload)
 
-    def set_aside(
-        self, topic_partition: TopicPartition, topic_id: UUID, broker_epoch: int | None = None
-    ) -> None:  # fmt: skip
+    def set_aside(self, topic_partition: TopicPartition, topic_id: UUID, broker_epoch: int | None = None) -> None:
         """`set_aside_in_steps`, at once."""
         run_inline(self.set_aside_in_steps(topic_partition, topic_id, broker_epoch))
 
@@ -722,7 +716,7 @@ class LogDirectory:
 
     async def _take_out_aside(
         self, topic_partition: TopicPartition, forgotten_id: UUID | None, offload: Offload
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._take_out(topic_partition, forgotten_id)
         await self._forget_renamed(offload)
 

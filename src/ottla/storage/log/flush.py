@@ -45,9 +45,7 @@ class FlushPlan:
 
     __slots__ = ("flushes", "root_path", "syncs_at_once", "syncs_file_system", "took_ms")
 
-    def __init__(
-        self, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, flushes: Sequence[LogFlush], root_path: str, *, syncs_at_once: bool = False) -> None:
         """`syncs_at_once`: whether each file is synced in a separate thread."""
         # None of a probe: a sync of the file system shows how long the disk takes.
         self.flushes = flushes

@@ -111,9 +111,7 @@ class LeaderEpochs:
             self._entries.pop()
         self._entries.append(entry)
 
-    def end_offset_for(
-        self, epoch: int, log_end_offset: int, leader_epoch: int = NO_LEADER_EPOCH
-    ) -> tuple[int, int]:  # fmt: skip
+    def end_offset_for(self, epoch: int, log_end_offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """(the greatest known epoch not above `epoch`, its end offset).
 
         `leader_epoch` is the one that was started last: it is known, and starts at the log end, before its first

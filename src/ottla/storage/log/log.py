@@ -840,7 +840,7 @@ class Log:
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, limit_offset: int, offload: Offload
-    ) -> TimestampOffset | None:  # fmt: skip
+    ) -> TimestampOffset | None:
         """The first record at or after a time, below `limit_offset`.  Raises `CorruptLog` or `OSError`."""
         return await self._search_by_time(
             partial(time_search.offset_for_timestamp, timestamp_ms=timestamp_ms, limit_offset=limit_offset), offload
@@ -850,7 +850,7 @@ class Log:
         """The first record with the greatest timestamp, below `limit_offset`.  Raises `CorruptLog` or `OSError`."""
         return await self._search_by_time(
             partial(time_search.offset_of_max_timestamp, limit_offset=limit_offset), offload
-        )  # fmt: skip
+        )
 
     async def _search_by_time(self, find: time_search.Find, offload: Offload) -> TimestampOffset | None:
         opening = self._host.batch_opening
@@ -1140,9 +1140,7 @@ class Log:
         # They describe batches that were cut.
         remove_snapshots(self._disk, self.path, above=end_offset)
         now_ms = self._host.now_ms()
-        self.producers = truncated_producers(
-            self._disk, self.path, self.segments, self.producers, end_offset, now_ms
-        )  # fmt: skip
+        self.producers = truncated_producers(self._disk, self.path, self.segments, self.producers, end_offset, now_ms)
         self._scheduler.mark_due(self)
 
     def reset_to(self, offset: int) -> None:

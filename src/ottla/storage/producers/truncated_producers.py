@@ -46,9 +46,7 @@ def blocks_backwards(segment: Segment, start_offset: int, patterns: Collection[b
     while end_position > 0:
         slot = offset_index.slot_at(end_position - BLOCK_BYTES)
         position = offset_index.position(slot) if slot >= 0 else 0
-        first_offset = _first_offset(
-            segment, file, position, offset_index.relative_offset(slot) if slot >= 0 else None
-        )  # fmt: skip
+        first_offset = _first_offset(segment, file, position, offset_index.relative_offset(slot) if slot >= 0 else None)
         size_bytes = end_position - position
         is_dense = size_bytes <= (end_slot - slot) * _DENSE_BATCH_BYTES_MAX
         if not is_dense or len(patterns) > _PATTERNS_MAX or _holds_any(file, position, size_bytes, patterns):

@@ -20,9 +20,15 @@ NOT_LOADED: Final = 14
 
 
 def _join(
-    group: str, member: str = "", *, instance: str | None = None, protocols: tuple[str, ...] = ("range",),
-    metadata: bytes = SUBSCRIPTION, session_ms: int = 10_000, kind: str = "consumer",
-) -> JoinGroupRequest:  # fmt: skip
+    group: str,
+    member: str = "",
+    *,
+    instance: str | None = None,
+    protocols: tuple[str, ...] = ("range",),
+    metadata: bytes = SUBSCRIPTION,
+    session_ms: int = 10_000,
+    kind: str = "consumer",
+) -> JoinGroupRequest:
     offered = [JoinGroupRequestProtocol(name, metadata) for name in protocols]
     return JoinGroupRequest(group, session_ms, 20_000, member, instance, kind, offered)
 

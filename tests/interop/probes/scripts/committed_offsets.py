@@ -29,13 +29,18 @@ TOPIC: Final = "probe-groups"
 
 
 def _commit(
-    group: str, offset: int = 3, *, generation: int = -1, member: str = "", metadata: str | None = "",
-    partition: int = 0, topic: str = TOPIC, instance: str | None = None,
-) -> OffsetCommitRequest:  # fmt: skip
+    group: str,
+    offset: int = 3,
+    *,
+    generation: int = -1,
+    member: str = "",
+    metadata: str | None = "",
+    partition: int = 0,
+    topic: str = TOPIC,
+    instance: str | None = None,
+) -> OffsetCommitRequest:
     part = OffsetCommitRequestPartition(partition, offset, -1, metadata)
-    return OffsetCommitRequest(
-        group, generation, member, instance, topics=[OffsetCommitRequestTopic(topic, [part])]
-    )  # fmt: skip
+    return OffsetCommitRequest(group, generation, member, instance, topics=[OffsetCommitRequestTopic(topic, [part])])
 
 
 def _fetch(group: str, version: int, partitions: list[int] | None, topic: str = TOPIC) -> OffsetFetchRequest:
@@ -74,9 +79,12 @@ def probe_committed_offsets(talk: Talk) -> None:
     two = [OffsetFetchRequestGroup(name, topics=None) for name in (group, "probe-no-group")]
     talk.ask("OffsetFetch of two groups", 9, OffsetFetchRequest(groups=two))
     for label, name, topic, partition in [
-        ("a commit", group, TOPIC, 1), ("it again", group, TOPIC, 1), ("an unknown topic", group, "probe-nowhere", 0),
-        ("an unknown partition", group, TOPIC, 9), ("an unknown group", "probe-no-group", TOPIC, 0),
-    ]:  # fmt: skip
+        ("a commit", group, TOPIC, 1),
+        ("it again", group, TOPIC, 1),
+        ("an unknown topic", group, "probe-nowhere", 0),
+        ("an unknown partition", group, TOPIC, 9),
+        ("an unknown group", "probe-no-group", TOPIC, 0),
+    ]:
         part = OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition)])
         talk.ask(f"OffsetDelete of {label}", 0, OffsetDeleteRequest(name, [part]))
     talk.ask("OffsetFetch after OffsetDelete", 9, _fetch(group, 9, None))

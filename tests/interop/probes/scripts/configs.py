@@ -24,13 +24,14 @@ from tests.interop.probes.talk import Talk
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
-NAMES = [
-    "cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
-    "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms", "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
-    "min.insync.replicas", "retention.bytes", "retention.ms", "segment.bytes", "segment.index.bytes",
-    "segment.jitter.ms", "segment.ms",
-]  # fmt: skip
+_NAMES = """
+cleanup.policy compression.type delete.retention.ms file.delete.delay.ms flush.messages flush.ms
+index.interval.bytes max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms
+message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms
+min.insync.replicas retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms
+segment.ms
+"""
+NAMES = _NAMES.split()
 
 
 def _describe(topic: str, names: list[str] | None) -> DescribeConfigsRequest:
@@ -50,9 +51,12 @@ def probe_describe_configs(talk: Talk) -> None:
     talk.ask("DescribeConfigs of an unknown name", 4, _describe("probe-configs", ["bogus"]))
     talk.ask("DescribeConfigs of an unknown topic", 4, _describe("probe-nowhere", None))
     for label, kind, name in [
-        ("this broker", BROKER, "1"), ("another broker", BROKER, "77"), ("no broker", BROKER, "x"),
-        ("every broker", BROKER, ""), ("an unknown kind", 99, "1"),
-    ]:  # fmt: skip
+        ("this broker", BROKER, "1"),
+        ("another broker", BROKER, "77"),
+        ("no broker", BROKER, "x"),
+        ("every broker", BROKER, ""),
+        ("an unknown kind", 99, "1"),
+    ]:
         resource = DescribeConfigsResource(kind, name, ["num.partitions"])
         talk.ask(f"DescribeConfigs of {label}", 4, DescribeConfigsRequest([resource]))
 
@@ -115,10 +119,11 @@ def probe_log_dirs(talk: Talk) -> None:
     """Paths and sizes differ between brokers; compared is which partitions are listed."""
     talk.create_topic("probe-dirs", 2)
     for label, topics in [
-        ("a topic", [DescribableLogDirTopic("probe-dirs", [0, 1])]), ("nothing", []),
+        ("a topic", [DescribableLogDirTopic("probe-dirs", [0, 1])]),
+        ("nothing", []),
         ("an unknown partition", [DescribableLogDirTopic("probe-dirs", [9])]),
         ("an unknown topic", [DescribableLogDirTopic("probe-nowhere", [0])]),
-    ]:  # fmt: skip
+    ]:
         for version in (1, 4):
             name = f"DescribeLogDirs v{version} of {label}"
             answer = talk.ask_quietly(version, DescribeLogDirsRequest(topics))

@@ -36,10 +36,19 @@ class _Group:
         self._talk, self.name, self._topic_id = talk, name, topic_id
 
     def beat(
-        self, label: str, member: str, epoch: int, *, names: list[str] | None = None, owned: list[int] | None = None,
-        timeout_ms: int = -1, instance: str | None = None, assignor: str | None = None, regex: str | None = None,
+        self,
+        label: str,
+        member: str,
+        epoch: int,
+        *,
+        names: list[str] | None = None,
+        owned: list[int] | None = None,
+        timeout_ms: int = -1,
+        instance: str | None = None,
+        assignor: str | None = None,
+        regex: str | None = None,
         version: int = 1,
-    ) -> ConsumerGroupHeartbeatResponse:  # fmt: skip
+    ) -> ConsumerGroupHeartbeatResponse:
         parts = None if owned is None else [OwnedTopicPartitions(self._topic_id, owned)] if owned else []
         request = ConsumerGroupHeartbeatRequest(
             self.name, member, epoch, instance, None, timeout_ms, names, regex, assignor, parts
@@ -157,9 +166,11 @@ def probe_848_commits(talk: Talk) -> None:
     commit("of a stranger", 6, "stranger", epoch)
     commit("without a member id", 6, "", -1)
     for label, member, at in [
-        ("of the member", FIRST, epoch), ("of an old epoch", FIRST, epoch - 1), ("of a stranger", "stranger", epoch),
+        ("of the member", FIRST, epoch),
+        ("of an old epoch", FIRST, epoch - 1),
+        ("of a stranger", "stranger", epoch),
         ("without a member id", None, -1),
-    ]:  # fmt: skip
+    ]:
         topics = [OffsetFetchRequestTopic(TOPIC, [0])]
         asked = OffsetFetchRequestGroup(group.name, member, at, topics)
         talk.ask(f"848 offset fetch: {label}", 9, OffsetFetchRequest(groups=[asked], require_stable=True))

@@ -34,9 +34,14 @@ NO_TOPIC: Final = UUID("00000000-0000-4000-8000-000000000001")
 
 
 def _batch(
-    timestamp_ms: int, count: int = RECORDS_PER_BATCH, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1,
+    timestamp_ms: int,
+    count: int = RECORDS_PER_BATCH,
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
     codec: Codec = Codec.NONE,
-) -> bytearray:  # fmt: skip
+) -> bytearray:
     builder = BatchBuilder()
     for number in range(count):
         builder.append(timestamp_ms + number, b"key", b"value %d" % number)
@@ -44,9 +49,13 @@ def _batch(
 
 
 def _produce(
-    topic: str, data: bytes | bytearray | None, *, acks: int = -1, partition: int = 0,
+    topic: str,
+    data: bytes | bytearray | None,
+    *,
+    acks: int = -1,
+    partition: int = 0,
     transactional_id: str | None = None,
-) -> ProduceRequest:  # fmt: skip
+) -> ProduceRequest:
     part = PartitionProduceData(partition, data)
     return ProduceRequest(transactional_id, acks, 5_000, [TopicProduceData(topic, [part])])
 
@@ -103,12 +112,24 @@ def probe_idempotence(talk: Talk) -> None:
     talk.wait_until(4, InitProducerIdRequest(None, 60_000), lambda answer: "error_code=0" in repr(answer))
     new = talk.ask_for("InitProducerId", 4, InitProducerIdRequest(None, 60_000), InitProducerIdResponse)
     steps = [
-        ("first", 0, 0, 3), ("again", 0, 0, 3), ("next", 0, 3, 2), ("gap", 0, 9, 2), ("overlap", 0, 4, 2),
-        ("part of an old one", 0, 1, 2), ("third", 0, 5, 1), ("fourth", 0, 6, 1), ("fifth", 0, 7, 1),
-        ("sixth", 0, 8, 1), ("seventh", 0, 9, 1), ("oldest remembered", 0, 5, 1), ("forgotten", 0, 0, 3),
+        ("first", 0, 0, 3),
+        ("again", 0, 0, 3),
+        ("next", 0, 3, 2),
+        ("gap", 0, 9, 2),
+        ("overlap", 0, 4, 2),
+        ("part of an old one", 0, 1, 2),
+        ("third", 0, 5, 1),
+        ("fourth", 0, 6, 1),
+        ("fifth", 0, 7, 1),
+        ("sixth", 0, 8, 1),
+        ("seventh", 0, 9, 1),
+        ("oldest remembered", 0, 5, 1),
+        ("forgotten", 0, 0, 3),
         ("new epoch not at 0", 1, 4, 1),
-        ("new epoch", 1, 0, 1), ("old epoch", 0, 10, 1), ("two epochs on", 3, 0, 1),
-    ]  # fmt: skip
+        ("new epoch", 1, 0, 1),
+        ("old epoch", 0, 10, 1),
+        ("two epochs on", 3, 0, 1),
+    ]
     for label, epoch, sequence, count in steps:
         data = _batch(1_000, count, producer_id=new.producer_id, epoch=epoch, sequence=sequence)
         talk.ask(f"idempotent: {label}", 7, _produce("probe-idempotence", data))
@@ -120,10 +141,21 @@ def probe_idempotence(talk: Talk) -> None:
 
 
 def _fetch(
-    topic: str | None, offset: int = 0, *, partition_max_bytes: int = 1 << 20, max_bytes: int = 1 << 20,
-    max_wait_ms: int = 0, min_bytes: int = 1, isolation: int = 0, session: int = 0, epoch: int = -1,
-    leader_epoch: int = -1, forgotten: str | None = None, partition: int = 0, last_epoch: int = -1,
-) -> FetchRequest:  # fmt: skip
+    topic: str | None,
+    offset: int = 0,
+    *,
+    partition_max_bytes: int = 1 << 20,
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    isolation: int = 0,
+    session: int = 0,
+    epoch: int = -1,
+    leader_epoch: int = -1,
+    forgotten: str | None = None,
+    partition: int = 0,
+    last_epoch: int = -1,
+) -> FetchRequest:
     part = FetchPartition(partition, leader_epoch, offset, last_epoch, -1, partition_max_bytes)
     topics = [FetchTopic(topic, partitions=[part])] if topic is not None else []
     gone = [ForgottenTopic(forgotten, partitions=[0])] if forgotten is not None else []
@@ -187,9 +219,16 @@ def probe_fetch_sessions(talk: Talk) -> None:
 
 
 def _fetch_by_id(
-    *topic_ids: UUID, offset: int = 0, partition: int = 0, session: int = 0, epoch: int = -1, max_wait_ms: int = 0,
-    isolation: int = 0, leader_epoch: int = -1, forgotten: UUID | None = None,
-) -> FetchRequest:  # fmt: skip
+    *topic_ids: UUID,
+    offset: int = 0,
+    partition: int = 0,
+    session: int = 0,
+    epoch: int = -1,
+    max_wait_ms: int = 0,
+    isolation: int = 0,
+    leader_epoch: int = -1,
+    forgotten: UUID | None = None,
+) -> FetchRequest:
     part = FetchPartition(partition, leader_epoch, offset, partition_max_bytes=1 << 20)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -280,9 +319,13 @@ def probe_delete_records(talk: Talk) -> None:
     topic = "probe-delete-records"
     _fill(talk, topic)
     for label, name, offset in [
-        ("to 7", topic, 7), ("back to 3", topic, 3), ("beyond the end", topic, 99), ("of nowhere", "probe-nowhere", 1),
-        ("to the end", topic, -1), ("of -2", topic, -2),
-    ]:  # fmt: skip
+        ("to 7", topic, 7),
+        ("back to 3", topic, 3),
+        ("beyond the end", topic, 99),
+        ("of nowhere", "probe-nowhere", 1),
+        ("to the end", topic, -1),
+        ("of -2", topic, -2),
+    ]:
         part = DeleteRecordsPartition(0, offset)
         talk.ask(f"DeleteRecords {label}", 2, DeleteRecordsRequest([DeleteRecordsTopic(name, [part])], 5_000))
     talk.ask("Fetch below the new start", 12, _fetch(topic, 3))

@@ -68,11 +68,19 @@ def probe_list_config_resources(talk: Talk) -> None:
 
     talk.wait_until(1, ListConfigResourcesRequest([GROUP]), has_come)
     for label, version, types in [
-        ("v0", 0, []), ("all", 1, []), ("topics", 1, [TOPIC]), ("brokers", 1, [BROKER]), ("loggers", 1, [LOGGER]),
-        ("metrics", 1, [METRICS]), ("groups", 1, [GROUP]), ("two kinds", 1, [BROKER, GROUP]),
-        ("a kind twice", 1, [BROKER, BROKER]), ("an unknown kind", 1, [99]), ("no kind", 1, [0]),
+        ("v0", 0, []),
+        ("all", 1, []),
+        ("topics", 1, [TOPIC]),
+        ("brokers", 1, [BROKER]),
+        ("loggers", 1, [LOGGER]),
+        ("metrics", 1, [METRICS]),
+        ("groups", 1, [GROUP]),
+        ("two kinds", 1, [BROKER, GROUP]),
+        ("a kind twice", 1, [BROKER, BROKER]),
+        ("an unknown kind", 1, [99]),
+        ("no kind", 1, [0]),
         ("a good and a bad one", 1, [BROKER, 99]),
-    ]:  # fmt: skip
+    ]:
         answer = talk.ask_quietly(version, ListConfigResourcesRequest(types))
         assert isinstance(answer, ListConfigResourcesResponse)
         told = sorted((each.resource_type, each.resource_name) for each in answer.config_resources)

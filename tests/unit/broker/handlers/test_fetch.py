@@ -76,9 +76,7 @@ class Served:
 
     def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         header = read_request_header(view, position, end)
-        self.handler.handle(
-            connection, view, header.body_position, end, header.api_version, header.correlation_id
-        )  # fmt: skip
+        self.handler.handle(connection, view, header.body_position, end, header.api_version, header.correlation_id)
 
     def add(self, name: str, index: int = 0, *, topic_id: UUID | None = None) -> ServedLog:
         log = ServedLog(name, index, leader_epoch=3, topic_id=topic_id)
@@ -335,7 +333,7 @@ def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: S
     assert not served.partition("t")._watermark_waiters
     assert served.handler.parked.partitions_count == 0
     # Only its deadline still knows it, without what it asked for.
-    (_, _, waiting), = served.deadlines._heap  # fmt: skip
+    ((_, _, waiting),) = served.deadlines._heap
     assert waiting._plan is None  # type: ignore[attr-defined]  # a ParkedFetch
     log.add()
 

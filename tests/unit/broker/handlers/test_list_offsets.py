@@ -111,9 +111,7 @@ def of_segments(broker: SmallBroker, topic: str) -> Log:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("kind", ["open", "read"])
-async def test_index_that_cannot_be_loaded_is_an_error_of_its_partition_alone(
-    kind: OperationKind, suffix: str
-) -> None:  # fmt: skip
+async def test_index_that_cannot_be_loaded_is_an_error_of_its_partition_alone(kind: OperationKind, suffix: str) -> None:
     broker = SmallBroker()
     of_segments(broker, "failing")
     of_segments(broker, "whole")

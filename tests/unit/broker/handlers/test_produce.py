@@ -110,9 +110,7 @@ class Served:
 
     def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         header = read_request_header(view, position, end)
-        self.handler.handle(
-            connection, view, header.body_position, end, header.api_version, header.correlation_id
-        )  # fmt: skip
+        self.handler.handle(connection, view, header.body_position, end, header.api_version, header.correlation_id)
 
     def add(
         self,

@@ -176,9 +176,7 @@ class HeldElections:
         self.codes = codes
         self.asked: list[tuple[list[TopicPartition], bool, int]] = []
 
-    async def elect(
-        self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int
-    ) -> list[ErrorCode]:  # fmt: skip
+    async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int) -> list[ErrorCode]:
         self.asked.append((list(wanted), is_unclean, timeout_ms))
         return [self.codes[each.partition] for each in wanted]
 

@@ -33,7 +33,7 @@ class Nothing:
 
     async def handle_large(
         self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
-    ) -> None:  # fmt: skip
+    ) -> None:
         raise AssertionError
 
 
@@ -60,7 +60,7 @@ class Flood:
 
     async def _serve(
         self, header: RequestHeader, body: bytes | memoryview, connection: Connection
-    ) -> tuple[Piece, ...]:  # fmt: skip
+    ) -> tuple[Piece, ...]:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.served.append((connection, ended))
         await ended

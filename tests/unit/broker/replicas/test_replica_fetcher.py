@@ -34,9 +34,13 @@ from tests.unit.broker.served_log import ServedLog
 EPOCH = 3
 SESSION = 77
 LIMITS = FetcherLimits(
-    wait_max_ms=500, min_bytes=1, partition_max_bytes=1 << 20, response_max_bytes=10 << 20, backoff_ms=1,
+    wait_max_ms=500,
+    min_bytes=1,
+    partition_max_bytes=1 << 20,
+    response_max_bytes=10 << 20,
+    backoff_ms=1,
     socket_timeout_ms=30_000,
-)  # fmt: skip
+)
 BOTH = one_of(HERE, ELSEWHERE)
 
 

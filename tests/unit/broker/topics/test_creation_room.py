@@ -16,7 +16,7 @@ ANY_NUMBER = 2**31 - 1
 
 def require(
     room: CreationRoom, added_count: int, present_count: int = 0, *, at: NodeId = HERE, is_automatic: bool = False
-) -> None:  # fmt: skip
+) -> None:
     room.require("clicks", [[at]] * added_count, present_count, is_automatic=is_automatic)
 
 

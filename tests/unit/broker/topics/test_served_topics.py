@@ -185,7 +185,7 @@ class Node:
 @asynccontextmanager
 async def node_at(
     path: Path, lifecycle: BrokerLifecycle | None = None, *, room: LogsRoom | None = None
-) -> AsyncIterator[Node]:  # fmt: skip
+) -> AsyncIterator[Node]:
     if lifecycle is None:
         lifecycle = BrokerLifecycle.sole(HERE)
         lifecycle.registered(1)

@@ -38,10 +38,19 @@ def test_parse_json_gives_back_any_record_that_format_json_wrote(record: Record,
     assert parse_json(line) == InputRecord(record.key, record.value, record.headers, record.timestamp_ms, partition)
 
 
-@given(st.binary(max_size=60) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-       lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-           st.sampled_from(["key", "value", "headers", "name", "value_base64", "partition", "timestamp_ms"]), inner),
-       max_leaves=6).map(lambda found: json.dumps(found).encode()))  # fmt: skip
+@given(
+    st.binary(max_size=60)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["key", "value", "headers", "name", "value_base64", "partition", "timestamp_ms"]), inner
+            )
+        ),
+        max_leaves=6,
+    ).map(lambda found: json.dumps(found).encode())
+)
 def test_parse_json_meets_any_line_with_a_bad_line_only(line: bytes) -> None:
     try:
         parse_json(line)

@@ -19,9 +19,7 @@ def test_messages_are_those_of_the_run_with_their_place() -> None:
     records = [Record(0, 5, b"k%d" % number, None if number % 7 else b"v", (("h", b"x"),)) for number in range(100)]
     (run,) = read_runs(memoryview(build_batch(records, base_offset=900)))
     messages = list(messages_of("page-views", 3, run))
-    assert messages == [
-        Message("page-views", 3, 900 + number, *record[1:]) for number, record in enumerate(records)
-    ]  # fmt: skip
+    assert messages == [Message("page-views", 3, 900 + number, *record[1:]) for number, record in enumerate(records)]
     assert {type(message) for message in messages} == {Message}
     assert messages[99].offset == 999
     assert messages[99].value is None

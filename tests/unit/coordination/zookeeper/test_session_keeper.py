@@ -68,9 +68,7 @@ async def test_keeper_begins_the_next_session_when_the_lost_one_cannot_be_closed
     await comes_back_after(ScriptedSession(1, close_fails=True), None, monkeypatch)
 
 
-async def comes_back_after(
-    lost: ScriptedSession, failure: Exception | None, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+async def comes_back_after(lost: ScriptedSession, failure: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_keeper, "RETRY_DELAY_S_MIN", 0.0)
     outcomes: list[ScriptedSession | Exception] = [lost, ScriptedSession(2)]
     if failure is not None:

@@ -48,7 +48,7 @@ class Cut:
         space = DirectorySpace(self.disk, "/data", SpaceRules(low_bytes=low_bytes))
         self.directory = LogDirectory.open(
             self.disk, "/data", clock=HandClock(), config_of=lambda _: config, space=space
-        )  # fmt: skip
+        )
         self.meanwhile: Callable[[], None] = lambda: None
         if CLICKS not in self.directory.logs:
             run_inline(self.directory.create([(CLICKS, topic_id(0))]))

@@ -143,7 +143,7 @@ def test_id_that_is_none_is_told_and_not_replaced(place: Place) -> None:
 
 def _open(
     disk: MemoryDisk, boot_id: bytes | None, policy: FlushPolicy = "os", *, is_only_replica: bool = False
-) -> LogDirectory:  # fmt: skip
+) -> LogDirectory:
     """The directory with its log, on a machine of this boot."""
     if disk.exists(BOOT):
         disk.remove(BOOT)

@@ -150,9 +150,12 @@ def test_search_gives_what_the_log_has_at_its_end_when_records_left_it(change: C
 
 def test_search_goes_on_in_cleaned_segments() -> None:
     config = LogConfig(
-        cleanup_policy="compact", segment_bytes=SEGMENT_BYTES, min_cleanable_dirty_ratio=0, file_delete_delay_ms=0,
+        cleanup_policy="compact",
+        segment_bytes=SEGMENT_BYTES,
+        min_cleanable_dirty_ratio=0,
+        file_delete_delay_ms=0,
         index_interval_bytes=100,
-    )  # fmt: skip
+    )
 
     def swap(place: Place) -> None:
         compactor = place.open_directory.compactor

@@ -112,9 +112,7 @@ def test_observer_is_called_after_each_truncation_that_cut_something(place: Plac
     append_many(log, 10, 2)
     place.flush()
     ends: list[tuple[int, int]] = []
-    log.watch(
-        on_stable=lambda: None, on_truncated=lambda: ends.append((log.log_end_offset, log.stable_end))
-    )  # fmt: skip
+    log.watch(on_stable=lambda: None, on_truncated=lambda: ends.append((log.log_end_offset, log.stable_end)))
     log.truncate_to(20)
     log.truncate_to(13)
     log.truncate_to(4)
