@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.session_file import SESSION_FILE, SessionFile
+from ottla.broker.tree.zookeeper_home import SESSION_FILE, SessionFile
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.wire.cluster import Cluster

@@ -29,13 +29,15 @@ def show_figures(
     requests: RequestParts,
     listeners: Sequence[Listener],
 ) -> None:
-    # Few brokers have the admin listener, and all would pay for these imports.
-    from ottla.broker.admin.figures.broker_lifecycle import lifecycle_figures
-    from ottla.broker.admin.figures.groups import group_figures
-    from ottla.broker.admin.figures.partitions import partition_figures
-    from ottla.broker.admin.figures.process import process_families
-    from ottla.broker.admin.figures.replica_fetchers import replica_fetcher_figures
-    from ottla.broker.admin.figures.requests import request_figures
+    # Few brokers have the admin listener, and all would pay for this import.
+    from ottla.broker.admin.figures import (
+        group_figures,
+        lifecycle_figures,
+        partition_figures,
+        process_families,
+        replica_fetcher_figures,
+        request_figures,
+    )
 
     directory, partitions, clock = logs.directory, logs.partitions, start.clock
     started_ms, cluster_id = clock.now_ms(), tree.coordination.cluster_id

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.context import NewTopic
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.topics.creation_room import CreationRoom
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.topics.topic_rules import DEFAULT_COUNT, added_assignment, checked_config, new_assignment
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
@@ -23,6 +23,7 @@ from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Partition as PartitionNode
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE, MAX_BROKER_PARTITIONS
+from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
@@ -33,6 +34,10 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.open_files import LogsRoom
 
 log = logging.getLogger(__name__)
+
+# Automatic creations leave one of so many logs: `__consumer_offsets` and what operators create must fit when clients
+# have filled the rest.
+_AUTOMATIC_LEAVES: Final = 4
 
 
 class TopicRequests:
@@ -211,3 +216,44 @@ class TopicRequests:
             assert state is not None, "replicas were chosen among the live brokers"
             nodes.append(PartitionNode(index, tuple(replicas), state, 0))
         return Topic(name, UUID(int=0), tuple(nodes))
+
+
+class CreationRoom:
+    """Whether a broker may take the logs that a creation would give it.  Pure.
+
+    What it takes must also fit at its next start, beside the connections of its clients (`LogsRoom.logs_max`).
+    """
+
+    def __init__(self, node_id: NodeId, partitions_max: int, files_logs_max: int | None) -> None:
+        """`files_logs_max`: how many logs the limit of open files allows; None: any number."""
+        self._node_id = node_id
+        self._is_by_files = files_logs_max is not None and files_logs_max < partitions_max
+        self._partitions_max = partitions_max if files_logs_max is None else min(partitions_max, files_logs_max)
+
+    def require(self, name: str, added: Sequence[Sequence[NodeId]], present_count: int, *, is_automatic: bool) -> None:
+        """Raises `RequestError` (POLICY_VIOLATION) unless the partitions with these replicas have room here.
+
+        `present_count`: the partitions that the broker has.  Other brokers' limits are not known here.
+        """
+        here_count = sum(self._node_id in replicas for replicas in added)
+        allowed = self._partitions_max
+        if is_automatic:
+            allowed -= allowed // _AUTOMATIC_LEAVES
+        if not here_count or present_count + here_count <= allowed:
+            return
+        how = "automatically " if is_automatic else ""
+        problem = (
+            f"topic {name!r} would give broker {self._node_id} {counted(here_count, 'partition')} more: "
+            f"it has {present_count}, and {max(allowed, 0)} may be made {how}({self._bound})"
+        )
+        raise RequestError(ErrorCode.POLICY_VIOLATION, problem, hint=self._hint)
+
+    @property
+    def _bound(self) -> str:
+        return "the limit of open files" if self._is_by_files else MAX_BROKER_PARTITIONS.name
+
+    @property
+    def _hint(self) -> str:
+        if self._is_by_files:
+            return "raise the broker's limit of open files (ulimit -Hn, LimitNOFILE=) and restart it, or delete topics"
+        return f"raise {MAX_BROKER_PARTITIONS.name}, or delete topics"

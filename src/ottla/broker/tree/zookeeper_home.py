@@ -6,14 +6,15 @@ kazoo comes with this module: a broker by itself does not import it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.tree.session_file import SessionFile
 from ottla.coordination.tree import SessionState, Tree
-from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
 from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
@@ -26,7 +27,7 @@ from ottla.model.broker_settings import (
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
-from ottla.runtime.disk import Disk
+from ottla.runtime.disk import Disk, read_file, replace_file
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.mutex import Mutex
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SESSION_FILE: Final = "zookeeper-session"
 # Of a start that waits for ZooKeeper.
 REPORT_INTERVAL_MS: Final = 60_000
 RETRY_DELAY_S: Final = 0.5
@@ -109,3 +111,42 @@ class SharedHome:
                     reported_ms = now_ms
                     log.warning("zookeeper.awaited", extra=fields(problem=str(error), hint=error.hint))
             await asyncio.sleep(RETRY_DELAY_S)
+
+
+class SessionFile:
+    """The key of this broker's session with ZooKeeper, kept in its data directory.
+
+    A broker that was killed still has a session, and is live to the others until that times out.  Its next process ends
+    it at once: the directory's lock proves that the former process is gone.  Only the owner can read the file, since a
+    process that has the key can act as the session.  Its loss costs a restart the wait for the former session's end.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._path = f"{data_dir}/{SESSION_FILE}"
+
+    def read(self) -> SessionCredentials | None:
+        """The key that was written last; None where there is none that can be read."""
+        try:
+            if not self._disk.exists(self._path):
+                return None
+            content = json.loads(read_file(self._disk, self._path))
+            return SessionCredentials(int(content["session_id"]), bytes.fromhex(content["password"]))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("session_file.unreadable", extra=fields(path=self._path, error=str(error)))
+            return None
+
+    def write(self, credentials: SessionCredentials) -> None:
+        """Replace the key.  A failure is reported only."""
+        content = {"session_id": credentials.session_id, "password": credentials.password.hex()}
+        try:
+            # Files that the broker makes are for its user only.
+            replace_file(self._disk, self._path, json.dumps(content).encode())
+        except OSError as error:
+            log.warning("session_file.not_written", extra=fields(path=self._path, error=str(error)))
+
+    def remove(self) -> None:
+        """The session was ended."""
+        with contextlib.suppress(OSError):
+            if self._disk.exists(self._path):
+                self._disk.remove(self._path)

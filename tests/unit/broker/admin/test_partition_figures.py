@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.admin.figures import partitions
-from ottla.broker.admin.figures.partitions import partition_figures
+from ottla.broker.admin import figures
+from ottla.broker.admin.figures import partition_figures
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -78,7 +78,7 @@ def test_follower_that_does_not_fetch_lags_by_records_and_by_time() -> None:
 
 
 def test_others_run_while_the_lags_of_many_partitions_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "_PAUSE_AFTER", 2)
+    monkeypatch.setattr(figures, "_PAUSE_AFTER", 2)
     table = PartitionTable()
     for name in "abcde":
         log = ServedLog(name, leader_epoch=None)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ottla.broker.admin.figures.replica_fetchers import replica_fetcher_figures
+from ottla.broker.admin.figures import replica_fetcher_figures
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.upkeep.flush_signal import FlushSignal
 from ottla.model.error_code import ErrorCode

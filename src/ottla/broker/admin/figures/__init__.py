@@ -1,1 +1,0 @@
-"""The broker's figures for Prometheus: what each part is asked for at a scrape."""
