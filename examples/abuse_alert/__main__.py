@@ -13,7 +13,7 @@ from ottla.cli.client_flags import bootstrap_flag
 from ottla.cli.output import say
 
 from ..stream_program import program_of, run_command, stream_flags
-from .alert_topic import ensure_alert_topic, read_alerts, tells
+from .alert_topic import alert_writer, ensure_alert_topic, read_alerts
 from .rates import Rule, parsed, windows_above
 
 alerts_flag = click.option("--alerts", "alert_topic", default="abuse-alerts", show_default=True, help="Their topic.")
@@ -36,8 +36,8 @@ def run(alert_topic: str, limit: int, window: str, slide: str, delay: str, **fla
     rule = Rule(limit, window, slide, delay)
     stream = program_of("abuse alert", flags)
     ensure_alert_topic(stream.bootstrap, alert_topic)
-    tell = tells(stream.bootstrap, alert_topic)
-    stream.run(parsed, lambda records: windows_above(records, rule).writeStream.foreachBatch(tell))
+    write = alert_writer(stream.bootstrap, alert_topic)
+    stream.run(parsed, lambda records: windows_above(records, rule).writeStream.foreachBatch(write))
 
 
 @program.command()

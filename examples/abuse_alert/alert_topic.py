@@ -33,10 +33,10 @@ def ensure_alert_topic(bootstrap: str, topic: str) -> None:
         Admin(cluster).ensure_topic(topic, 1, REPLICAS_MAX, {"cleanup.policy": "compact"})
 
 
-def tells(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
+def alert_writer(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
     """For `foreachBatch`: writes the alerts of a batch; all replicas in sync have them when it returns."""
 
-    def tell(alerts: DataFrame, batch_id: int) -> None:
+    def write(alerts: DataFrame, batch_id: int) -> None:
         records = alerts.select(
             F.concat_ws(" ", "start_ms", "member").cast("binary").alias("key"),
             F.to_json(F.struct("member", "start_ms", "end_ms", "count")).cast("binary").alias("value"),
@@ -44,7 +44,7 @@ def tells(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
         )
         records.write.format("ottla").option("kafka.bootstrap.servers", bootstrap).mode("append").save()
 
-    return tell
+    return write
 
 
 def read_alerts(bootstrap: str, topic: str) -> list[Alert]:

@@ -11,20 +11,20 @@ from unittest.mock import patch
 from pyspark.sql import DataFrame
 
 from examples.abuse_alert import __main__ as abuse_alert
-from examples.abuse_alert.alert_topic import read_alerts, tells
+from examples.abuse_alert.alert_topic import alert_writer, read_alerts
 
 
-def tells_and_dies(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
-    tell = tells(bootstrap, topic)
+def dying_alert_writer(bootstrap: str, topic: str) -> Callable[[DataFrame, int], None]:
+    write = alert_writer(bootstrap, topic)
 
-    def tell_and_die(alerts: DataFrame, batch_id: int) -> None:
-        tell(alerts, batch_id)
+    def write_and_die(alerts: DataFrame, batch_id: int) -> None:
+        write(alerts, batch_id)
         if read_alerts(bootstrap, topic):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return tell_and_die
+    return write_and_die
 
 
 if __name__ == "__main__":
-    with patch.object(abuse_alert, "tells", tells_and_dies):
+    with patch.object(abuse_alert, "alert_writer", dying_alert_writer):
         abuse_alert.program(sys.argv[1:])

@@ -166,7 +166,7 @@ def test_recreated_topic_is_read_from_its_start_and_reported(
         produce(topic, [_encoded(line._replace(message="after"))] * 5)
         eventually(lambda: len(_indexed(path)), lambda count: count == 8)
         program.stop()
-        assert "was deleted and made anew" in program.said
+        assert "was deleted and recreated" in program.said
     assert Counter(hit.line.message for hit in _indexed(path)) == {"before": 3, "after": 5}
 
 
