@@ -29,7 +29,7 @@ def run_clean(
 
 
 def blocking_calls(compactor: Compactor, result: CleanResult) -> Iterator[Callable[[], object]]:
-    """`Compactor.take`: each of its blocking calls, for the test to make before it asks for the next one."""
+    """`Compactor.take`: each of its blocking calls, for the test to make before it takes the next one."""
     return compactor.apply_result(result, _HandedOut()).__await__()
 
 
@@ -50,7 +50,7 @@ class _Interleaved(Offload):
 class _HandedOut(Offload):
     async def __call__(self, work: Callable[[], T]) -> T:
         await _hand_out(work)
-        return work()  # once more: a `DiskWork` does nothing then
+        return work()  # a second time: a `DiskWork` does nothing then
 
     async def pause(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["pytest_xdist_make_scheduler"]
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs in its background with Ctrl-C ignored, and the programs that tests interrupt by it would
+    """A shell starts background jobs with Ctrl-C ignored, and the programs that tests interrupt by it would
     inherit that.  Spark, where a test starts it, takes its Java's options from the environment."""
     for name, options in QUICK_JAVA.items():
         os.environ.setdefault(name, options)
-    # How long an example takes is the machine's load.
+    # The duration of an example depends on the machine's load.
     settings.register_profile("tests", settings.get_profile("default"), deadline=None)
     settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,8 +56,8 @@ def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which seeds simulations have tried, also when nothing failed; and what was downloaded and built beside the tests,
-    and why not: `./dev test` names the installer's output."""
+    """Report the seeds of simulations, also without failures; and the downloads and builds beside the tests,
+    and why they failed: `./dev test` names the installer's output."""
     for done in terminalreporter.getreports(""):
         for name, value in getattr(done, "user_properties", ()):
             if name == "simulation":

@@ -1,4 +1,4 @@
-"""Waiting for a state that a test hopes for, instead of sleeping and hoping."""
+"""Waiting for a state that a test expects, instead of sleeping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-# Generous: it is only reached when the state never comes, and a machine with other work may be ten times as slow.
+# Generous: it is reached only when the state never comes, and a busy machine may be ten times as slow.
 WITHIN_S: Final = 120.0
 LOOK_EVERY_S: Final = 0.02
 
@@ -21,7 +21,7 @@ def eventually(
     within_s: float = WITHIN_S,
     every_s: float = LOOK_EVERY_S,
 ) -> Seen:
-    """Look again and again until what is seen is right, and return it.  In the end an AssertionError shows it."""
+    """Read a state until it is as expected, and return it.  After the limit an AssertionError shows the last one."""
     give_up_s = time.monotonic() + within_s
     while not is_right(seen := look()):
         assert time.monotonic() < give_up_s, f"not right after {within_s:g} s; last seen: {seen!r}"
@@ -36,7 +36,7 @@ async def eventually_on_loop(
     within_s: float = WITHIN_S,
     every_s: float = LOOK_EVERY_S,
 ) -> Seen:
-    """The same for what happens on the event loop of the test."""
+    """The same for a state on the event loop of the test."""
     give_up_s = time.monotonic() + within_s
     while not is_right(seen := look()):
         assert time.monotonic() < give_up_s, f"not right after {within_s:g} s; last seen: {seen!r}"

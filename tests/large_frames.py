@@ -1,6 +1,6 @@
 """Frames as large as the protocol lets a client make them, of every API, from the fields of its request.
 
-Each has one array that fills it: with the same element again and again, or with as many different ones.
+Each has one array that fills it: with one element repeated, or with as many different ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.protocol.reader import FIXED_SIZE_BYTES, wire_field
 from ottla.protocol.schema import Kind, WireField
 from ottla.protocol.writer import _field_writer, struct_writer
 
-# What the broker takes at most (protocol/reader.py), less a few for what is around the array.
+# The limit of the broker (protocol/reader.py), less a few for the fields around the array.
 ELEMENTS_MAX: Final = 65_000
 _NUMBERED: Final = "n0000000"
 _NUMBER_OF_TEXT: Final = b"0000000"
@@ -45,7 +45,7 @@ class LargeFrame(NamedTuple):
 def large_frames(api: ApiKey, version: int, size_bytes: int, topic: str) -> Iterator[LargeFrame]:
     """A frame of about `size_bytes` for each array of the request, once with equal and once with different elements.
 
-    `topic` exists, and is what equal elements name.
+    `topic` exists; equal elements name it.
     """
     message_class = request_class(api)
     for path in _arrays(message_class, version):

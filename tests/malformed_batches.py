@@ -1,4 +1,4 @@
-"""Batches with a right head and a right checksum whose records no client can read."""
+"""Batches with a valid header and checksum whose records no client can read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _changed(changes: dict[int, int]) -> bytes:
     return bytes(area)
 
 
-# The areas behind the head, by what is wrong with them.
+# The bytes after the header, by the error in them.
 SHAPES: Final = {
     "a length that ends within the next record": _changed({_LENGTH_AT: 26}),
     "a value that ends beyond its record": _changed({_VALUE_LENGTH_AT: 60}),

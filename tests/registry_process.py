@@ -1,4 +1,4 @@
-"""`ottla registry serve` as a process, and questions to it."""
+"""`ottla registry serve` as a process, and requests to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
 class Server:
-    """`ottla registry serve`, a process of its own."""
+    """`ottla registry serve`, a separate process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""A server that speaks S3's protocol (moto), as a process of its own: `with S3Server() as s3: s3.storage`."""
+"""A server that speaks S3's protocol (moto), as a separate process: `with S3Server() as s3: s3.storage`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUCKET: Final = "lake"
 
 
 class S3Server:
-    """One bucket, `lake`.  Everything is gone when the server ends."""
+    """One bucket, `lake`.  Everything is deleted when the server ends."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.s3_server"]

@@ -38,7 +38,7 @@ def small_disk(place: Path, size_mib: int) -> Iterator[Path]:
 
 
 def fill(at: Path, left_bytes: int = 0) -> None:
-    """As another program would: a file that leaves so much free.  `empty` removes it."""
+    """As another program would: a file that leaves this much free.  `empty` removes it."""
     with (at / _FILLER).open("ab", buffering=0) as filler:
         try:
             while (free := free_bytes(at) - left_bytes) >= 4096:

@@ -1,4 +1,4 @@
-"""What checks found: a count for each kind of wrong, with examples, and how much they looked at."""
+"""Results of checks: a count for each kind of error, with examples, and the amount of checked data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = TypeVar("Kind", bound=StrEnum)
 
 
 class Tally(Generic[Kind]):
-    """Filled by the checks.  A kind's value says in words what was wrong."""
+    """Filled by the checks.  A kind's value describes the error."""
 
     def __init__(self, kinds: type[Kind]) -> None:
         self.counts: Counter[Kind] = Counter()
@@ -34,7 +34,7 @@ class Tally(Generic[Kind]):
         return not self.counts
 
     def __str__(self) -> str:
-        """The figures, every count, those that are zero too, and the examples behind them."""
+        """The figures, every count including zeros, and then the examples."""
         lines = [" ".join(f"{name}={value}" for name, value in self.figures.items())]
         lines += [f"  {self.counts[kind]:6d}  {kind.name.lower()}: {kind.value}" for kind in self._kinds]
         for kind, examples in self.examples.items():

@@ -1,4 +1,4 @@
-"""`python -m tests.timed_broker FILE serve ...`: a broker that writes how long the turns of its loop took.
+"""`python -m tests.timed_broker FILE serve ...`: a broker that records the longest turn of its event loop.
 
 A turn's time is the processor time of the loop's thread, so other processes of a loaded machine do not count.  FILE has
 the longest turn since it was last set to zero, in seconds, as a double.
@@ -30,13 +30,13 @@ class TurnTimes:
         return float(longest_s) * 1_000
 
     def forget(self) -> None:
-        """Begin anew.  A turn that runs meanwhile counts to what follows."""
+        """Set it to zero.  A turn in progress counts to the next measurement."""
         with self.path.open("r+b") as file:
             file.write(_SECONDS.pack(0.0))
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What a `RunningBroker` is started with."""
+        """The command of a `RunningBroker`."""
         return (sys.executable, "-m", "tests.timed_broker", str(self.path))
 
 

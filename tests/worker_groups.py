@@ -4,11 +4,11 @@ Most tests wait: for sessions to expire, JVMs to start, killed brokers to come b
 than the machine has cores.  A file is a group unless it is named here:
 
 * Files that start Spark, a JVM or a cluster belong to one of the heavy groups, so that few of them compete for cores
-  and memory, and what they share (a Spark session, an Apache Kafka broker, a ZooKeeper) starts once.  A kind that is
-  too long for one worker is two groups: Spark's tests that share a session, and those that start it in processes of
-  their own; JVM tests that share one Apache Kafka, and those whose tools, clients and brokers start for each file;
+  and memory, and shared servers (a Spark session, an Apache Kafka broker, a ZooKeeper) start once.  A kind that is
+  too long for one worker is two groups: Spark's tests that share a session, and those that start it in separate
+  processes; JVM tests that share one Apache Kafka, and those whose tools, clients and brokers start for each file;
   clusters, of which each file has its own anyway.
-* Each test that runs for long with a broker of its own is a group.
+* Each long test with its own broker is a group.
 
 The order matters because the run ends when its last group does: heavy groups start first, then long tests, then files.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEAVY: Final[Mapping[str, str]] = {
     # Apache Kafka's broker, its tools, Java's clients, librdkafka's runner: those of tests/interop start their own.
     "tests/peers": "jvm",
-    # Those with the fixture that is one broker after the other, Apache Kafka's too.
+    # Those with the fixture that runs each broker in turn, including Apache Kafka's.
     "tests/integration/test_aio_": "jvm",
     "tests/integration/test_client_": "jvm",
     "tests/integration/test_fetch_": "jvm",
@@ -52,7 +52,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_repaired_log.py": "jvm tools",
     "tests/contract/membership": "jvm",
     "tests/mirror/test_with_apache_kafka.py": "jvm",
-    # A ZooKeeper that the files share, or several of their own.
+    # A ZooKeeper that the files share, or their own.
     "tests/contract": "zookeeper",
     "tests/integration/test_guide.py": "zookeeper",
     "tests/integration/test_operating_page.py": "zookeeper",
@@ -101,7 +101,7 @@ HEAVY: Final[Mapping[str, str]] = {
 }
 # The shortest heavy group: with fewer workers than groups, one takes it after another one.
 STARTS_AFTER_OTHERS: Final = "zookeeper"
-# Each test of these files is a group: it has a broker and clients of its own, and mostly waits.
+# Each test of these files is a group: it has its own broker and clients, and mostly waits.
 SEPARATE: Final = ("tests/history/test_histories.py", "tests/kill/test_kill.py")
 
 
@@ -125,7 +125,7 @@ def start_rank(group: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    """Ours with `--dist loadgroup`; xdist's own with any other."""
+    """This scheduler with `--dist loadgroup`; xdist's with any other."""
     if config.getoption("dist") != "loadgroup":
         return None
     from tests.worker_scheduler import GroupScheduler

@@ -1,4 +1,4 @@
-"""pytest-xdist's scheduler by scope, with our groups as scopes."""
+"""pytest-xdist's scheduler by scope, with worker groups as scopes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class GroupScheduler(LoadScopeScheduling):  # type: ignore[misc]  # the library 
 
     def _reschedule(self, node: WorkerController) -> None:
         # A worker starts a test when it knows the next one, so it needs one test beyond the one that it runs.  xdist
-        # keeps a third in hand, and a group that waits in one worker's hand is not free for another's.
+        # assigns a third in advance, and a group that waits at one worker is not available to another.
         if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)

@@ -15,12 +15,12 @@ _chroots = count(1)
 
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[RunningZooKeeper]:
-    """Tests that stop their server have one of their own."""
+    """Tests that stop their server have a separate one."""
     with skips_without_zookeeper(), RunningZooKeeper() as running:
         yield running
 
 
 @pytest.fixture
 def connect(zookeeper: RunningZooKeeper) -> str:
-    """A connect string with a chroot that nobody used before."""
+    """A connect string with an unused chroot."""
     return f"{zookeeper.connect}/test/{next(_chroots)}"

@@ -1,4 +1,4 @@
-"""Tests that need a ZooKeeper skip where this machine cannot run one, and say why."""
+"""Tests that need a ZooKeeper skip with the reason where this machine cannot run one."""
 
 from __future__ import annotations
 

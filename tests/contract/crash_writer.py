@@ -1,7 +1,7 @@
-"""Writes to a tree until it is killed, and says on its output what was acknowledged, a line each.
+"""Writes to a tree until it is killed, and prints a line for each acknowledged write.
 
 Line: path, version, mzxid.  Eight writers at once, so that commits carry several writes.  Every fourth write is an
-ephemeral node: its change id must not come again, although the node itself may not survive.
+ephemeral node: its change id must not be repeated, although the node itself may not survive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.runtime.event_loop import run
 
 WRITERS_COUNT = 8
-# Short: a killed writer's ephemeral nodes go after it.
+# Short: a killed writer's ephemeral nodes are deleted after it.
 SESSION_TIMEOUT_MS = 2_000
 
 

@@ -1,7 +1,7 @@
-"""Holds a session and watches its own lease, for a test that pauses this process; says what it sees, a line each.
+"""Holds a session and watches its own lease, for a test that pauses this process; prints a line for each observation.
 
-`ready ID` once it has an ephemeral node; then, when two turns of its loop were far apart, `paused` with the lease and
-the state as they were at the first moment after the pause, before any event was handled.  At SIGUSR1 its loop hangs,
+`ready ID` once it has an ephemeral node; then, after a long pause of its loop, `paused` with the lease and
+the state right after the pause, before any event was handled.  At SIGUSR1 its loop hangs,
 with all other threads running.
 """
 

@@ -1,7 +1,7 @@
-"""A consumer that watches itself from another thread than its own, for a test that pauses this process.
+"""A consumer that is observed from another thread, for a test that pauses this process.
 
-Says `ready` when it owns something; then, when two looks were far apart, whether it might still hand out at the first
-moment after the pause; then `lost` when it knows.
+Prints `ready` when it owns a partition; then, after a long gap, whether it might still hand out right
+after the pause; then `lost` when it has noticed the loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups and topics in a tree, as tests of groups without a master make them."""
+"""Groups and topics in a tree, as tests of groups without a master create them."""
 
 from __future__ import annotations
 

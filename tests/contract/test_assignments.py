@@ -1,4 +1,4 @@
-"""Replicas of partitions that are written anew, over every home."""
+"""Reassignments of partitions, over every home."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_replicas_and_states_are_changed_together_and_only_those(home: Tre
         assert (await TopicRegistry(tree).refresh()).by_name == view.by_name
 
 
-async def test_state_that_follows_from_former_replicas_is_not_written(home: TreeHome) -> None:
+async def test_state_based_on_former_replicas_is_not_written(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE, TWO]], EPOCHS)
@@ -76,7 +76,7 @@ async def test_state_that_follows_from_former_replicas_is_not_written(home: Tree
         assert outcome.result is ChangeResult.STALE
 
 
-async def test_move_is_written_in_steps_and_leaves_nothing_behind(home: TreeHome) -> None:
+async def test_move_is_written_in_steps_and_leaves_no_nodes(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         await registry.create("orders", [[ONE, TWO]], EPOCHS)
@@ -121,7 +121,7 @@ async def test_topic_of_another_id_or_none_is_not_changed(home: TreeHome) -> Non
 
 
 @pytest.mark.parametrize("drop_writes", [True, False])
-async def test_change_of_unknown_outcome_is_made_once(home: TreeHome, drop_writes: bool) -> None:
+async def test_change_of_unknown_outcome_is_applied_once(home: TreeHome, drop_writes: bool) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         unsure.drop_writes = drop_writes
@@ -169,7 +169,7 @@ async def test_each_request_of_a_large_change_may_lose_as_many_races_as_any_othe
 
 
 class MovedBehind(UnsureTree):
-    """After its next read of several nodes that begins with a topic's name, a test's change is made."""
+    """Applies a test's change after its next read of several nodes that starts with a topic's name."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
@@ -200,7 +200,7 @@ async def test_view_never_has_a_state_that_is_newer_than_its_replicas(home: Tree
 
 
 class StormyTree(UnsureTree):
-    """Whenever its session asks whether there are further changes, another writer has made one more topic."""
+    """Another writer creates one more topic whenever its session checks for further changes."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
@@ -214,7 +214,7 @@ class StormyTree(UnsureTree):
         return await super().exists(path, watch=watch)
 
 
-async def test_view_does_not_wait_until_others_make_no_more_topics(home: TreeHome) -> None:
+async def test_view_does_not_wait_until_others_stop_creating_topics(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         writer, stormy = TopicRegistry(tree), StormyTree(tree)
         reader = TopicRegistry(stormy)

@@ -40,7 +40,7 @@ async def test_settings_given_at_creation_are_the_topics_settings(home: TreeHome
         assert view.topic("unknown") == {}
 
 
-async def test_update_replaces_what_the_change_says_and_is_seen(home: TreeHome) -> None:
+async def test_update_replaces_the_changed_settings_and_is_seen(home: TreeHome) -> None:
     async with with_topic(home, {"a": "1", "b": "2"}) as tree:
         registry = ConfigRegistry(tree)
         await registry.refresh()
@@ -49,7 +49,7 @@ async def test_update_replaces_what_the_change_says_and_is_seen(home: TreeHome) 
         assert (await registry.refresh()).topic("orders") == after
 
 
-async def test_broker_settings_need_no_node_before_and_the_default_is_apart(home: TreeHome) -> None:
+async def test_broker_settings_need_no_existing_node_and_the_default_is_separate(home: TreeHome) -> None:
     async with with_topic(home) as tree:
         registry = ConfigRegistry(tree)
         assert await registry.get(BROKER) == {}
@@ -90,7 +90,7 @@ async def test_update_that_changes_nothing_writes_nothing(home: TreeHome) -> Non
         assert (await tree.get(ORDERS.path)).stat == before
 
 
-async def test_refusal_of_the_change_comes_through_and_changes_nothing(home: TreeHome) -> None:
+async def test_refusal_of_the_change_is_raised_and_changes_nothing(home: TreeHome) -> None:
     def refuse(_: Mapping[str, str]) -> Mapping[str, str]:
         raise RequestError(ErrorCode.INVALID_CONFIG, "no")
 
@@ -101,7 +101,7 @@ async def test_refusal_of_the_change_comes_through_and_changes_nothing(home: Tre
         assert await registry.get(ORDERS) == {"a": "1"}
 
 
-async def test_settings_go_with_their_topic(home: TreeHome) -> None:
+async def test_settings_are_deleted_with_their_topic(home: TreeHome) -> None:
     async with with_topic(home, {"a": "1"}) as tree:
         registry = ConfigRegistry(tree)
         await registry.refresh()
@@ -109,7 +109,7 @@ async def test_settings_go_with_their_topic(home: TreeHome) -> None:
         assert (await registry.refresh()).settings == {}
 
 
-async def test_view_is_the_same_while_only_topics_change_and_reader_is_told_of_changes(home: TreeHome) -> None:
+async def test_view_is_the_same_while_only_topics_change_and_reader_is_notified_of_changes(home: TreeHome) -> None:
     async with with_topic(home) as tree:
         told: list[None] = []
         registry = ConfigRegistry(tree, on_stale=lambda: told.append(None))
@@ -134,7 +134,7 @@ async def test_a_group_of_any_name_has_settings_until_the_last_is_unset(home: Tr
         assert await registry.get(entity) == {}
         await registry.update(entity, lambda _: {"x": "1"})
         assert (await registry.refresh()).of(entity) == {"x": "1"}
-        # As after a restart: from the tree, not from what changed.
+        # As after a restart: read from the tree, not from the changes.
         assert (await ConfigRegistry(tree).refresh()).settings[entity] == {"x": "1"}
         await registry.update(entity, lambda _: {})
         assert entity not in (await registry.refresh()).settings

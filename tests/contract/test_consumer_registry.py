@@ -1,4 +1,4 @@
-"""The nodes of groups without a master over every home: who reads what, who owns what, what was committed."""
+"""The nodes of groups without a master over every home: subscriptions, owners, committed offsets."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_many_consumers_that_register_at_once_in_a_new_group_all_do(home: 
         assert outcomes == [APPLIED] * 8
 
 
-async def test_registration_without_an_answer_is_unknown_and_can_be_repeated(home: TreeHome) -> None:
+async def test_registration_without_a_response_is_unknown_and_can_be_repeated(home: TreeHome) -> None:
     async with laid_out(home) as running:
         tree = UnsureTree(await running.connect())
         await register(tree, PATHS, "before", node_of(reading(t=1)))
@@ -117,9 +117,7 @@ async def test_registration_without_an_answer_is_unknown_and_can_be_repeated(hom
         assert await register(tree, PATHS, "a", node_of(reading(t=1))) is APPLIED
 
 
-async def test_damaged_consumer_is_left_out_by_everybody_and_stops_nobody(
-    home: TreeHome, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_damaged_consumer_is_ignored_by_all_others(home: TreeHome, caplog: pytest.LogCaptureFixture) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 3)
@@ -132,7 +130,7 @@ async def test_damaged_consumer_is_left_out_by_everybody_and_stops_nobody(
         assert [record.getMessage() for record in caplog.records] == ["consumer.node_ignored"]
 
 
-async def test_consumer_whose_node_was_overwritten_registers_anew_and_everybody_hears_of_it(home: TreeHome) -> None:
+async def test_consumer_whose_node_was_overwritten_registers_again_and_all_are_notified(home: TreeHome) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await register(one, PATHS, "a", node_of(reading(t=1)))
@@ -171,7 +169,7 @@ async def test_topic_counts_from_when_it_is_created_and_again_when_it_grows(home
         assert (await view_of(following)).partitions_counts == {}
 
 
-async def test_filter_selects_the_same_topics_for_everybody_and_new_ones_as_they_come(home: TreeHome) -> None:
+async def test_filter_selects_the_same_topics_for_all_and_new_ones_when_they_are_created(home: TreeHome) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         chosen = Subscription({}, TopicFilter("page-.*", "page-x"), 2)
@@ -188,7 +186,7 @@ async def test_filter_selects_the_same_topics_for_everybody_and_new_ones_as_they
         assert view.partitions_counts == {"page-a": 1, "page-b": 4}
 
 
-async def test_changes_of_what_the_consumer_does_not_read_do_not_wake_it(home: TreeHome) -> None:
+async def test_changes_of_unread_topics_do_not_wake_a_consumer(home: TreeHome) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 2)
@@ -197,12 +195,12 @@ async def test_changes_of_what_the_consumer_does_not_read_do_not_wake_it(home: T
         await view_of(following)
         await make_topic(two, "u", 1)
         await two.create("/brokers/ids/7", b"{}", ephemeral=True)
-        # What is seen after them was woken by itself.
+        # A wake-up after them has another cause.
         await register(two, PATHS, "b", node_of(reading(t=1)))
         await until(lambda: following.calls.count == 1)
 
 
-async def test_topic_that_is_made_anew_is_left_out_of_one_view_first(home: TreeHome) -> None:
+async def test_recreated_topic_is_missing_in_one_view_first(home: TreeHome) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 2)
@@ -291,7 +289,7 @@ async def test_claim_commits_and_release_are_one_order_of_versions(home: TreeHom
         assert await two.write(CLAIM, 3, 25) is APPLIED
 
 
-async def test_what_acts_on_an_older_version_is_refused_and_changes_nothing(home: TreeHome) -> None:
+async def test_write_over_an_older_version_is_refused_and_changes_nothing(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await two.read()
@@ -301,7 +299,7 @@ async def test_what_acts_on_an_older_version_is_refused_and_changes_nothing(home
         for kind in (CLAIM, COMMIT, RELEASE):
             assert await two.write(kind, 0, 5) is STALE
         assert await two.write(CLAIM, NO_NODE, 5) is STALE
-        # Of the right version, but somebody owns it.
+        # The version is right, but the partition is owned.
         assert await two.write(CLAIM, 1, 5) is STALE
         assert await two.read() == found
 
@@ -317,7 +315,7 @@ async def test_of_two_sessions_that_race_for_a_claim_one_has_it(home: TreeHome) 
         assert owner.is_own
 
 
-async def test_owner_goes_with_its_session_and_the_offset_stays(home: TreeHome) -> None:
+async def test_owner_is_deleted_with_its_session_and_the_offset_stays(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await one.write(CLAIM, NO_NODE, 7)
@@ -326,7 +324,7 @@ async def test_owner_goes_with_its_session_and_the_offset_stays(home: TreeHome) 
         assert await two.read() == PartitionNodes(None, OffsetNode(7, claim, 0))
 
 
-async def test_one_refused_write_does_not_hinder_those_that_go_with_it(home: TreeHome) -> None:
+async def test_one_refused_write_does_not_block_others_of_its_request(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         partitions = [TopicPartition("t", number) for number in range(50)]
         await one.registry.read(partitions)
@@ -340,7 +338,7 @@ async def test_one_refused_write_does_not_hinder_those_that_go_with_it(home: Tre
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
-async def test_write_without_an_answer_is_unknown_and_the_next_read_tells(home: TreeHome, is_done: bool) -> None:
+async def test_write_without_a_response_is_unknown_and_the_next_read_decides(home: TreeHome, is_done: bool) -> None:
     async with laid_out(home) as running:
         tree = UnsureTree(await running.connect())
         one = Partitions(tree)
@@ -396,7 +394,7 @@ async def test_nodes_are_read_after_a_sync(home: TreeHome) -> None:
         assert tree.calls == ["sync", "read"] * 2
 
 
-async def test_parents_that_somebody_deletes_are_made_again_by_the_next_read(home: TreeHome) -> None:
+async def test_deleted_parents_are_recreated_by_the_next_read(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         for path in (PATHS.owners_of("t"), PATHS.offsets_of("t"), PATHS.owners, PATHS.offsets):
@@ -406,7 +404,7 @@ async def test_parents_that_somebody_deletes_are_made_again_by_the_next_read(hom
         assert await one.write(CLAIM, NO_NODE, 0) is APPLIED
 
 
-async def test_offset_of_a_topic_that_was_deleted_is_none_of_the_one_with_its_name(home: TreeHome) -> None:
+async def test_offset_of_a_deleted_topic_is_not_used_for_a_recreated_one(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await one.write(CLAIM, NO_NODE, 0)
@@ -421,7 +419,7 @@ async def test_offset_of_a_topic_that_was_deleted_is_none_of_the_one_with_its_na
         assert contents.offsets[T0].content[:3] == (3, two.claim(), UUID(int=5))
 
 
-async def test_owner_goes_on_with_the_topic_that_it_has_claimed_until_it_lets_go(home: TreeHome) -> None:
+async def test_owner_continues_with_its_claimed_topic_until_it_releases(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         former = one.topic_id
         await one.read()
@@ -433,7 +431,7 @@ async def test_owner_goes_on_with_the_topic_that_it_has_claimed_until_it_lets_go
         assert await two.read() == PartitionNodes(None, OffsetNode(NO_OFFSET, None, 1))
 
 
-async def test_offset_that_a_person_wrote_without_a_topics_id_is_taken(home: TreeHome) -> None:
+async def test_offset_written_without_a_topic_id_is_accepted(home: TreeHome) -> None:
     async with two_sessions(home) as (one, _):
         await one.read()
         await one.tree.create(PATHS.offset(T0), b'{"version":1,"offset":41}')
@@ -442,7 +440,7 @@ async def test_offset_that_a_person_wrote_without_a_topics_id_is_taken(home: Tre
         assert (await read_group(one.tree, PATHS)).offsets[T0].content.topic_id == one.topic_id
 
 
-async def test_damaged_offset_is_a_problem_of_its_partition_alone(home: TreeHome) -> None:
+async def test_damaged_offset_is_a_problem_of_its_partition_only(home: TreeHome) -> None:
     async with two_sessions(home) as (one, _):
         await one.read()
         await one.tree.create(PATHS.offset(T0), b"500")
@@ -462,7 +460,7 @@ async def test_owner_that_cannot_be_read_holds_its_partition(home: TreeHome) -> 
         assert (await two.read()).owner == OwnerNode(StreamId("?", 0), is_own=True)
 
 
-def test_writes_are_parted_in_their_order_into_what_a_request_takes() -> None:
+def test_writes_are_split_in_order_into_requests_that_fit() -> None:
     writes = [Write(n, COMMIT, T0, 0, 0, None, STREAM) for n in range(2 * WRITES_PER_REQUEST + 1)]
     parts = list(in_requests(writes))
     assert [len(part) for part in parts] == [WRITES_PER_REQUEST, WRITES_PER_REQUEST, 1]
@@ -483,10 +481,10 @@ async def test_largest_writes_fit_into_one_request(home: TreeHome) -> None:
         assert await registry.write(claims) == [APPLIED] * WRITES_PER_REQUEST
 
 
-# --- for people ---------------------------------------------------------------------------------------------------
+# --- for operators ---------------------------------------------------------------------------------------------------
 
 
-async def test_everything_of_a_group_is_read_and_what_is_damaged_is_named(home: TreeHome) -> None:
+async def test_all_nodes_of_a_group_are_read_and_damaged_ones_are_named(home: TreeHome) -> None:
     async with two_sessions(home) as (one, two):
         tree = one.tree
         assert await group_names(tree) == []
@@ -515,7 +513,7 @@ async def test_everything_of_a_group_is_read_and_what_is_damaged_is_named(home: 
         ]
 
 
-def test_nodes_of_a_group_fit_into_the_bytes_that_a_request_reckons_with() -> None:
+def test_nodes_of_a_group_fit_into_the_estimated_bytes_of_a_request() -> None:
     content = OffsetContent(2**63 - 1, ClaimId(-(2**63), 2**40), UUID(int=2**128 - 1), f"{'c' * 100}-9999", NOW_MS)
     assert len(encode_offset(content)) <= 512
     assert len(encode_consumer(node_of(reading(t=1)))) <= 512

@@ -41,7 +41,7 @@ async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
         yield tree
 
 
-async def test_layout_is_made_once_by_whoever_comes_first(home: TreeHome) -> None:
+async def test_layout_is_created_once_by_the_first_session(home: TreeHome) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await asyncio.gather(*(layout.lay_out(tree) for tree in trees))
@@ -50,7 +50,7 @@ async def test_layout_is_made_once_by_whoever_comes_first(home: TreeHome) -> Non
         assert (await trees[0].get(layout.TOPICS)).stat == before
 
 
-async def test_cluster_id_is_made_once_in_kafkas_form_and_stays(home: TreeHome) -> None:
+async def test_cluster_id_is_created_once_in_kafkas_form_and_stays(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         made = await asyncio.gather(*(cluster_id(tree) for _ in range(5)))
         assert len(set(made)) == 1
@@ -59,7 +59,7 @@ async def test_cluster_id_is_made_once_in_kafkas_form_and_stays(home: TreeHome) 
         assert await cluster_id(tree) == made[0]
 
 
-async def test_registered_brokers_are_seen_with_all_they_say_and_their_epoch(home: TreeHome) -> None:
+async def test_registered_brokers_are_seen_with_all_fields_and_their_epoch(home: TreeHome) -> None:
     async with home.running() as running:
         one, two = await running.connect(), await running.connect()
         await layout.lay_out(one)
@@ -71,7 +71,7 @@ async def test_registered_brokers_are_seen_with_all_they_say_and_their_epoch(hom
         assert (await one.get("/brokers/ids/2")).stat.czxid == second_epoch
 
 
-async def test_time_of_a_registration_is_by_the_clock_that_dates_all_nodes(home: TreeHome) -> None:
+async def test_time_of_a_registration_is_by_the_clock_of_all_nodes(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = BrokerRegistry(tree)
         assert await registry.registered_ms(ONE) is None
@@ -84,7 +84,7 @@ async def test_time_of_a_registration_is_by_the_clock_that_dates_all_nodes(home:
         assert before.ctime_ms <= registered_ms < an_hour_ahead_ms
 
 
-async def test_broker_that_goes_is_noticed_and_gone_from_the_view(home: TreeHome) -> None:
+async def test_broker_that_leaves_is_removed_from_the_view(home: TreeHome) -> None:
     async with home.running() as running:
         one, two = await running.connect(), await running.connect()
         await layout.lay_out(one)
@@ -145,7 +145,7 @@ async def test_broker_epochs_rise_over_restarts(home: TreeHome) -> None:
         ("x", b"{}"),
     ],
 )
-async def test_registration_that_is_not_one_is_named(home: TreeHome, name: str, data: bytes) -> None:
+async def test_malformed_registration_is_named(home: TreeHome, name: str, data: bytes) -> None:
     async with laid_out(home) as tree:
         await tree.create(f"/brokers/ids/{name}", data)
         with pytest.raises(NodeDamaged, match=f"/brokers/ids/{name}"):
@@ -179,7 +179,7 @@ async def test_producer_id_block_of_unknown_outcome_is_left_unused(home: TreeHom
         assert await ProducerIdBlocks(unsure, ONE).next() == 2 * BLOCK_IDS_COUNT
 
 
-async def test_producer_ids_begin_above_those_in_the_logs_when_the_tree_is_older(home: TreeHome) -> None:
+async def test_producer_ids_start_above_those_in_the_logs_when_the_tree_is_older(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         supplier = ProducerIdBlocks(tree, ONE)
         assert await supplier.next() == 0
@@ -207,7 +207,7 @@ async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:
             await ProducerIdBlocks(tree, ONE).next()
 
 
-async def test_broken_connection_while_reading_is_told_and_not_tried_for_ever(home: TreeHome) -> None:
+async def test_broken_connection_while_reading_is_raised_after_a_bounded_number_of_attempts(home: TreeHome) -> None:
     class Cut(UnsureTree):
         async def get(self, path: str, *, watch: Watch | None = None) -> Node:
             raise ConnectionLoss(path)

@@ -1,4 +1,4 @@
-"""Topics whose nodes take several requests: nobody sees half of one, whenever its writer dies."""
+"""Topics whose nodes take several requests: no reader sees a part of one, at any death of its writer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ REQUESTS_MAX: Final = 20
 
 
 class CutTree(UnsureTree):
-    """A session that breaks at its nth write, which happened or not; nothing of it comes after.
+    """A session that breaks at its nth write, which was applied or not; no later request is sent.
 
-    `before_write` is called before each write, as another session could act then.
+    `before_write` is called before each write, where another session could act.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -65,7 +65,7 @@ async def requests_of(tree: CutTree, write: Callable[[], Awaitable[object]]) -> 
 
 
 async def seen(tree: Tree) -> dict[str, Topic]:
-    """What a reader that starts now sees."""
+    """The view of a reader that starts now."""
     return dict((await TopicRegistry(tree).refresh()).by_name)
 
 
@@ -76,7 +76,7 @@ async def all_paths(tree: Tree, path: str) -> list[str]:
     return found
 
 
-async def test_topic_of_one_request_takes_one_and_a_larger_one_several(home: TreeHome) -> None:
+async def test_small_topic_takes_one_request_and_a_larger_one_several(home: TreeHome) -> None:
     async with sessions(home) as (ours, _):
         registry = TopicRegistry(ours)
         assert await requests_of(ours, lambda: registry.create("small", [[ONE]] * 300, EPOCHS)) == 1
@@ -142,7 +142,7 @@ async def test_growth_by_replicas_that_no_request_can_hold_is_refused_before_any
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_creation_that_is_cut_off_anywhere_leaves_the_name_free(home: TreeHome, was_written: bool) -> None:
+async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: TreeHome, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
         ours.drop_writes = not was_written
         registry = TopicRegistry(theirs)
@@ -164,7 +164,7 @@ async def test_creation_that_is_cut_off_anywhere_leaves_the_name_free(home: Tree
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_growth_that_is_cut_off_anywhere_can_be_repeated(home: TreeHome, was_written: bool) -> None:
+async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeHome, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
         ours.drop_writes = not was_written
         registry = TopicRegistry(theirs)
@@ -187,7 +187,7 @@ async def test_growth_that_is_cut_off_anywhere_can_be_repeated(home: TreeHome, w
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_deletion_that_is_cut_off_anywhere_happened_or_not_and_its_last_broker_finishes_it(
+async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its_last_broker(
     home: TreeHome, was_written: bool
 ) -> None:
     async with sessions(home) as (ours, theirs):
@@ -213,7 +213,7 @@ async def test_deletion_that_is_cut_off_anywhere_happened_or_not_and_its_last_br
         pytest.fail("a deletion takes more requests than this test allows for")
 
 
-async def test_name_can_be_taken_again_while_the_old_topics_nodes_are_still_there(home: TreeHome) -> None:
+async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: TreeHome) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         old = await registry.create("orders", [[ONE]] * MANY, EPOCHS)
@@ -227,7 +227,7 @@ async def test_name_can_be_taken_again_while_the_old_topics_nodes_are_still_ther
         ]
 
 
-async def test_only_one_of_two_creators_of_a_large_topic_wins_and_nothing_is_left_of_the_other(home: TreeHome) -> None:
+async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leaves_no_nodes(home: TreeHome) -> None:
     async with sessions(home) as (ours, theirs):
         attempts = [
             TopicRegistry(tree).create("orders", [[ONE]] * count, EPOCHS)
@@ -284,7 +284,7 @@ async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(home:
         assert await seen(theirs) == expected
 
 
-async def test_leftovers_of_dead_writers_are_swept_when_they_are_old_enough(home: TreeHome) -> None:
+async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(home: TreeHome) -> None:
     async with sessions(home) as (ours, theirs):
         ours.cut_at = 3
         with pytest.raises(ConnectionLoss):
@@ -301,7 +301,7 @@ async def test_leftovers_of_dead_writers_are_swept_when_they_are_old_enough(home
         assert await seen(theirs) == {"kept": kept}
 
 
-async def test_creation_that_is_swept_while_it_is_under_way_makes_no_half_topic(home: TreeHome) -> None:
+async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_topic(home: TreeHome) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         swept: list[int] = []
@@ -316,7 +316,7 @@ async def test_creation_that_is_swept_while_it_is_under_way_makes_no_half_topic(
         assert await seen(theirs) == {"orders": topic}
 
 
-async def test_topic_that_comes_and_goes_between_two_views_is_told_as_deleted(home: TreeHome) -> None:
+async def test_topic_that_exists_only_between_two_views_is_reported_as_deleted(home: TreeHome) -> None:
     async with sessions(home) as (_, theirs):
         writer, reader = TopicRegistry(theirs), TopicRegistry(theirs)
         view = await reader.refresh()
@@ -339,7 +339,7 @@ async def test_each_broker_of_a_deleted_topic_removes_itself_and_the_last_one_th
             await registry.delete(topic.name)
         ids = [topic.topic_id for topic in topics]
         third = NodeId(3)
-        await registry.finish_deletions(ids, third)  # it held nothing
+        await registry.finish_deletions(ids, third)  # it had no directory of the topic
         assert {note.brokers for note in await registry.pending_deletions()} == {(ONE, TWO)}
         await asyncio.gather(registry.finish_deletions(ids, ONE), TopicRegistry(ours).finish_deletions(ids[:2], TWO))
         assert [(note.name, note.brokers) for note in await registry.pending_deletions()] == [("c", (TWO,))]

@@ -49,7 +49,7 @@ SINGLE = [[ONE]]
 
 
 class GatedTree(UnsureTree):
-    """A session each of whose writes waits for a permit."""
+    """A session whose writes each wait for a permit."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
@@ -108,7 +108,7 @@ async def test_dead_replicas_of_a_new_topic_are_not_in_sync(home: TreeHome) -> N
         ("orders", [[ONE], [THREE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-async def test_topic_that_cannot_be_is_refused_with_the_protocols_code(
+async def test_invalid_topic_is_refused_with_the_protocols_code(
     home: TreeHome, name: str, assignment: list[list[NodeId]], code: ErrorCode
 ) -> None:
     async with laid_out(home) as tree:
@@ -130,7 +130,7 @@ async def test_only_one_of_two_creators_of_a_name_wins(home: TreeHome) -> None:
         assert {refusal.code for refusal in refused} == {ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
-async def test_topic_ids_are_fresh_and_never_the_reserved_ones_or_begin_with_a_dash(home: TreeHome) -> None:
+async def test_topic_ids_are_fresh_never_reserved_and_never_start_with_a_dash(home: TreeHome) -> None:
     drawn = [UUID(int=0), UUID(int=1), UUID(bytes=b"\xfb" + b"\xef" * 15), UUID(int=2**127 + 7)]
     assert uuid_to_text(drawn[2]).startswith("-")
     async with laid_out(home) as tree:
@@ -149,7 +149,7 @@ async def test_recreated_topic_under_its_name_has_another_id(home: TreeHome) -> 
         assert (await registry.refresh()).by_name == {"orders": second}
 
 
-async def test_deleted_topic_leaves_nothing_but_a_note_until_its_directories_are_gone(home: TreeHome) -> None:
+async def test_deleted_topic_leaves_only_a_tombstone_until_its_directories_are_removed(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE]] * 3, EPOCHS, {"retention.ms": "1"})
@@ -163,7 +163,7 @@ async def test_deleted_topic_leaves_nothing_but_a_note_until_its_directories_are
         assert await registry.pending_deletions() == []
 
 
-async def test_delete_refuses_a_topic_that_is_not_there_or_has_another_id(home: TreeHome) -> None:
+async def test_delete_refuses_a_missing_topic_or_another_id(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         with pytest.raises(RequestError) as missing:
@@ -189,7 +189,7 @@ async def test_view_stays_the_same_object_while_nothing_changes(home: TreeHome) 
         assert newer.by_name["orders"] is view.by_name["orders"]
 
 
-async def test_reader_that_missed_one_change_reads_only_what_it_was_about(home: TreeHome) -> None:
+async def test_reader_that_missed_one_change_reads_only_its_subject(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         counting = UnsureTree(tree)
         writer, reader = TopicRegistry(tree), TopicRegistry(counting)
@@ -205,7 +205,7 @@ async def test_reader_that_missed_one_change_reads_only_what_it_was_about(home: 
         assert counting.reads_count == 4  # /changes, the pointer, one state, whether /changes moved meanwhile
 
 
-async def test_reader_that_missed_several_changes_reads_only_what_they_were_about(home: TreeHome) -> None:
+async def test_reader_that_missed_several_changes_reads_only_their_subjects(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         counting = UnsureTree(tree)
         writer, reader = TopicRegistry(tree), TopicRegistry(counting)
@@ -324,7 +324,7 @@ async def test_commit_that_is_cancelled_leaves_the_others_with_an_unknown_outcom
         assert gated.writes_count == 3
 
 
-async def test_failed_change_leaves_no_subject_and_hinders_no_later_one(home: TreeHome) -> None:
+async def test_failed_change_leaves_no_subject_and_blocks_no_later_one(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         changes, follower = Changes(tree), ChangeFollower(tree, None)
         follower.settle(await follower.look())
@@ -338,7 +338,7 @@ async def test_failed_change_leaves_no_subject_and_hinders_no_later_one(home: Tr
         assert follower.missed(await follower.look()) == ("a", "c")
 
 
-async def test_change_of_very_many_subjects_is_one_of_everything(home: TreeHome) -> None:
+async def test_change_of_very_many_subjects_counts_as_one_of_everything(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         changes, follower = Changes(tree), ChangeFollower(tree, None)
         follower.settle(await follower.look())
@@ -359,7 +359,7 @@ async def test_ring_of_an_earlier_format_makes_readers_read_all(home: TreeHome) 
         assert (await reader.refresh()).by_name == {"orders": topic}
 
 
-async def test_ring_stays_small_whatever_the_changes_are(home: TreeHome) -> None:
+async def test_ring_stays_small_after_any_changes(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         changes = Changes(tree)
         for number in range(12):
@@ -368,7 +368,7 @@ async def test_ring_stays_small_whatever_the_changes_are(home: TreeHome) -> None
             assert 10_000 < size < RING_BYTES_MAX + 1000
 
 
-async def test_reader_that_missed_many_changes_reads_all_and_comes_to_the_same_view(home: TreeHome) -> None:
+async def test_reader_that_missed_many_changes_reads_all_and_gets_the_same_view(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         writer, follower = TopicRegistry(tree), TopicRegistry(tree)
         rng = random.Random(7)
@@ -385,7 +385,7 @@ async def test_reader_that_missed_many_changes_reads_all_and_comes_to_the_same_v
         assert set(follower.view.by_name) == set(alive)
 
 
-async def test_reader_is_told_once_when_there_is_more_to_see(home: TreeHome) -> None:
+async def test_reader_is_notified_once_when_there_are_changes(home: TreeHome) -> None:
     async with home.running() as running:
         ours, theirs = await running.connect(), await running.connect()
         await layout.lay_out(ours)
@@ -411,7 +411,7 @@ def changes_of(topic: Topic, state: PartitionState = NEXT) -> list[StateChange]:
     return [StateChange(topic, partition, state) for partition in topic.partitions]
 
 
-async def test_stale_change_of_a_state_does_not_hinder_the_others(home: TreeHome) -> None:
+async def test_stale_change_of_a_state_does_not_block_the_others(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE]] * 4, EPOCHS)
@@ -476,14 +476,14 @@ async def test_burst_of_elections_by_three_brokers_costs_a_reader_one_read_of_ea
         )
         assert {outcome for outcomes in results for outcome in outcomes} == {APPLIED}
         newer = await reader.refresh()
-        assert counting.reads_count == 1 + 2000 + 1  # at last, whether /changes moved meanwhile
+        assert counting.reads_count == 1 + 2000 + 1  # finally, whether /changes moved meanwhile
         assert newer.by_name["quiet"] is view.by_name["quiet"]
         changed = {partition.state for topic, partition in newer.partitions() if topic.name != "quiet"}
         assert changed == {NEXT}
         assert dict(newer.by_name) == dict((await TopicRegistry(trees[0]).refresh()).by_name)
 
 
-async def test_lost_answer_of_a_create_or_delete_that_was_done_is_no_failure(home: TreeHome) -> None:
+async def test_lost_response_of_an_applied_create_or_delete_is_no_failure(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)
@@ -495,7 +495,7 @@ async def test_lost_answer_of_a_create_or_delete_that_was_done_is_no_failure(hom
         assert (await registry.refresh()).by_name == {}
 
 
-async def test_lost_answer_of_a_write_that_was_not_done_is_told(home: TreeHome) -> None:
+async def test_lost_response_of_a_write_that_was_not_applied_is_raised(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)
@@ -510,7 +510,7 @@ async def test_lost_answer_of_a_write_that_was_not_done_is_told(home: TreeHome) 
         assert "orders" in (await registry.refresh()).by_name
 
 
-async def test_partition_without_state_is_damage_and_not_a_topic_that_silently_goes(home: TreeHome) -> None:
+async def test_partition_without_state_is_damage_and_its_topic_is_not_dropped_silently(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -519,7 +519,7 @@ async def test_partition_without_state_is_damage_and_not_a_topic_that_silently_g
             await registry.refresh()
 
 
-async def test_damaged_node_is_named_and_read_again_when_it_was_set_right(home: TreeHome) -> None:
+async def test_damaged_node_is_named_and_read_again_when_it_was_repaired(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -539,7 +539,7 @@ async def test_topics_are_the_same_after_a_restart(home: TreeHome) -> None:
         assert (await TopicRegistry(tree).refresh()).by_name == {"orders": topic}
 
 
-async def test_added_partitions_stand_behind_the_others_and_these_stay_as_they_are(home: TreeHome) -> None:
+async def test_added_partitions_follow_the_others_and_these_stay_unchanged(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE], [TWO]], EPOCHS, {"retention.ms": "1"})
@@ -555,7 +555,7 @@ async def test_added_partitions_stand_behind_the_others_and_these_stay_as_they_a
         assert await tree.children(layout.TOPICS) == []
 
 
-async def test_growth_from_what_is_not_so_any_more_adds_nothing(home: TreeHome) -> None:
+async def test_growth_from_a_stale_count_adds_nothing(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -574,7 +574,7 @@ async def test_growth_from_what_is_not_so_any_more_adds_nothing(home: TreeHome) 
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_growth_whose_answer_was_lost_tells_the_truth(home: TreeHome, was_written: bool) -> None:
+async def test_growth_whose_response_was_lost_returns_the_actual_result(home: TreeHome, was_written: bool) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)

@@ -1,4 +1,4 @@
-"""Every promise of `coordination.tree.Tree`, held against every home."""
+"""Every guarantee of `coordination.tree.Tree`, tested at every home."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_node_reads_back_as_it_was_created(home: TreeHome) -> None:
         assert node.stat.ctime_ms > 1_600_000_000_000
 
 
-async def test_create_refuses_a_path_that_stands(home: TreeHome) -> None:
+async def test_create_refuses_an_existing_path(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"first")
         with pytest.raises(NodeExists) as failure:
@@ -79,7 +79,7 @@ async def test_paths_that_are_not_plain_are_a_bug_of_the_caller(home: TreeHome, 
             await tree.exists(path)
 
 
-async def test_operations_on_a_missing_node_say_so(home: TreeHome) -> None:
+async def test_operations_on_a_missing_node_raise(home: TreeHome) -> None:
     async with connected(home) as tree:
         for operation in (tree.get("/no"), tree.set("/no", b"", ANY_VERSION), tree.delete("/no"), tree.children("/no")):
             with pytest.raises(NoNode) as failure:
@@ -88,7 +88,7 @@ async def test_operations_on_a_missing_node_say_so(home: TreeHome) -> None:
         assert await tree.exists("/no") is None
 
 
-async def test_get_many_keeps_the_order_and_marks_what_is_missing(home: TreeHome) -> None:
+async def test_get_many_keeps_the_order_and_marks_missing_nodes(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.create("/b", b"2")
@@ -96,7 +96,7 @@ async def test_get_many_keeps_the_order_and_marks_what_is_missing(home: TreeHome
         assert [node and node.data for node in nodes] == [b"2", None, b"1"]
 
 
-async def test_set_returns_the_stat_that_get_then_shows(home: TreeHome) -> None:
+async def test_set_returns_the_stat_of_the_next_get(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         created = (await tree.get("/a")).stat
@@ -121,7 +121,7 @@ async def test_set_and_delete_refuse_a_version_that_has_passed(home: TreeHome) -
         assert await tree.exists("/a") is None
 
 
-async def test_any_version_matches_whatever_stands(home: TreeHome) -> None:
+async def test_any_version_matches_every_version(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.set("/a", b"2", ANY_VERSION)
@@ -129,7 +129,7 @@ async def test_any_version_matches_whatever_stands(home: TreeHome) -> None:
         assert await tree.exists("/a") is None
 
 
-async def test_versions_begin_again_but_change_ids_do_not_when_a_node_is_recreated(home: TreeHome) -> None:
+async def test_versions_restart_but_change_ids_do_not_when_a_node_is_recreated(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.set("/a", b"x", 0)
@@ -152,7 +152,7 @@ async def test_only_one_of_many_writers_wins_a_version(home: TreeHome) -> None:
         assert (await trees[0].get("/leader")).stat.version == 1
 
 
-async def test_writes_of_a_session_take_effect_in_the_order_they_were_begun(home: TreeHome) -> None:
+async def test_writes_of_a_session_take_effect_in_the_order_of_their_starts(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         stats = await asyncio.gather(*(tree.set("/a", f"{n}".encode(), n) for n in range(50)))
@@ -162,7 +162,7 @@ async def test_writes_of_a_session_take_effect_in_the_order_they_were_begun(home
         assert mzxids == sorted(set(mzxids))
 
 
-async def test_node_at_the_size_limit_is_kept_and_a_larger_one_refused(home: TreeHome) -> None:
+async def test_node_at_the_size_limit_is_stored_and_a_larger_one_refused(home: TreeHome) -> None:
     async with connected(home) as tree:
         with pytest.raises(NodeTooLarge):
             await tree.create("/a", b"x" * (NODE_BYTES_MAX + 1))
@@ -213,7 +213,7 @@ async def test_children_of_a_node_do_not_change_its_version(home: TreeHome) -> N
 # --- multi ------------------------------------------------------------------------------------------------------------
 
 
-async def test_multi_does_all_under_one_change_id_and_sees_its_own_effects(home: TreeHome) -> None:
+async def test_multi_applies_all_under_one_change_id_and_sees_its_own_effects(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/old", b"old")
         results = await tree.multi(
@@ -249,7 +249,7 @@ async def test_multi_does_all_under_one_change_id_and_sees_its_own_effects(home:
         (CheckNode("/no"), NoNode),
     ],
 )
-async def test_multi_does_nothing_when_one_operation_fails(
+async def test_multi_applies_nothing_when_one_operation_fails(
     home: TreeHome, failing: CreateNode | SetNode | DeleteNode | CheckNode, error: type[TreeError]
 ) -> None:
     async with connected(home) as tree:
@@ -267,7 +267,7 @@ async def test_multi_does_nothing_when_one_operation_fails(
         assert await tree.exists("/a/b") is not None
 
 
-async def test_multi_does_nothing_when_a_path_is_not_plain(home: TreeHome) -> None:
+async def test_multi_applies_nothing_when_a_path_is_not_plain(home: TreeHome) -> None:
     async with connected(home) as tree:
         with pytest.raises(ValueError):
             await tree.multi([CreateNode("/new"), CreateNode("/new/")])
@@ -275,7 +275,7 @@ async def test_multi_does_nothing_when_a_path_is_not_plain(home: TreeHome) -> No
         assert await tree.exists("/new") is None
 
 
-async def test_writer_that_is_told_of_a_conflict_finds_it_when_it_reads(home: TreeHome) -> None:
+async def test_writer_that_gets_a_conflict_reads_the_conflicting_write(home: TreeHome) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(4)]
 
@@ -299,7 +299,7 @@ async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_recreates_it(
         assert (node.data, node.stat.version, node.stat.children_count) == (b"3", 0, 0)
 
 
-async def test_readers_never_see_half_of_a_multi(home: TreeHome) -> None:
+async def test_readers_never_see_a_part_of_a_multi(home: TreeHome) -> None:
     async with home.running() as running:
         writer, reader = await running.connect(), await running.connect()
         await writer.multi([CreateNode("/a", b"0"), CreateNode("/b", b"0")])
@@ -321,7 +321,9 @@ async def test_readers_never_see_half_of_a_multi(home: TreeHome) -> None:
 
 
 @pytest.mark.parametrize("node_bytes", [0, 400_000])
-async def test_request_of_the_largest_size_is_taken_and_a_larger_one_refused(home: TreeHome, node_bytes: int) -> None:
+async def test_request_of_the_largest_size_is_accepted_and_a_larger_one_refused(
+    home: TreeHome, node_bytes: int
+) -> None:
     """Many small nodes, whose paths and lists are most of the request, and few large ones."""
     async with connected(home) as tree:
         count = REQUEST_BYTES_MAX // request_bytes([CreateNode("/0000", b"x" * node_bytes)])
@@ -340,7 +342,7 @@ async def test_request_of_the_largest_size_is_taken_and_a_larger_one_refused(hom
 # --- sessions and ephemeral nodes -------------------------------------------------------------------------------------
 
 
-async def test_ephemeral_nodes_go_with_their_session_and_no_others(home: TreeHome) -> None:
+async def test_ephemeral_nodes_are_deleted_with_their_session_and_no_others(home: TreeHome) -> None:
     async with home.running() as running:
         first, second = await running.connect(), await running.connect()
         await first.create("/first", ephemeral=True)
@@ -364,7 +366,7 @@ async def test_ephemeral_nodes_have_no_children(home: TreeHome) -> None:
             await tree.create("/a/b")
 
 
-async def test_ephemeral_nodes_are_gone_after_a_restart_but_what_they_changed_stays(home: TreeHome) -> None:
+async def test_ephemeral_nodes_are_gone_after_a_restart_but_their_changes_stay(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/changes")
         await tree.multi([CreateNode("/alive", b"", ephemeral=True), SetNode("/changes", b"alive")])
@@ -378,7 +380,7 @@ async def test_ephemeral_nodes_are_gone_after_a_restart_but_what_they_changed_st
         assert (await tree.get("/alive")).stat.czxid > czxid
 
 
-async def test_session_that_ended_refuses_everything_and_tells_its_listeners(home: TreeHome) -> None:
+async def test_ended_session_refuses_everything_and_notifies_its_listeners(home: TreeHome) -> None:
     async with home.running() as running:
         tree = await running.connect()
         told: list[SessionState] = []
@@ -396,7 +398,7 @@ async def test_session_that_ended_refuses_everything_and_tells_its_listeners(hom
         assert told == [SessionState.LOST]
 
 
-async def test_writes_that_were_begun_before_the_close_are_done(home: TreeHome) -> None:
+async def test_writes_that_were_started_before_the_close_are_applied(home: TreeHome) -> None:
     async with home.running() as running:
         tree, other = await running.connect(), await running.connect()
         writing = [asyncio.ensure_future(tree.create(f"/n{number}")) for number in range(10)]
@@ -427,7 +429,7 @@ async def test_lease_holds_while_the_session_lives_and_ends_with_it(home: TreeHo
         assert lease.until_ms == 0
 
 
-async def test_read_after_sync_sees_what_others_had_written(home: TreeHome) -> None:
+async def test_read_after_sync_sees_earlier_writes_of_others(home: TreeHome) -> None:
     async with home.running() as running:
         writer, reader = await running.connect(), await running.connect()
         await writer.create("/a", b"0")
@@ -495,7 +497,7 @@ async def test_failed_reads_leave_no_watch(home: TreeHome) -> None:
         assert calls.count == 0
 
 
-async def test_children_watch_is_called_when_a_child_comes_or_goes_or_the_node_goes(home: TreeHome) -> None:
+async def test_children_watch_is_called_when_a_child_or_the_node_is_created_or_deleted(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         coming, going, gone = Calls(), Calls(), Calls()
@@ -510,7 +512,7 @@ async def test_children_watch_is_called_when_a_child_comes_or_goes_or_the_node_g
         await until(lambda: gone.count == 1)
 
 
-async def test_watches_stay_quiet_about_what_they_do_not_watch(home: TreeHome) -> None:
+async def test_watches_are_not_called_for_other_changes(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.create("/a/b")
@@ -542,7 +544,7 @@ async def test_watch_of_one_session_sees_the_change_of_another_when_it_is_called
         assert seen == [b"new"]
 
 
-async def test_one_watch_on_one_node_is_enough_for_a_multi_that_touches_it(home: TreeHome) -> None:
+async def test_one_watch_is_called_once_for_a_multi_that_changes_its_node(home: TreeHome) -> None:
     async with connected(home) as tree:
         await tree.create("/changes")
         calls = Calls()
@@ -593,7 +595,7 @@ async def test_tree_is_the_same_after_a_restart(home: TreeHome) -> None:
         assert await tree.children("/a") == ["b"]
 
 
-async def test_change_ids_go_on_rising_over_restarts(home: TreeHome) -> None:
+async def test_change_ids_keep_rising_over_restarts(home: TreeHome) -> None:
     highest = 0
     for number in range(3):
         async with connected(home) as tree:
@@ -606,7 +608,7 @@ async def test_change_ids_go_on_rising_over_restarts(home: TreeHome) -> None:
 
 
 async def until_gone(tree: Tree, path: str) -> None:
-    """A home that outlives its sessions deletes their nodes when they expire."""
+    """A home that survives its sessions deletes their nodes when they expire."""
     async with asyncio.timeout(60):
         while True:
             changed = asyncio.Event()
@@ -616,7 +618,7 @@ async def until_gone(tree: Tree, path: str) -> None:
 
 
 class Acknowledged:
-    """What a `crash_writer` said before it died."""
+    """The output of a `crash_writer` before it died."""
 
     def __init__(self) -> None:
         self.version: dict[str, int] = {}
@@ -644,7 +646,7 @@ async def lines_until_killed(command: list[str], lines_count: int) -> list[str]:
     rest = (await process.stdout.read()).decode()
     await process.wait()
     said = lines + rest.splitlines(keepends=True)
-    return [line for line in said if line.endswith("\n")]  # the last may have been cut by the kill
+    return [line for line in said if line.endswith("\n")]  # the kill may have truncated the last line
 
 
 @pytest.mark.parametrize("lines_count", [1, 40, 300, 1500])
@@ -666,8 +668,8 @@ async def test_crash_while_writing_loses_nothing_acknowledged_and_repeats_no_cha
             await until_gone(tree, path)
         for name in await tree.children("/"):
             if name.startswith("writer-"):
-                # Counter and child were written by one multi: what survived of the last one must agree.  An ephemeral
-                # child of which nobody heard may not have gone yet.
+                # Counter and child were written by one multi: the last surviving one must agree.  An ephemeral
+                # child that was not acknowledged may still exist.
                 counter = int((await tree.get(f"/{name}")).data or b"0")
                 children = [int(child) for child in await tree.children(f"/{name}") if int(child) % 4]
                 assert sorted(children) == [number for number in range(1, counter + 1) if number % 4]

@@ -1,4 +1,4 @@
-"""Consumers of Algorithm 1 over every home: they share, let go, take over, and are fenced."""
+"""Consumers of Algorithm 1 over every home: they share, release, take over, and are fenced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ E = TypeVar("E")
 
 
 class Member:
-    """A member whose streams have always asked past `asked[partition]`, and stop at once."""
+    """A member whose streams have always processed up to `asked[partition]`, and stop at once."""
 
     def __init__(self, tree: Tree, name: str, subscription: Subscription) -> None:
         self.tree = tree
@@ -110,13 +110,13 @@ class Member:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing has happened since it owned its share."""
+        """No event since it owned its share."""
         last = [event for event in self.events if isinstance(event, Start | Revoke | Lost | Settled)]
         return bool(last) and isinstance(last[-1], Settled)
 
 
 class Group:
-    """The members of one test, each with a session of its own, and one more session to look on."""
+    """The members of one test, each with its own session, and one more session to observe."""
 
     def __init__(self, running: RunningHome, onlooker: Tree) -> None:
         self.running = running
@@ -130,7 +130,7 @@ class Group:
         return member
 
     async def settled(self, *others: Callable[[], bool]) -> None:
-        """Every partition of `t` and so on is owned as all have it in mind."""
+        """Every partition of `t` and the other topics is owned as all members expect."""
         await until(lambda: all(member.is_settled for member in self.members) and all(each() for each in others))
 
     async def leave(self, member: Member) -> None:
@@ -140,7 +140,7 @@ class Group:
         await member.tree.close()
 
     async def lose(self, member: Member) -> None:
-        """Its session ends before it knows."""
+        """Its session ends before it notices."""
         self.members.remove(member)
         await member.tree.close()
         await until(lambda: not member.held)
@@ -186,7 +186,7 @@ async def test_one_consumer_owns_all_and_two_share(home: TreeHome) -> None:
         assert {str(stream) for stream in owners.values()} == {"a-0", "b-0"}
 
 
-async def test_what_stays_is_not_touched_when_somebody_joins(home: TreeHome) -> None:
+async def test_kept_partitions_are_not_interrupted_when_a_consumer_joins(home: TreeHome) -> None:
     async with group_of(home) as group:
         one = await group.join("a")
         await group.settled()
@@ -195,14 +195,14 @@ async def test_what_stays_is_not_touched_when_somebody_joins(home: TreeHome) -> 
         assert {event.partition.partition for event in one.heard(Revoke)} == {2, 3}
 
 
-async def test_streams_of_a_consumer_get_a_run_of_partitions_each(home: TreeHome) -> None:
+async def test_each_stream_of_a_consumer_gets_a_run_of_partitions(home: TreeHome) -> None:
     async with group_of(home) as group:
         one = await group.join("a", reading(t=3))
         await group.settled()
         assert [start.stream.number for _, start in sorted(one.held.items())] == [0, 0, 1, 2]
 
 
-async def test_leaving_commits_what_was_asked_past_and_the_next_owner_starts_there(home: TreeHome) -> None:
+async def test_leaving_commits_processed_offsets_and_the_next_owner_starts_there(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -236,7 +236,7 @@ async def test_same_offset_again_is_confirmed_again(home: TreeHome) -> None:
             await until(partial(one.has_heard, Committed, count))
 
 
-async def test_consumer_that_dies_is_followed_by_one_that_starts_at_the_last_commit(home: TreeHome) -> None:
+async def test_successor_of_a_dead_consumer_starts_at_the_last_commit(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -253,7 +253,7 @@ async def test_consumer_that_dies_is_followed_by_one_that_starts_at_the_last_com
         assert two.held[T0].offset == 10
 
 
-async def test_partition_is_not_claimed_before_its_owner_lets_go(home: TreeHome) -> None:
+async def test_partition_is_not_claimed_before_its_owner_releases_it(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -277,7 +277,7 @@ async def test_added_partitions_and_new_topics_are_shared(home: TreeHome) -> Non
         await group.settled(lambda: one.partitions == [0, 1, 2], lambda: two.partitions == [3, 4])
 
 
-async def test_filter_takes_up_topics_that_are_made_later(home: TreeHome) -> None:
+async def test_filter_includes_topics_that_are_created_later(home: TreeHome) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a", Subscription({}, TopicFilter("t|new-.*"), 1))
         await group.settled(lambda: set(one.held) == {T0})
@@ -287,7 +287,7 @@ async def test_filter_takes_up_topics_that_are_made_later(home: TreeHome) -> Non
         await group.settled(lambda: set(one.held) == {TopicPartition("new-1", 0)})
 
 
-async def test_topic_that_is_made_anew_is_read_from_its_beginning_by_whoever_had_the_former(home: TreeHome) -> None:
+async def test_recreated_topic_is_read_from_its_start_by_its_former_owners(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -300,7 +300,7 @@ async def test_topic_that_is_made_anew_is_read_from_its_beginning_by_whoever_had
         assert one.held[T0].offset == NO_OFFSET
 
 
-async def test_topic_made_anew_is_taken_up_though_another_partition_is_held_by_somebody(home: TreeHome) -> None:
+async def test_recreated_topic_is_claimed_while_another_partition_is_held(home: TreeHome) -> None:
     async with group_of(home, 1) as group:
         await make_topic(group.tree, "u", 1)
         held = TopicPartition("u", 0)
@@ -311,13 +311,13 @@ async def test_topic_made_anew_is_taken_up_though_another_partition_is_held_by_s
         path = layout.topic_path("t")
         pointer = topic_nodes.decode_pointer(path, (await group.tree.get(path)).data)
         renewed = topic_nodes.encode_pointer(pointer._replace(topic_id=UUID(int=7)))
-        # In one change: nobody sees the group without the topic.
+        # In one change: no member sees the group without the topic.
         await group.tree.set(path, renewed, ANY_VERSION)
         await until(lambda: one.has_heard(Start, 2))
         assert one.heard(Released) == [Released(T0, one.heard(Start)[0].claim, NO_OFFSET)]
 
 
-async def test_offset_that_an_operator_sets_is_started_from_though_the_owner_has_nothing_to_commit(
+async def test_owner_starts_at_an_operators_offset_without_a_commit(
     home: TreeHome,
 ) -> None:
     async with group_of(home, 2) as group:
@@ -348,7 +348,7 @@ async def test_commit_of_an_owner_that_an_operator_has_fenced_does_not_count(hom
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
-async def test_unknown_outcomes_are_found_out(home: TreeHome, is_done: bool) -> None:
+async def test_unknown_outcomes_are_resolved(home: TreeHome, is_done: bool) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a", unsure=True)
         assert isinstance(one.tree, UnsureTree)
@@ -365,11 +365,11 @@ async def test_unknown_outcomes_are_found_out(home: TreeHome, is_done: bool) -> 
         one.member.leave()
         await until(lambda: one.member.has_left)
         assert await group.offset() == 20
-        # A release that nobody answered for is told as lost: it may have been done by then, or not.
+        # A release without a response is reported as lost: it may have been applied, or not.
         assert len(one.heard(Lost)) == (2 if is_done else 0)
 
 
-async def test_nodes_that_somebody_deletes_under_a_group_are_made_again(home: TreeHome) -> None:
+async def test_deleted_nodes_of_a_running_group_are_recreated(home: TreeHome) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a")
         await group.settled()
@@ -395,7 +395,7 @@ async def test_nodes_that_somebody_deletes_under_a_group_are_made_again(home: Tr
         assert (await read_group(group.tree, PATHS)).consumers.keys() == {"a"}
 
 
-async def test_consumer_whose_node_was_overwritten_comes_back(home: TreeHome) -> None:
+async def test_consumer_whose_node_was_overwritten_registers_again(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one, two = await group.join("a"), await group.join("b")
         await group.settled(lambda: one.partitions == [0], lambda: two.partitions == [1])
@@ -404,7 +404,7 @@ async def test_consumer_whose_node_was_overwritten_comes_back(home: TreeHome) ->
         await group.settled(lambda: one.partitions == [0, 1], lambda: two.partitions == [2, 3])
 
 
-async def test_damaged_consumer_of_somebody_else_stops_nobody(home: TreeHome) -> None:
+async def test_damaged_node_of_another_consumer_stops_no_member(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -413,7 +413,7 @@ async def test_damaged_consumer_of_somebody_else_stops_nobody(home: TreeHome) ->
         await group.settled(lambda: one.partitions == [0], lambda: two.partitions == [1])
 
 
-async def test_partition_with_a_damaged_offset_is_told_and_the_others_go_on_until_it_is_mended(home: TreeHome) -> None:
+async def test_partition_with_a_damaged_offset_is_reported_and_the_others_continue(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         await group.tree.multi(
             [CreateNode(path) for path in (PATHS.root, PATHS.offsets, PATHS.offsets_of("t"))]
@@ -428,7 +428,7 @@ async def test_partition_with_a_damaged_offset_is_told_and_the_others_go_on_unti
         assert one.held[T0].offset == 500
 
 
-async def test_what_no_repetition_would_mend_ends_the_membership_and_names_its_reason(home: TreeHome) -> None:
+async def test_fatal_error_ends_the_membership_and_is_named(home: TreeHome) -> None:
     class Closed(UnsureTree):
         async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
             if operations[0].path.startswith(PATHS.owners + "/"):
@@ -443,7 +443,7 @@ async def test_what_no_repetition_would_mend_ends_the_membership_and_names_its_r
         assert one.member.hand_out_until_ms == 0
 
 
-async def test_fault_in_whoever_is_told_ends_the_membership_after_all_is_lost(
+async def test_fault_in_the_event_receiver_ends_the_membership_after_all_is_lost(
     home: TreeHome, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Faulty(Member):
@@ -462,7 +462,7 @@ async def test_fault_in_whoever_is_told_ends_the_membership_after_all_is_lost(
         assert "consumer.bug" in caplog.text
 
 
-async def test_stopping_without_leaving_loses_everything_and_commits_nothing(home: TreeHome) -> None:
+async def test_stop_without_leave_loses_everything_and_commits_nothing(home: TreeHome) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -476,7 +476,7 @@ async def test_stopping_without_leaving_loses_everything_and_commits_nothing(hom
         assert await group.offset() == NO_OFFSET
 
 
-async def test_three_hundred_partitions_are_claimed_committed_and_given_back(home: TreeHome) -> None:
+async def test_three_hundred_partitions_are_claimed_committed_and_released(home: TreeHome) -> None:
     async with group_of(home, 300) as group:
         one = await group.join("a")
         await group.settled(lambda: len(one.held) == 300)

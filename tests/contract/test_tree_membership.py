@@ -1,4 +1,4 @@
-"""Consumers with threads of their own on a real ZooKeeper: connections fail, servers go, processes stop."""
+"""Consumers with their own threads on a real ZooKeeper: connections fail, servers stop, processes are paused."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def group_at(connect: str) -> GroupContents:
 
 
 class Member:
-    """A membership whose streams stop at once, with what was asked past so far."""
+    """A membership whose streams stop at once, with the processed offsets so far."""
 
     def __init__(self, connect: str, options: TreeOptions = PATIENT, *, streams_count: int = 1) -> None:
         self.events: list[Event] = []
@@ -131,7 +131,7 @@ def closing(*members: Member) -> Iterator[None]:
 # --- one after the other --------------------------------------------------------------------------------------------
 
 
-def test_consumers_of_one_process_share_leave_and_follow_each_other(connect: str) -> None:
+def test_consumers_of_one_process_share_leave_and_succeed_each_other(connect: str) -> None:
     prepare(connect)
     one, two = Member(connect), Member(connect)
     with closing(one, two):
@@ -145,7 +145,7 @@ def test_consumers_of_one_process_share_leave_and_follow_each_other(connect: str
         one.wait_for(Left)
         assert isinstance(one.events[-1], Left)
         assert not one.held
-        # Its session is over by then, so nobody waits for it.
+        # Its session is over by then, so no member waits for it.
         assert len(group_at(connect).consumers) == 1
         eventually(lambda: two.owns(4))
         assert two.held[first].offset == 40
@@ -171,7 +171,7 @@ def test_close_without_leaving_loses_everything_and_frees_it_at_once(connect: st
     assert not one.heard(Left)
     assert not one.may_hand_out()
     assert group_at(connect).owners == {}
-    # Whatever is called afterwards does nothing.
+    # Later calls do nothing.
     one.membership.commit([(T0, one.heard(Start)[0].claim, 1)])  # type: ignore[union-attr]
     one.membership.leave()
     one.membership.close()
@@ -193,7 +193,7 @@ def test_fault_in_a_callback_ends_the_membership_after_all_is_lost(
         assert "consumer.bug" in caplog.text
 
 
-def test_thread_that_gets_no_loop_says_so(connect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_gets_no_loop_reports_it(connect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_loop(main: Coroutine[object, object, object]) -> None:
         main.close()
         raise OSError(24, "too many open files")
@@ -206,7 +206,7 @@ def test_thread_that_gets_no_loop_says_so(connect: str, monkeypatch: pytest.Monk
     one.membership.close()
 
 
-def test_close_before_anybody_joined_does_nothing(connect: str) -> None:
+def test_close_before_a_join_does_nothing(connect: str) -> None:
     TreeMembership(connect, "jobs").close()
 
 
@@ -215,12 +215,12 @@ def test_close_before_anybody_joined_does_nothing(connect: str) -> None:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address that takes connections and never answers."""
+    """An address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_first_connection_that_fails_ends_the_membership_in_bounded_time_and_says_why(nobody: str) -> None:
+def test_failed_first_connection_ends_the_membership_in_bounded_time_with_a_reason(nobody: str) -> None:
     member = Member(nobody, TreeOptions(connection_timeout_ms=300))
     with closing(member):
         (failed,) = [member.wait_for(Failed)]
@@ -231,7 +231,7 @@ def test_first_connection_that_fails_ends_the_membership_in_bounded_time_and_say
     assert member.events == [failed]
 
 
-def test_leaving_while_it_connects_is_the_end(nobody: str) -> None:
+def test_leave_during_the_connection_ends_the_membership(nobody: str) -> None:
     member = Member(nobody)
     with closing(member):
         member.membership.leave()
@@ -245,7 +245,7 @@ def test_close_while_it_connects_returns(nobody: str) -> None:
     assert member.events == []
 
 
-def test_consumer_without_the_credentials_of_the_cluster_is_told_so(zookeeper: RunningZooKeeper) -> None:
+def test_consumer_without_the_credentials_of_the_cluster_gets_an_error(zookeeper: RunningZooKeeper) -> None:
     connect = f"{zookeeper.connect}/closed"
     prepare(connect, digest="ottla:secret")
     stranger = Member(connect)
@@ -260,21 +260,21 @@ def test_consumer_without_the_credentials_of_the_cluster_is_told_so(zookeeper: R
 
 
 @pytest.mark.parametrize("connect_string", ["", "host:x", "zk1/a,zk2", "a b"])
-def test_connect_string_that_is_none_is_refused_at_once(connect_string: str) -> None:
+def test_invalid_connect_string_is_refused_at_once(connect_string: str) -> None:
     with pytest.raises(BadConnectString):
         TreeMembership(connect_string, "jobs")
 
 
-def test_group_that_cannot_be_a_part_of_a_path_is_refused_at_once() -> None:
+def test_group_that_is_no_path_segment_is_refused_at_once() -> None:
     with pytest.raises(BadGroupName):
         TreeMembership("localhost", "a/b")
 
 
-def test_options_that_cannot_be_are_refused_and_the_password_is_not_shown() -> None:
+def test_invalid_options_are_refused_and_the_password_is_not_shown() -> None:
     with pytest.raises(ConfigError, match="session_timeout_ms"):
         TreeOptions(session_timeout_ms=0)
     with pytest.raises(ConfigError, match="user:password"):
-        TreeMembership("localhost", "jobs", TreeOptions(digest="nobody"))
+        TreeMembership("localhost", "jobs", TreeOptions(digest="no-colon"))
     assert "secret" not in repr(TreeOptions(digest="ottla:secret"))
 
 
@@ -287,14 +287,14 @@ def test_ids_of_consumers_are_unique_and_name_the_process() -> None:
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-def test_restart_of_zookeeper_moves_nothing_and_what_was_asked_meanwhile_is_done(server: RunningZooKeeper) -> None:
+def test_restart_of_zookeeper_moves_nothing_and_pending_requests_are_sent(server: RunningZooKeeper) -> None:
     prepare(server.connect)
     one = Member(server.connect, LONG_SESSION)
     with closing(one):
         eventually(lambda: one.owns(4))
         claims = {partition: start.claim for partition, start in one.held.items()}
         server.pause()
-        # Sent, and never answered: its outcome is not known.
+        # Sent, and never answered: its outcome is unknown.
         one.membership.commit([(T0, claims[T0], 7)])
         server.kill()
         one.membership.commit([(TopicPartition("t", 1), claims[TopicPartition("t", 1)], 8)])
@@ -307,7 +307,7 @@ def test_restart_of_zookeeper_moves_nothing_and_what_was_asked_meanwhile_is_done
         assert [offsets[TopicPartition("t", number)].content.offset for number in (0, 1)] == [7, 8]
 
 
-def test_nothing_is_handed_out_while_zookeeper_is_away_for_long_and_it_is_tried_on(server: RunningZooKeeper) -> None:
+def test_nothing_is_handed_out_during_a_long_outage_of_zookeeper_and_it_reconnects(server: RunningZooKeeper) -> None:
     prepare(server.connect)
     one = Member(server.connect, SHORT_SESSION)
     with closing(one):
@@ -340,7 +340,7 @@ def test_close_returns_in_bounded_time_when_zookeeper_does_not_answer(
         server.resume()
 
 
-def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_when_it_wakes(connect: str) -> None:
+def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_on_resume(connect: str) -> None:
     prepare(connect)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.contract.paused_member", connect, "2000"], stdout=subprocess.PIPE, text=True
@@ -362,7 +362,7 @@ def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_when_it_w
         process.communicate()
 
 
-async def test_consumer_whose_session_an_operator_ends_claims_anew_in_the_next_one(connect: str) -> None:
+async def test_consumer_whose_session_an_operator_ends_claims_again_in_the_next_one(connect: str) -> None:
     home = ZooKeeperHome(connect, session_timeout_ms=6_000, connection_timeout_ms=60_000)
     onlooker, keeper = await home.connect(), await SessionKeeper.open(home)
     try:
@@ -387,7 +387,7 @@ async def test_consumer_whose_session_an_operator_ends_claims_anew_in_the_next_o
         await onlooker.close()
 
 
-def test_process_with_a_consumer_that_nobody_closed_ends(connect: str) -> None:
+def test_process_with_an_unclosed_consumer_ends(connect: str) -> None:
     prepare(connect)
     program = f"""
 import threading
@@ -406,7 +406,7 @@ print("owns")
 
 
 def register_brokers(connect: str, look: Callable[[], None], *listeners: tuple[BrokerListener, ...]) -> None:
-    """Call `look` while brokers 1, 2 and so on are registered with these listeners."""
+    """Call `look` while brokers 1, 2, ... are registered with these listeners."""
 
     async def work(tree: Tree) -> None:
         await layout.lay_out(tree)
@@ -419,7 +419,7 @@ def register_brokers(connect: str, look: Callable[[], None], *listeners: tuple[B
     in_tree(connect, work)
 
 
-def test_addresses_of_live_brokers_are_those_that_this_client_can_speak_to(connect: str) -> None:
+def test_addresses_of_live_brokers_are_those_with_a_supported_listener(connect: str) -> None:
     found: list[str] = []
     register_brokers(
         connect,
@@ -431,7 +431,7 @@ def test_addresses_of_live_brokers_are_those_that_this_client_can_speak_to(conne
     assert found == ["one:9092", "[::1]:9092"]
 
 
-def test_missing_brokers_are_told_apart_from_a_missing_cluster(connect: str) -> None:
+def test_missing_brokers_are_distinguished_from_a_missing_cluster(connect: str) -> None:
     with pytest.raises(NoBrokersInTree, match="there is no cluster"):
         brokers_of_tree(connect)
 

@@ -67,7 +67,7 @@ def lease_holds(tree: Tree) -> bool:
 
 
 async def in_thread(work: Callable[[], object]) -> None:
-    """Servers are started and stopped beside the loop, which goes on turning."""
+    """Servers are started and stopped in threads beside the running loop."""
     await asyncio.get_running_loop().run_in_executor(None, work)
 
 
@@ -111,7 +111,7 @@ async def test_write_under_way_at_a_crash_has_an_unknown_outcome(server: Running
         await session.set("/a", b"2", node.stat.version)
 
 
-async def test_calls_do_not_wait_for_ever_for_a_server_that_is_gone(server: RunningZooKeeper) -> None:
+async def test_calls_wait_a_bounded_time_for_a_server_that_is_down(server: RunningZooKeeper) -> None:
     async with connected(server.connect, 1_000) as session:
         heard = states_of(session)
         await in_thread(server.kill)
@@ -149,7 +149,7 @@ async def paused_holder(connect: str) -> tuple[asyncio.subprocess.Process, async
     return process, process.stdout
 
 
-async def test_process_that_wakes_after_its_session_finds_its_lease_expired_first(connect: str) -> None:
+async def test_process_that_resumes_after_its_session_finds_its_lease_expired_first(connect: str) -> None:
     async with connected(connect, 20_000) as observer:
         process, said = await paused_holder(connect)
         try:
@@ -159,7 +159,7 @@ async def test_process_that_wakes_after_its_session_finds_its_lease_expired_firs
             async with asyncio.timeout(60):
                 assert await said.readline() == b"paused expired connected\n"
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it ends by itself after its last line
+            with contextlib.suppress(ProcessLookupError):  # it ends after its last line without a signal
                 process.kill()
             await process.wait()
 
@@ -171,12 +171,12 @@ async def test_session_of_a_process_whose_loop_hangs_ends_although_its_other_thr
             os.kill(process.pid, signal.SIGUSR1)
             hung_ms = SystemClock().boottime_ms()
             await until_gone(observer, "/held")
-            # Far below the time for which it hangs.
+            # Far below the duration of its hang.
             assert SystemClock().boottime_ms() - hung_ms < 4 * SESSION_TIMEOUT_MS
             async with asyncio.timeout(60):
                 assert await said.readline() == b"paused expired connected\n"
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it ends by itself after its last line
+            with contextlib.suppress(ProcessLookupError):  # it ends after its last line without a signal
                 process.kill()
             await process.wait()
 
@@ -208,7 +208,7 @@ async def kept(connect: str) -> AsyncIterator[SessionKeeper]:
         await keeper.close()
 
 
-async def test_session_that_has_seen_more_than_its_server_is_reported_with_what_to_do(
+async def test_session_that_is_ahead_of_its_server_is_reported_with_a_hint(
     server: RunningZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose_its_data() -> None:
@@ -224,12 +224,12 @@ async def test_session_that_has_seen_more_than_its_server_is_reported_with_what_
         await in_thread(lose_its_data)
         await until(lambda: any("has lost data" in line for line in reported()))
         assert "restore a copy" in reported()[-1]
-        assert len(reported()) <= 2, "the first may say that nobody listened"
+        assert len(reported()) <= 2, "the first may report a refused connection"
         assert session.state is SUSPENDED
         assert not lease_holds(session)
 
 
-async def test_keeper_begins_the_next_session_after_a_lost_one(connect: str) -> None:
+async def test_keeper_starts_the_next_session_after_a_lost_one(connect: str) -> None:
     async with kept(connect) as keeper:
         heard = states_of(keeper)
         lease, first_id, credentials = keeper.lease, keeper.session_id, keeper.credentials
@@ -262,7 +262,7 @@ async def test_keeper_begins_the_next_session_after_a_lost_one(connect: str) -> 
     assert lease.until_ms == 0
 
 
-async def test_keeper_without_a_session_refuses_and_comes_back_with_the_server(server: RunningZooKeeper) -> None:
+async def test_keeper_without_a_session_refuses_and_recovers_with_the_server(server: RunningZooKeeper) -> None:
     async with kept(server.connect) as keeper:
         heard = states_of(keeper)
         credentials = keeper.credentials
@@ -277,7 +277,7 @@ async def test_keeper_without_a_session_refuses_and_comes_back_with_the_server(s
         assert [state for state in heard if state is LOST] == [LOST]
 
 
-async def test_keeper_that_is_closed_begins_no_session(connect: str) -> None:
+async def test_closed_keeper_starts_no_session(connect: str) -> None:
     async with kept(connect) as keeper:
         heard = states_of(keeper)
     await until(lambda: heard == [LOST])
@@ -325,7 +325,7 @@ class Counter:
 
 
 async def count_through(tree: Tree, faults: Callable[[list[Counter]], AsyncIterator[None]]) -> None:
-    """Counters run while the faults happen; a fault is over when all have gone on since."""
+    """Counters run during the faults; a fault is over when all counters have advanced since."""
     counters = [Counter(tree, f"/counter-{number}") for number in range(4)]
     for number in range(4):
         await tree.create(f"/counter-{number}", b"0")
@@ -371,7 +371,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_takes_effect_late_while_
         await count_through(keeper, faults)
 
 
-async def test_writes_go_on_when_an_ensemble_loses_its_leader() -> None:
+async def test_writes_continue_when_an_ensemble_loses_its_leader() -> None:
     with skips_without_zookeeper():
         ensemble = RunningEnsemble()
 

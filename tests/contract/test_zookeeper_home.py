@@ -1,4 +1,4 @@
-"""What only a ZooKeeper has: addresses, credentials, access lists, sessions that others end."""
+"""Features of ZooKeeper alone: addresses, credentials, access lists, sessions that others end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def session_of(connect: str, *, digest: DigestCredentials | None = None) -
     return await ZooKeeperHome(connect, digest=digest).connect()
 
 
-async def test_missing_chroot_is_made_even_by_several_at_once(connect: str) -> None:
+async def test_missing_chroot_is_created_also_by_several_at_once(connect: str) -> None:
     sessions = await asyncio.gather(*(session_of(f"{connect}/deeper/still") for _ in range(4)))
     await sessions[0].create("/a", b"1")
     await sessions[1].sync()
@@ -51,14 +51,14 @@ async def test_chroots_are_separate_trees(connect: str) -> None:
     await asyncio.gather(one.close(), two.close())
 
 
-async def test_root_of_a_tree_stays(connect: str) -> None:
+async def test_root_of_a_tree_cannot_be_deleted(connect: str) -> None:
     session = await session_of(connect)
     with pytest.raises(NotEmpty):
         await session.delete("/")
     await session.close()
 
 
-async def test_server_that_is_down_is_passed_over(zookeeper: RunningZooKeeper, connect: str) -> None:
+async def test_server_that_is_down_is_skipped(zookeeper: RunningZooKeeper, connect: str) -> None:
     _, _, chroot = connect.partition("/")
     for _ in range(3):  # the order of the servers is random
         session = await session_of(f"127.0.0.1:1,{zookeeper.connect},127.0.0.1:2/{chroot}")
@@ -66,7 +66,7 @@ async def test_server_that_is_down_is_passed_over(zookeeper: RunningZooKeeper, c
         await session.close()
 
 
-async def test_address_where_nobody_listens_is_said(tmp_path: Path) -> None:
+async def test_address_without_a_listener_is_named(tmp_path: Path) -> None:
     home = ZooKeeperHome("127.0.0.1:1/ottla", connection_timeout_ms=300)
     with pytest.raises(ZooKeeperUnreachable, match=r"at 127\.0\.0\.1:1/ottla within 300 ms: 127\.0\.0\.1:1: .*refused"):
         await home.connect()
@@ -74,7 +74,7 @@ async def test_address_where_nobody_listens_is_said(tmp_path: Path) -> None:
         await home.end_session(SessionCredentials(7, b"x" * 16))
 
 
-async def test_host_that_has_no_address_is_said() -> None:
+async def test_host_without_an_address_is_named() -> None:
     home = ZooKeeperHome("no-such-host.invalid:2181", connection_timeout_ms=300)
     with pytest.raises(ZooKeeperUnreachable, match=r"no-such-host\.invalid:2181"):
         await home.connect()
@@ -117,7 +117,7 @@ async def test_strangers_are_refused_with_a_reason(connect: str, digest: DigestC
     await owner.close()
 
 
-async def test_node_that_is_closed_to_a_session_is_an_error_of_that_node(connect: str) -> None:
+async def test_node_without_access_is_an_error_of_that_node(connect: str) -> None:
     anyone = await session_of(connect)
     owner = await session_of(connect, digest=OTTLA)
     await owner.create("/closed", b"")
@@ -129,7 +129,7 @@ async def test_node_that_is_closed_to_a_session_is_an_error_of_that_node(connect
     await asyncio.gather(anyone.close(), owner.close())
 
 
-async def test_thousands_of_reads_come_in_their_order(connect: str) -> None:
+async def test_thousands_of_reads_are_answered_in_order(connect: str) -> None:
     session = await session_of(connect)
     paths = [f"/n{number}" for number in range(3_000)]
     for start in range(0, len(paths), 1_000):
@@ -178,13 +178,13 @@ async def test_wrong_key_ends_no_session(connect: str) -> None:
     await session.close()
 
 
-async def test_lease_is_two_thirds_of_what_the_servers_grant(connect: str) -> None:
+async def test_lease_is_two_thirds_of_the_granted_session_time(connect: str) -> None:
     session = await ZooKeeperHome(connect, session_timeout_ms=700, connection_timeout_ms=60_000).connect()
     assert session.timeout_ms == 1_000  # the shortest that these servers grant
     now_ms = SystemClock().boottime_ms()
     assert session.lease.until_ms <= now_ms + 667
     first = session.lease.until_ms
-    await until(lambda: session.lease.until_ms > first)  # with nobody writing
+    await until(lambda: session.lease.until_ms > first)  # without a writer
     await session.close()
 
 

@@ -1,4 +1,4 @@
-"""What `ottla doctor` sees of a tree from outside."""
+"""The view of a tree from outside, by `ottla doctor`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def inspected(connect: str) -> TreeInspection:
     return await asyncio.to_thread(inspect_tree, connect, None, 30.0)
 
 
-async def test_registered_broker_is_seen_with_how_far_its_clock_is_ahead(connect: str) -> None:
+async def test_registered_broker_is_seen_with_the_offset_of_its_clock(connect: str) -> None:
     session = await ZooKeeperHome(connect).connect()
     assert (await inspected(connect)).cluster_id is None
     await layout.lay_out(session)
@@ -45,7 +45,7 @@ async def test_registered_broker_is_seen_with_how_far_its_clock_is_ahead(connect
     ("name", "data"),
     [("x", b"{}"), ("7", b"not json"), ("7", encode_registration(REGISTRATION, 1).replace(b'"1"', b'"soon"'))],
 )
-async def test_registration_that_is_not_one_is_named(connect: str, name: str, data: bytes) -> None:
+async def test_malformed_registration_is_named(connect: str, name: str, data: bytes) -> None:
     session = await ZooKeeperHome(connect).connect()
     await layout.lay_out(session)
     await cluster_id(session)

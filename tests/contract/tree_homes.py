@@ -1,4 +1,4 @@
-"""What the contract suite needs of a place that keeps a tree, and the places that there are."""
+"""The interface of a tree's home for the contract suite, and its implementations."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class RunningHome(Protocol):
 
 
 class TreeHome(Protocol):
-    """A tree that survives being stopped."""
+    """A tree that survives a stop."""
 
     session_ids_are_change_ids: bool
 
     def running(self) -> AbstractAsyncContextManager[RunningHome]:
-        """Start the home, and stop it in good order; all sessions end with it."""
+        """Start the home, and stop it cleanly; all sessions end with it."""
         ...
 
     def crash_writer_command(self) -> list[str]:
-        """The command of a process that writes as `crash_writer` says, and takes the home down when it is killed."""
+        """The command of a process that writes as `crash_writer` says, and takes the home with it when it is killed."""
         ...
 
 
@@ -71,7 +71,7 @@ class RunningZooKeeperHome:
 
 
 class ZooKeeperTreeHome:
-    """A chroot of a ZooKeeper that goes on running; a crash is one of the client."""
+    """A chroot of a ZooKeeper that keeps running; a crash is one of the client."""
 
     session_ids_are_change_ids = False
 
@@ -98,7 +98,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def settle(tree: Tree) -> None:
-    """Give callbacks that should not come the chance to come: after a write of the same session they are overdue."""
+    """Give unexpected callbacks time to run: after a write of the same session they are overdue."""
     await tree.create("/settled")
     await tree.delete("/settled")
     await asyncio.sleep(0)

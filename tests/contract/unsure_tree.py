@@ -1,4 +1,4 @@
-"""A tree whose connection breaks when a test says so: the write happened or not, the caller sees `ConnectionLoss`."""
+"""A tree with a connection that a test can break: a write is applied or not, the caller gets `ConnectionLoss`."""
 
 from __future__ import annotations
 

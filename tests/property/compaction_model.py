@@ -1,4 +1,4 @@
-"""What a compacted log must show: a plain list of everything that was appended, and the newest value of each key."""
+"""The model of a compacted log: a plain list of all appended batches, and the newest value of each key."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Appended(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A batch as the log shows it now."""
+    """A batch as it is read from the log now."""
 
     head: BatchHeader
     records: list[Record]
 
 
 class CompactedModel:
-    """`appended` is all that was appended and not cut off."""
+    """`appended` is all that was appended and not truncated."""
 
     def __init__(self) -> None:
         self.appended: list[Appended] = []
@@ -130,7 +130,7 @@ def shown(log: Log, size_bytes_max: int = 300) -> list[Shown]:
 
 
 def newest_values(records: Iterable[Record], start_offset: int) -> dict[bytes, tuple[int, bytes]]:
-    """(offset, value) of each key as a reader from `start_offset` on ends up with it; deleted keys are not there."""
+    """The final (offset, value) of each key for a reader from `start_offset` on; deleted keys are left out."""
     state: dict[bytes, tuple[int, bytes]] = {}
     for record in records:
         if record.key is None or record.offset < start_offset:
@@ -143,10 +143,10 @@ def newest_values(records: Iterable[Record], start_offset: int) -> dict[bytes, t
 
 
 def check_cut(log: Log, model: CompactedModel, cut_at: int) -> None:
-    """What holds of a log that was cut at `cut_at`, into what a clean had gone through.
+    """The invariants of a log that was truncated at `cut_at`, below the end of a clean.
 
-    A key whose newest values were cut may be gone, since older ones were cleaned for their sake: but no older value
-    comes back, and what was appended behind the cut is all there.
+    A key whose newest values were truncated may be gone, since older ones were cleaned before: but no older value
+    comes back, and all batches appended after the cut are there.
     """
     log.check_invariants()
     appended = model.records(log.log_end_offset)
@@ -161,7 +161,7 @@ def check_cut(log: Log, model: CompactedModel, cut_at: int) -> None:
 
 
 def check_compacted(log: Log, model: CompactedModel, now_ms: int, delete_retention_ms: int) -> list[Shown]:
-    """Everything that must hold of a log that may have been cleaned."""
+    """All invariants of a log that may have been cleaned."""
     log.check_invariants()
     batches = shown(log)
     _check_extents(log, model, batches)
@@ -177,7 +177,7 @@ def check_compacted(log: Log, model: CompactedModel, now_ms: int, delete_retenti
 
 
 def _check_extents(log: Log, model: CompactedModel, batches: list[Shown]) -> None:
-    """Each batch lies where it lay, with its producer's marks; no segment is larger than it may be."""
+    """Each batch keeps its offsets and its producer's fields; no segment is larger than it may be."""
     heads = {batch.head.base_offset: batch.head for batch in model.appended}
     for head, records in batches:
         original = heads[head.base_offset]
@@ -215,7 +215,7 @@ def _check_tombstones(
 
 
 def check_cleaned(log: Log, cleaned_end: int, batches: list[Shown]) -> None:
-    """Right after a clean: below its end each key stands once, and none without a key."""
+    """Right after a clean: below its end each key is stored once, and no record without a key."""
     keys = [
         record.key
         for batch in batches

@@ -1,4 +1,4 @@
-"""A member of a consumer group that obeys KIP-848, is slow, forgets nothing, and may die."""
+"""A member of a consumer group that follows KIP-848, is slow, and may die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REBALANCE_TIMEOUT_MS = 20_000
 
 
 class SimulatedClient:
-    """`reads` is what it really reads: more than it was told while it is slow, less while it catches up."""
+    """`reads` is what it really reads: more than its assignment while it is slow, less while it catches up."""
 
     def __init__(self, member_id: str, topics: list[str] | None, pattern: str | None, instance_id: str | None) -> None:
         self.member_id = member_id
@@ -25,7 +25,7 @@ class SimulatedClient:
         self.reads: set[Partition] = set()
         self.told: set[Partition] = set()
         self.is_running = True
-        # It does not know what the broker knows: it says all with its next heartbeat.
+        # It does not know the broker's state: its next heartbeat has all fields.
         self.is_unsure = True
         self._acknowledged: set[Partition] = set()
 
@@ -58,7 +58,7 @@ class SimulatedClient:
         self.told.clear()
 
     def hear(self, reply: ConsumerGroupHeartbeatReply | None) -> None:
-        """None: no answer came, or one that says to try again."""
+        """None: no response came, or a retriable error."""
         if reply is None or reply.error is ErrorCode.UNRELEASED_INSTANCE_ID:
             self.is_unsure = True
         elif reply.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
@@ -75,7 +75,7 @@ class SimulatedClient:
                 self.told = {(part.topic_id, number) for part in reply.assignment for number in part.partitions}
 
     def catch_up(self) -> None:
-        """Stops reading what it was told to give up, and begins with what it was given."""
+        """Stops reading revoked partitions, and starts with assigned ones."""
         self.reads = set(self.told)
 
 

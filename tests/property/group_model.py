@@ -1,4 +1,4 @@
-"""What a property test knows about a group besides what its shard says: clients, their requests, the log's truth."""
+"""A property test's view of a group beside its shard: clients, their requests, the log's contents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stored_generations(records: Sequence[GroupRecord]) -> list[GroupMetadata | N
 
 
 def logged_offsets(records: Sequence[GroupRecord]) -> dict[tuple[str, str, int], int]:
-    """What is committed by group, topic and partition, when these are all records."""
+    """The committed offsets by group, topic and partition, of these records."""
     committed: dict[tuple[str, str, int], int] = {}
     for key, value in records:
         if key[1] == OFFSET_KEY_VERSION:
@@ -37,7 +37,7 @@ def logged_offsets(records: Sequence[GroupRecord]) -> dict[tuple[str, str, int],
 
 
 class Client:
-    """A member as it sees itself."""
+    """A member's own view."""
 
     def __init__(self, name: str, instance_id: str | None) -> None:
         self.name = name
@@ -68,25 +68,25 @@ class Client:
 
 
 class Owners:
-    """Who was told, in which generation, to own which partition."""
+    """The owner of each partition in each generation, by the responses."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[int, int], str] = {}
 
     def note(self, client: Client, generation: int, assignment: bytes) -> None:
-        # A static member that returns has another id, and the place of the one before: that one is fenced.
+        # A returning static member has another id, and replaces the former one, which is fenced.
         owner = client.instance_id or client.member_id
         for partition in assignment:
             known = self._owners.setdefault((generation, partition), owner)
             assert known == owner, f"{known} and {owner} own {partition} in generation {generation}"
 
     def forget(self) -> None:
-        """The group was deleted: generations begin anew."""
+        """The group was deleted: generations restart."""
         self._owners.clear()
 
 
 class Request:
-    """`needs_end`: where the log ended when the reply was decided, for those that are decided when they come."""
+    """`needs_end`: the log end at the decision of the reply, for replies that are decided at their request."""
 
     def __init__(self, what: str, asked_at_ms: int) -> None:
         self.what = what

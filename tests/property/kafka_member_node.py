@@ -1,4 +1,4 @@
-"""A process with a member of a KIP-848 group: its streams ask past messages, stop, and may be paused or killed."""
+"""A process with a member of a KIP-848 group: its streams process messages, stop, and may be paused or killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = KafkaGroupOptions(rebalance_timeout_ms=20_000)
 
 
 class Held:
-    """A claim; `asked` is where everything below was asked past, NO_OFFSET before a first position was found."""
+    """A claim; `asked` is the processed offset, NO_OFFSET before a first position was found."""
 
     def __init__(self, started: Start) -> None:
         self.claim: ClaimId = started.claim
@@ -42,13 +42,13 @@ class Node:
         self.has_left = False
 
     def hands_out(self, now_ms: int) -> set[TopicPartition]:
-        """What its streams may hand out at this moment; paused, it would when it wakes."""
+        """The partitions that its streams may hand out now, or after a pause when it resumes."""
         if not self.is_running or now_ms >= self.member.hand_out_until_ms:
             return set()
         return {partition for partition, held in self.held.items() if not held.is_stopping}
 
     def owns(self, now_ms: int) -> set[TopicPartition]:
-        """What nobody else may have: also what was stopped, and is not committed and given back yet."""
+        """The partitions that no other member may have: stopped ones, too, until they are committed and released."""
         return set(self.held) if self.is_running and now_ms < self.member.hand_out_until_ms else set()
 
     def look(self, now_ms: int) -> Ask | None:
@@ -109,7 +109,7 @@ class Node:
                     self.started.append((partition, offset))
                 case Revoke(partition, claim):
                     assert self.held[partition].claim == claim
-                    assert not self.held[partition].is_stopping, "it is told once"
+                    assert not self.held[partition].is_stopping, "it is revoked once"
                     self.held[partition].is_stopping = True
                 case Released(partition, claim, offset):
                     held = self.held.pop(partition)

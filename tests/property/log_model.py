@@ -1,4 +1,4 @@
-"""A log as a plain list of batches: what the real one is compared with, and batches for both."""
+"""A log as a plain list of batches: the reference for the real one, and batches for both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Producers = dict[int, tuple[int, list[tuple[int, int, int, int]]]]
 
 
 class BatchShape(NamedTuple):
-    """What a batch is made from; `fill` tells batches of one size apart."""
+    """The parameters of a batch; `fill` distinguishes batches of one size."""
 
     records_count: int = 1
     value_bytes: int = 10
@@ -40,12 +40,12 @@ def _built(shape: BatchShape) -> bytes:
 
 
 def batch_of(shape: BatchShape) -> memoryview:
-    """A whole batch in a buffer of its own, as a request brings it."""
+    """A whole batch in a separate buffer, as from a request."""
     return memoryview(bytearray(_built(shape)))
 
 
 class Stored(NamedTuple):
-    """A batch as it lies in the log, base offset and leader epoch stamped."""
+    """A batch as stored in the log, with base offset and leader epoch."""
 
     data: bytes
     head: BatchHeader
@@ -81,13 +81,13 @@ def split_log(data: bytes) -> list[Stored]:
 
 
 class LogModel:
-    """`batches` are all that were appended and not cut off, also those that retention removed since."""
+    """`batches` are all that were appended and not truncated, also those that retention removed since."""
 
     def __init__(self) -> None:
         self.batches: list[Stored] = []
         self.log_start_offset = 0
         self.flushed_end = 0
-        # What the log held before a cut that is not flushed yet: a power loss may undo the cut.
+        # The batches before a cut that is not flushed yet: a power loss may undo the cut.
         self.abandoned: list[list[Stored]] = []
 
     @property
@@ -113,9 +113,9 @@ class LogModel:
         self.abandoned = []
 
     def accept_survivors(self, found: list[Stored], log_start_offset: int, end_offset: int) -> None:
-        """A power loss left `found`, from `log_start_offset` on: go on with that, if it is legal.
+        """A power loss left `found`, from `log_start_offset` on: continue with that, if it is legal.
 
-        It must hold what was flushed, and be the beginning of what the log held before or after a cut.
+        It must have all flushed batches, and be a prefix of the log before or after a cut.
         """
         assert end_offset >= self.flushed_end, f"flushed up to {self.flushed_end}, left up to {end_offset}"
         for history in [self.batches, *reversed(self.abandoned)]:
@@ -139,7 +139,7 @@ class LogModel:
         return producers_of(self.batches)
 
     def epoch_starts(self) -> list[tuple[int, int]]:
-        """(epoch, first offset) as all batches tell it."""
+        """(epoch, first offset), from all batches."""
         return epoch_starts_of(self.batches, 0)
 
     def epoch_end_offset(self, epoch: int, leader_epoch: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""One log directory on a memory disk that can be closed, killed and struck by power losses, and how to look into it."""
+"""One log directory on a memory disk that can be closed, killed and hit by power losses; and its inspection."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LogPlace:
         self.directory = self._open()
 
     def reopen_on(self, disk: MemoryDisk) -> None:
-        """Go on with what a kill or a power loss left."""
+        """Continue with the files that a kill or a power loss left."""
         self.directory.abandon()
         self.disk = disk
         self.directory = self._open()
@@ -105,7 +105,7 @@ def read_log(log: Log, start_offset: int, limit_offset: int, size_bytes_max: int
 
 
 def _without_cut_batch(data: bytes) -> bytes:
-    """Drop a last batch that the size limit cut."""
+    """Drop a last batch that the size limit truncated."""
     position = 0
     while position + 12 <= len(data):
         end: int = position + 12 + HEADER.unpack_from(data.ljust(position + 61, b"\0"), position)[1]

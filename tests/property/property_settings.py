@@ -18,7 +18,7 @@ def timeout_s(default_count: int) -> int:
 
 
 def example_settings(default_count: int, *, steps_count: int = 50) -> settings:
-    """Settings of a hypothesis test; tests/conftest.py has what holds for all."""
+    """Settings of a hypothesis test; tests/conftest.py has the common ones."""
     return settings(
         max_examples=examples(default_count),
         stateful_step_count=steps_count,

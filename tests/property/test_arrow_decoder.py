@@ -43,7 +43,7 @@ headers = st.one_of(
     st.lists(st.tuples(st.text(max_size=5), contents), max_size=3).map(tuple),
     st.integers(30, 40).map(lambda count: (("k", b"v"),) * count),
 )
-# Bounded by what 64-bit microseconds can say.
+# Bounded by the range of 64-bit microseconds.
 timestamps = st.one_of(st.integers(0, 2_000_000_000_000), st.sampled_from([-1, 0, 9_000_000_000_000_000]))
 gaps = st.one_of(st.just(1), st.sampled_from([2, 64, 8192, 100_000]))
 rows = st.tuples(timestamps, contents, contents, headers, gaps)
@@ -76,14 +76,14 @@ def build(batch_list: list[Batch]) -> bytes:
 
 
 def in_a_column(timestamp_ms: int) -> int:
-    """A column of microseconds ends in the year 294,247; what is about there or later is its last moment."""
+    """A column of microseconds ends in the year 294,247; times near or after it become its last moment."""
     if abs(timestamp_ms) > 0.99 * TIMESTAMP_MS_MAX:
         return TIMESTAMP_MS_MAX if timestamp_ms > 0 else -TIMESTAMP_MS_MAX
     return timestamp_ms
 
 
 def by_rows(data: bytes, first_offset: int = 0, offset_limit: int = 2**63 - 1) -> list[dict[str, object]]:
-    """What the official connector would show for these batches."""
+    """The rows of the official connector for these batches."""
 
     def rows_of() -> Iterator[tuple[Record, int]]:
         for batch in split_batches(memoryview(data)):

@@ -37,7 +37,7 @@ Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | No
 TYPES: Final = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view())
 PAD: Final[Row] = (5, b"before", b"behind", [("pad", b"pad")])
 
-# Cells at the very end of memory that can be read: a byte too far ends this process.
+# Cells at the very end of readable memory: a read of one byte too many kills this process.
 GUARDED: Final = """
 import ctypes, mmap, random, sys
 from pathlib import Path
@@ -116,7 +116,7 @@ def as_columns(row_list: list[Row], kinds: tuple[pa.DataType, pa.DataType], *, w
 
 
 def in_parts(row_list: list[Row], cuts: list[int]) -> RecordRows:
-    """Parts that end at `cuts`; each second one has its headers in a column of its own, or none."""
+    """Parts that end at `cuts`; each second one has its headers in a separate column, or none."""
     bounds = sorted({0, len(row_list), *(cut % (len(row_list) + 1) for cut in cuts)})
     return RecordRows(
         [
@@ -193,7 +193,7 @@ def test_header_without_a_key_is_refused(form: str, entry: dict[str, object] | N
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_cell_behind_a_null_list_or_a_null_cell_is_not_written(form: str) -> None:
+def test_cell_of_a_null_list_or_a_null_cell_is_not_written(form: str) -> None:
     """Arrow allows any bytes where a column says null."""
     data = pa.py_buffer(b"abcdef")
     cells = pa.Array.from_buffers(
@@ -215,7 +215,7 @@ def test_cell_behind_a_null_list_or_a_null_cell_is_not_written(form: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_of_2_gib_are_refused_before_they_are_written(form: str) -> None:
-    half = pa.py_buffer(np.zeros((1 << 30) + 1, np.uint8))  # memory that nobody has touched takes no place
+    half = pa.py_buffer(np.zeros((1 << 30) + 1, np.uint8))  # untouched memory takes no space
     cells = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, half.size], np.int32)), half])
     with encoding_with(form):
         columns = RecordRows([RecordColumns(cells, cells, None, np.zeros(1, np.int64))])
@@ -230,7 +230,7 @@ def test_compiled_form_reads_nothing_beyond_a_column_and_refuses_unsound_offsets
     assert int(ran.stdout.split()[-1]) > 1000, "many of the damaged offsets are unsound"
 
 
-def test_compiled_form_writes_nothing_beyond_the_room_that_it_is_given() -> None:
+def test_compiled_form_writes_nothing_beyond_its_buffer() -> None:
     column = pa.array([b"abc"] * 5, pa.binary())
     compiled = row_library().rows([RecordColumns(column, column, None, np.zeros(5, np.int64))])
     whole = bytes(compiled.records(np.arange(5), int(compiled.sizes_max().sum())))
@@ -244,7 +244,7 @@ def test_compiled_form_writes_nothing_beyond_the_room_that_it_is_given() -> None
     assert bytes(memory) == whole + b"\7" * 100
 
 
-def test_row_that_is_not_there_is_refused() -> None:
+def test_missing_row_is_refused() -> None:
     column = pa.array([b"abc"] * 5, pa.binary())
     compiled = row_library().rows([RecordColumns(column, column, None, np.zeros(5, np.int64))])
     for number in (-1, 5, 1 << 40):
@@ -257,5 +257,5 @@ def test_library_of_another_source_is_not_used(other: str, tmp_path: Path) -> No
     assert load_row_library(compile_library(f"#include <stdint.h>\n{other}", tmp_path)) is None
 
 
-def test_file_that_is_missing_is_not_used(tmp_path: Path) -> None:
+def test_missing_library_is_not_used(tmp_path: Path) -> None:
     assert load_row_library(tmp_path / "missing.so") is None

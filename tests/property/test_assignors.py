@@ -1,4 +1,4 @@
-"""Assignors: whatever the group looks like, its partitions are shared out whole, evenly, and without needless moves."""
+"""Assignors: in any group all partitions are assigned, evenly, and without needless moves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIFORM = ASSIGNORS["uniform"]
 
 @st.composite
 def groups(draw: st.DrawFn, *, same_topics: bool = False) -> tuple[list[MemberSpec], dict[UUID, int]]:
-    """Members that held something of topics that may have shrunk, gone, or been given to others since."""
+    """Members with partitions of topics that may have shrunk, been deleted, or been assigned to others since."""
     counts = {topic_id: draw(st.integers(1, 12)) for topic_id in draw(st.sets(st.sampled_from(TOPIC_IDS), min_size=1))}
     topics = st.frozensets(st.sampled_from(sorted(counts)))
     shared = draw(topics)
@@ -69,7 +69,9 @@ def test_the_order_of_members_does_not_matter(
 
 @example_settings(60)
 @given(st.sampled_from(sorted(ASSIGNORS)), groups())
-def test_nothing_moves_when_nothing_has_changed(name: str, group: tuple[list[MemberSpec], dict[UUID, int]]) -> None:
+def test_no_partition_moves_when_nothing_has_changed(
+    name: str, group: tuple[list[MemberSpec], dict[UUID, int]]
+) -> None:
     members, counts = group
     first = ASSIGNORS[name].assign(members, counts)
     again = [member._replace(current=first[member.member_id]) for member in members]
@@ -90,7 +92,7 @@ def test_uniform_shares_differ_by_one_at_most_and_no_even_shares_move_less(
     group: tuple[list[MemberSpec], dict[UUID, int]],
 ) -> None:
     members, counts = group
-    # Each partition was somebody's alone, as in every target that an assignor made.
+    # Each partition had one owner, as in every target of an assignor.
     taken: set[tuple[UUID, int]] = set()
     owners = []
     for member in members:
@@ -103,8 +105,8 @@ def test_uniform_shares_differ_by_one_at_most_and_no_even_shares_move_less(
     smaller, larger_count = divmod(sum(counts.values()), len(owners))
     sizes = sorted(size(share) for share in found.values())
     assert sizes == [smaller] * (len(owners) - larger_count) + [smaller + 1] * larger_count
-    # The best that even shares can do: everybody keeps up to the smaller share, and the larger ones, of which there
-    # are `larger_count`, go to those that have more.
+    # The minimum of moves with even shares: each member keeps up to the smaller share, and the larger ones, of which
+    # there are `larger_count`, go to members that have more.
     keepable = [sum(sum(p < counts.get(t, 0) for p in held) for t, held in m.current.items()) for m in owners]
     best = sum(min(count, smaller) for count in keepable)
     best += min(larger_count, sum(count > smaller for count in keepable))

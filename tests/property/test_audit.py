@@ -1,4 +1,4 @@
-"""The audit's book and tally: whatever order, repetition and loss the messages meet, the counts are the truth."""
+"""The audit's book and tally: the counts are correct under any order, repetition and loss of messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.property.property_settings import example_settings
 
 SIZE_MS = 1_000
 TIMES = st.lists(st.integers(-3_000, 10_000), max_size=20)
-# Times of a batch; whether what is told then arrives, and whether that is known.
+# Times of a batch; whether the report then arrives, and whether that is known.
 STEPS = st.lists(st.tuples(st.sampled_from(["clicks", "views"]), TIMES, st.booleans(), st.booleans()), max_size=30)
 
 
 @example_settings(200)
 @given(STEPS, st.integers(1, 8), st.randoms(use_true_random=False))
-def test_counts_are_those_of_the_records_whatever_is_lost_repeated_or_out_of_order(
+def test_counts_equal_the_records_despite_lost_repeated_and_reordered_messages(
     steps: list[tuple[str, list[int], bool, bool]], cells_max: int, chance: random.Random
 ) -> None:
     instances = count(1)
@@ -66,7 +66,7 @@ def test_counts_are_those_of_the_records_whatever_is_lost_repeated_or_out_of_ord
         max_leaves=8,
     ).map(lambda value: repr(value).replace("'", '"').encode())
 )
-def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
+def test_random_bytes_are_a_message_or_refused(data: bytes) -> None:
     try:
         message = from_json(data)
     except WireError:

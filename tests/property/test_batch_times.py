@@ -22,7 +22,7 @@ from tests.property.property_settings import example_settings
 WINDOW_MS = 600_000
 T0 = 1_330_604_400_000  # the begin of a window
 
-# Around a border, around the sizes of varints, and out of order.
+# Around a window's border, around the sizes of varints, and out of order.
 deltas = st.one_of(
     st.integers(-70, 70),
     st.integers(-9_000, 9_000),
@@ -30,7 +30,7 @@ deltas = st.one_of(
     st.sampled_from([0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, WINDOW_MS - 1, WINDOW_MS, -WINDOW_MS]),
     st.integers(-(2**40), 2**40),
 )
-# Runs of records alike, which is what is proved by columns, and others.
+# Runs of equal records, which the column check proves, and others.
 runs = st.lists(
     st.tuples(
         st.lists(deltas, min_size=1, max_size=40)

@@ -1,4 +1,4 @@
-"""`record.validation=all` takes no compressed batch that another client cannot read: their decoders judge."""
+"""`record.validation=all` accepts no compressed batch that another client's decoder cannot read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PACKERS: Final[dict[Codec, list[Callable[[bytes], bytes]]]] = {
 
 
 def with_body(batch: bytearray, codec: Codec, body: bytes, **fields: int) -> bytearray:
-    """The batch's head over another body, with the checksum of that."""
+    """The batch's header with another body, and the checksum of that."""
     head = list(HEADER.unpack_from(batch))
     head[1] = BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES + len(body)
     head[5] = int(codec)
@@ -106,7 +106,7 @@ def as_kafka_python_reads(batch: bytearray) -> list[tuple[int, bytes | None, byt
 
 
 def body_as_others_read(codec: Codec, body: bytes) -> bytes:
-    """By the libraries of other clients, whole and strict.  Raises what they raise."""
+    """Decompress the whole body strictly, by the libraries of other clients.  Raises their errors."""
     if codec is Codec.GZIP:
         return bytes(gzip.decompress(body))
     if codec is Codec.LZ4:
@@ -132,7 +132,7 @@ def expected(records: list[Record]) -> list[tuple[int, bytes | None, bytes | Non
     ("codec", "number"), [(codec, number) for codec in CODECS for number in range(len(PACKERS[codec]))]
 )
 @given(records=RECORDS)
-def test_what_other_libraries_compress_is_taken(codec: Codec, number: int, records: list[Record]) -> None:
+def test_batches_compressed_by_other_libraries_are_accepted(codec: Codec, number: int, records: list[Record]) -> None:
     plain = build_batch(records)
     batch = with_body(plain, codec, PACKERS[codec][number](bytes(plain[BATCH_OVERHEAD_BYTES:])))
     assert is_taken(batch)
@@ -158,7 +158,7 @@ def test_damaged_body_is_refused_or_read_alike(codec: Codec, records: list[Recor
     batch = with_body(plain, codec, bytes(body))
     if is_taken(batch):
         found = body_as_others_read(codec, bytes(body))
-        # Another batch than was meant, maybe, since the checksum was made afterwards; but one that all read alike.
+        # Perhaps a different batch, since the checksum was computed after the damage; but all read it alike.
         uncompressed = with_body(plain, Codec.NONE, found)
         assert as_kafka_python_reads(batch) == as_kafka_python_reads(uncompressed)
         assert len(as_kafka_python_reads(batch)) in (len(records), 0)
@@ -184,7 +184,7 @@ def test_wrong_contents_of_a_sound_frame_are_refused(codec: Codec, records: list
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_frame_after_the_first_is_refused(codec: Codec) -> None:
-    """Some clients read the first one only: for them the batch would end in its middle."""
+    """Some clients read the first one only: for them the batch would be truncated."""
     plain = build_batch([Record(0, NOW_MS, b"k", b"v" * 100), Record(0, NOW_MS, b"k", b"v")])
     area = bytes(plain[BATCH_OVERHEAD_BYTES:])
     for pack in PACKERS[codec]:
@@ -192,7 +192,7 @@ def test_frame_after_the_first_is_refused(codec: Codec) -> None:
         assert not is_taken(with_body(plain, codec, pack(area) + pack(b"")))
 
 
-def test_lz4_blocks_that_java_does_not_read_are_refused() -> None:
+def test_lz4_blocks_that_java_cannot_read_are_refused() -> None:
     plain = build_batch([Record(0, NOW_MS, b"k", b"v" * 100_000)])
     linked = lz4.frame.compress(bytes(plain[BATCH_OVERHEAD_BYTES:]), block_linked=True)
     assert not is_taken(with_body(plain, Codec.LZ4, linked))

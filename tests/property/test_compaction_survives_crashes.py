@@ -1,7 +1,7 @@
 """A crash at every file operation of appends, cleans and swaps, with lost, torn and reordered unsynced writes.
 
-What is left is opened: each flushed key has its newest value, no old one came back, tombstones had their time.  The
-controls leave out a sync or the file that says what is swapped: then the same check must find a loss.
+The result is opened: each flushed key has its newest value, no old one came back, tombstones stayed long enough.  The
+controls omit a sync or the file that lists the swap: then the same check must find a loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEPS_COUNT = 60
 KEYS = (b"a", b"b", b"c", b"d")
 pytestmark = pytest.mark.timeout(timeout_s(SEEDS_COUNT))
 
-# What cleans on the disk: the cleaner itself, or one that leaves something out.
+# The cleaner of the disk: the real one, or one that omits a step.
 Cleaning = Callable[[Disk, CleanJob], Iterator[CleanResult]]
 
 
@@ -116,7 +116,7 @@ class CompactedWorkload:
         self.model.was_cleaned_up_to(compactor.cleaned_end(partition(0)), self.now_ms)
 
     def _between(self) -> None:
-        """The log goes on while a swap waits for the disk."""
+        """The log continues while a swap waits for the disk."""
         getattr(self, self.rng.choice(["_append", "_flush", "_roll", "_housekeep", "_nothing"]))()
 
     def _housekeep(self) -> None:
@@ -127,7 +127,7 @@ class CompactedWorkload:
 
 
 def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) -> None:
-    """Open what a crash left, compare it, clean it once more, compare again."""
+    """Open the log after a crash, compare it, clean it again, compare again."""
     place = LogPlace(disk, COMPACTED)
     assert not place.directory.failed, f"{label}: {place.directory.failed}"
     place.clock.advance(workload.now_ms - place.clock.now_ms())
@@ -150,7 +150,7 @@ def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) ->
 
 
 def crash_everywhere(workload: CompactedWorkload, seeds_count: int) -> int:
-    """How many crashes that were."""
+    """Returns the number of crashes."""
     crashes_count = 0
 
     def visit(disk: MemoryDisk, label: str) -> None:
@@ -248,7 +248,7 @@ def _finds_a_loss(workloads: Callable[[int], CompactedWorkload]) -> bool:
 
 
 @pytest.mark.parametrize("skipped", ["sync", "sync_directory"])
-def test_control_without_a_sync_of_the_cleaner_the_check_finds_a_loss(skipped: str) -> None:
+def test_check_finds_a_loss_without_a_sync_of_the_cleaner(skipped: str) -> None:
     def careless(disk: Disk, job: CleanJob) -> Iterator[CleanResult]:
         assert isinstance(disk, MemoryDisk)
         return clean(_CarelessDisk(disk, skipped), job, lambda _: None)  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def test_control_without_a_sync_of_the_cleaner_the_check_finds_a_loss(skipped: s
     assert _finds_a_loss(lambda seed: CompactedWorkload(seed, careless))
 
 
-def test_control_without_a_swap_file_the_check_finds_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_finds_a_loss_without_a_swap_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swap_module, "commit_swap", lambda _disk, _path, _group: None)
     monkeypatch.setattr(swap_module, "settle_swap", lambda disk, path: disk.sync_directory(path))
     assert _finds_a_loss(CompactedWorkload)

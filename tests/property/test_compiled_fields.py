@@ -27,7 +27,7 @@ headers = st.lists(st.tuples(st.text(max_size=3), contents), max_size=3).map(tup
 records = st.builds(Record, st.just(0), st.integers(-(2**40), 2**40), contents, contents, headers)
 damages = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3)
 
-# Whole records by hand: length, attributes, two deltas, key, value, headers; then such as must be refused.
+# Whole records by hand: length, attributes, two deltas, key, value, headers; then records that must be refused.
 SOUND: Final = (
     b"\x0c\0\0\0\1\1\0",
     b"\x12\0\2\2\1\6abc\0",
@@ -40,7 +40,7 @@ UNSOUND: Final = (
     b"\x0c\0\0\0\3\1\0",  # a key of length -2
     b"\x0c\0\0\0\1\3\0",  # a value of length -2
     b"\x0c\0\0\0\1\4\0",  # a value that reaches into the next record
-    b"\x0c\0\0\0\6\1\0",  # a key that does
+    b"\x0c\0\0\0\6\1\0",  # a key that reaches into the next record
     b"\x10\0\0\0\1\1\4\0\1",  # two headers in two bytes
     b"\x10\0\0\0\1\1\1\0\1",  # -1 headers
     b"\x16\0\0\x80\x80\x80\x80\x80\0\1\1\0",  # six bytes of an offset
@@ -48,7 +48,7 @@ UNSOUND: Final = (
     b"\x20\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0\1\1\0",  # eleven bytes of a timestamp
 )
 
-# Reads damaged records that end where the next page cannot be read: a byte too far ends this process.
+# Reads damaged records that end at an unreadable page: a read of one byte too many kills this process.
 GUARDED = """
 import ctypes, mmap, random, sys
 from pathlib import Path
@@ -100,7 +100,7 @@ def as_lists(read: RecordFields | None) -> dict[str, object] | None:
 
 @settings(max_examples=300)
 @given(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=3), damages)
-def test_compiled_form_reads_and_refuses_what_numpy_does(
+def test_compiled_form_reads_and_refuses_the_same_as_numpy(
     batches: list[list[Record]], damage: list[tuple[int, int]]
 ) -> None:
     bodies = [bytes(build_batch(each))[BATCH_OVERHEAD_BYTES:] for each in batches]
@@ -114,7 +114,7 @@ def test_compiled_form_reads_and_refuses_what_numpy_does(
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(SOUND + UNSOUND), min_size=1, max_size=3), st.binary(max_size=1), st.integers(0, 1))
-def test_compiled_form_refuses_what_numpy_refuses(pieces: list[bytes], tail: bytes, more: int) -> None:
+def test_compiled_form_refuses_the_same_damage_as_numpy(pieces: list[bytes], tail: bytes, more: int) -> None:
     data = np.frombuffer(b"".join(pieces) + tail, np.uint8)
     areas = [RecordArea(0, len(data), len(pieces) + more)]
     assert as_lists(compiled_reader()(data, areas)) == as_lists(by_numpy(data, areas))

@@ -1,7 +1,7 @@
-"""A consumer group under everything that members, topics and the broker may do to it.
+"""A consumer group under all events of members, topics and the broker.
 
-After every step at most one member may commit for a partition that it reads, and after a quiet time everybody reads
-what it should.  Answers are lost, heartbeats come twice and late, members pause and die, the log refuses records.
+After every step at most one member may commit for a partition that it reads, and after a quiet time each member reads
+its target.  Responses are lost, heartbeats come twice and late, members pause and die, the log refuses records.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(data=st.data())
     def deliver_a_heartbeat_again(self, data: st.DataObject) -> None:
-        """It comes twice because its connection broke, so the member is not sure either and will say all.
+        """It comes twice because its connection broke, so the member is unsure, too, and will send all fields.
 
-        The join of a member that is gone makes a member that nobody is: its session ends it.
+        The late join of a dead member creates a member without a client: its session removes it.
         """
         command = data.draw(st.sampled_from(self.late))
         self.deliver(command)
@@ -144,7 +144,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def fill_the_log(self, is_full: bool) -> None:
         self.group.is_log_full = is_full
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def at_most_one_member_may_commit_for_a_partition_that_it_reads(self) -> None:
@@ -196,7 +196,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert sorted(read_by_all) == sorted(everything)
 
     def check_log(self) -> None:
-        """Whatever of the log was compacted away, what is left says the same."""
+        """After any compaction of the log, the remaining records give the same state."""
         newest = {record.key: index for index, record in enumerate(self.group.log)}
         cut = random.Random(len(self.group.log)).randrange(len(self.group.log) + 1)
         replayed = ConsumerGroupState("g")

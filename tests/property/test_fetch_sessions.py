@@ -1,4 +1,4 @@
-"""A session against the full form: a reader who applies its answers always knows what a full answer would say."""
+"""A session against full fetches: a reader that applies its responses always has the contents of a full response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH = one_record()
 
 
 class Sessions(RuleBasedStateMachine):
-    """Logs that live and die, one session on them, and its reader's memory: what it asked, what it was told."""
+    """Logs that are created and deleted, one session on them, and its reader's state: its requests, its responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Sessions(RuleBasedStateMachine):
         looks: int,
         limit_bytes: int,
     ) -> None:
-        """A request that looks so many times before it is answered, as one that waits does."""
+        """A request that is evaluated this many times before its response, like one that waits."""
         changed = {place: fetch_of(place, offset) for place, offset in wanted.items()}
         if follows:
             for place, (code, high_watermark, _) in self.told.items():
@@ -137,7 +137,7 @@ class Sessions(RuleBasedStateMachine):
         assert answered.keys() <= self.asked.keys()
         for place, part in answered.items():
             if place in self.gone_untold:
-                # Whoever has the name now: the reader hears first that the topic it read is gone.
+                # With any present topic of the name: the reader learns first that the topic it read is gone.
                 assert part.error_code in GONE
             assert part.run is not None or part.error_code or facts(part) != self.told[place]
             self.told[place] = facts(part)
@@ -183,7 +183,7 @@ def topic_id(name: str) -> bytes:
 def request_of(
     wanted: dict[tuple[str, int], FetchPartition] | dict[tuple[str, int], None], key: Callable[[str], bytes]
 ) -> FetchRequest:
-    """As a reader sends it; a place without a fetch is forgotten."""
+    """The request of a reader; a partition without a fetch is forgotten."""
     topics: dict[bytes, list[FetchPartition]] = {}
     forgotten: dict[bytes, list[int]] = {}
     for (name, index), fetch in wanted.items():

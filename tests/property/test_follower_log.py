@@ -1,6 +1,6 @@
-"""What a leader's log holds, cut into runs of any size and appended by a follower, is the same log again.
+"""A leader's log, split into runs of any size and appended by a follower, gives the same log.
 
-And a power loss at every file operation of the follower leaves what it had flushed, and a beginning of the rest.
+And a power loss at every file operation of the follower leaves the flushed batches, and a prefix of the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def files_of(place: LogPlace, suffixes: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def content_of(log: Log) -> bytes:
-    """The bytes of all segments, one behind the other."""
+    """The bytes of all segments, one after the other."""
     return b"".join(segment.open().read_at(0, segment.size_bytes) for segment in log.segments)
 
 
@@ -133,11 +133,11 @@ TestFollowerEqualsLeader.settings = example_settings(EXAMPLES_COUNT, steps_count
 
 
 class FlushedRecordLost(AssertionError):
-    """What a follower had reported as stable is not there after a crash."""
+    """A batch that a follower had reported as stable is missing after a crash."""
 
 
 def history_up_to(found: list[Stored], history: list[Stored]) -> list[Stored] | None:
-    """The history up to the end of what was found, if that is a part of it; a recorded start hides what is before."""
+    """The history up to the end of the found batches, if they are a part of it; a recorded start hides earlier ones."""
     if not found:
         return []
     first = next((place for place, stored in enumerate(history) if stored == found[0]), None)
@@ -156,10 +156,10 @@ class FollowerLife:
         self.place.create(1)
         self.is_compacted = is_compacted
         self.sent: list[Stored] = []
-        # What the log may hold a beginning of: until the next flush a power loss may undo a cut.
+        # The possible histories, of which the log may have a prefix: until the next flush a power loss may undo a cut.
         self.histories = [self.sent]
         self.stable_end = 0
-        # Where the leader's history begins.
+        # The start of the leader's history.
         self.begin = 0
         self.epoch = 0
         self.number = 0
@@ -192,7 +192,7 @@ class FollowerLife:
         self.place.log().append_run(memoryview(run), START_MS, may_have_gaps=self.is_compacted)
 
     def _change_leader(self, *, is_behind: bool) -> None:
-        """Another leader's history ends with fewer batches, or has nothing any more of what this log holds."""
+        """Another leader's history ends with fewer batches, or has none of this log's batches any more."""
         log = self.place.log()
         self.epoch += 1
         kept_count = self.rng.randrange(max(0, len(self.sent) - 6), len(self.sent))
@@ -225,7 +225,7 @@ class FollowerLife:
         return stored
 
     def check(self, disk: MemoryDisk, label: str) -> None:
-        """Open what a crash left: a beginning of what the leader sent, at least up to the stable end."""
+        """Open the log after a crash: a prefix of the leader's batches, at least up to the stable end."""
         place = LogPlace(disk)
         assert not place.directory.failed, f"{label}: {place.directory.failed}"
         if partition(0) not in place.directory.logs:
@@ -256,7 +256,7 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("syncs_one_by_one_max", [0, 1_000])
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("seed", range(WORKLOADS_COUNT))
-def test_what_a_follower_flushed_survives_a_power_loss_at_every_operation(
+def test_flushed_batches_of_a_follower_survive_a_power_loss_at_every_operation(
     seed: int, is_compacted: bool, syncs_one_by_one_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_module, "SYNCS_ONE_BY_ONE_MAX", syncs_one_by_one_max)
@@ -274,7 +274,7 @@ def test_what_a_follower_flushed_survives_a_power_loss_at_every_operation(
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_control_without_syncs_the_check_finds_a_loss(is_compacted: bool) -> None:
+def test_check_finds_a_loss_without_syncs(is_compacted: bool) -> None:
     life = FollowerLife(0, is_compacted=is_compacted)
     life.disk.ignored_syncs = SYNC_KINDS
     rng = random.Random(0)

@@ -1,8 +1,8 @@
-"""Clients, a clock, a log that fails and crashes do what they like to a group; its promises hold all the same.
+"""A group's guarantees hold under any actions of clients, clock, failing log and crashes.
 
-At most one owner of a partition in a generation; every request answered once, within its time-out, and not before the
-log is stable; what replay makes of the log is what the shard says; committed offsets change only by commits of those
-who may.
+At most one owner of a partition in a generation; every request is answered once, within its time-out, and not before
+the log is stable; a replay of the log gives the shard's state; committed offsets change only by commits of members
+that may commit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.timeout(timeout_s(EXAMPLES_COUNT))
 SETTINGS = GroupSettings(max_size=3)
 SESSION_TIMEOUTS_MS = (6_000, 15_000)
 REBALANCE_TIMEOUTS_MS = (5_000, 20_000)
-# However the members and their time-outs are mixed: no request may wait longer.
+# With any mix of members and time-outs: no request may wait longer.
 LONGEST_WAIT_MS = max(REBALANCE_TIMEOUTS_MS)
 
 CLIENTS = st.integers(0, 4)
@@ -57,7 +57,7 @@ PROTOCOLS = st.sampled_from(
         (JoinProtocol("sticky", b"4"),),
     ]
 )
-# How far a group is brought on a day without trouble: members wait to join, wait to sync, for the leader, for the log.
+# The states of a group without faults: members wait to join, wait to sync, for the leader, for the log.
 STAGES = st.sampled_from([0, 1, 2, 3, 4, 4, 4])
 UPSETS = st.sampled_from(
     [
@@ -80,13 +80,13 @@ class GroupProtocol(RuleBasedStateMachine):
         self.coordinator = Coordinator(SETTINGS)
         self.log = self.coordinator.log
         self.log.holds_back = True
-        # Two of them are static; of these, the last two are two processes with one name.
+        # Two of them are static; of these, the last two are two processes with one instance id.
         names = (None, None, "one", "two", "two")
         self.clients = [Client(f"client{number}", instance_id) for number, instance_id in enumerate(names)]
         self.owners = Owners()
         self.requests: list[Request] = []
         self.checked_batches_count = 0
-        # The log refused to note that the group is empty: until the next generation it says less than the shard.
+        # The log refused to record that the group is empty: until the next generation it has less than the shard.
         self.log_lags = False
         self.is_leaving = False
         self.last_asked: tuple[Command, Callable[[Any], None], bool] | None = None
@@ -95,7 +95,7 @@ class GroupProtocol(RuleBasedStateMachine):
     def begin(self, protocols: tuple[JoinProtocol, ...], stops_at: int) -> None:
         self.group_becomes_stable(protocols, stops_at)
 
-    # --- asking -------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def ask(self, command: Command, on_reply: Callable[[Any], None], *, is_decided_now: bool = True) -> Request:
         request = Request(type(command).__name__, self.coordinator.monotonic_ms)
@@ -105,7 +105,7 @@ class GroupProtocol(RuleBasedStateMachine):
             assert len(request.replies) == 1, request
             if self.is_leaving:
                 return
-            # What is told while the command is being decided was decided on a log that ended here or before.
+            # Replies during the decision of the command were decided on a log that ended here or before.
             needs_end = self.log.end if request.needs_end is None else request.needs_end
             if is_decided_now:
                 assert self.log.stable_end >= needs_end, request
@@ -189,7 +189,7 @@ class GroupProtocol(RuleBasedStateMachine):
             for member in found.members
             if member.member_id == joined.member_id
         ]
-        assert reply.assignment in told, "an assignment was told that is not stable"
+        assert reply.assignment in told, "an assignment was returned that is not stable"
         self.owners.note(client, joined.generation, reply.assignment)
 
     def stable_batches(self) -> list[tuple[Any, ...]]:
@@ -217,7 +217,7 @@ class GroupProtocol(RuleBasedStateMachine):
 
     @rule(protocols=PROTOCOLS, stops_at=STAGES)
     def group_becomes_stable(self, protocols: tuple[JoinProtocol, ...], stops_at: int) -> None:
-        """The way of a day without trouble, or the beginning of it."""
+        """The steps of a group without faults, or the first of them."""
         self.log.refuses_with = None
         self.everybody_joins(protocols)
         self.flush(1)
@@ -231,7 +231,7 @@ class GroupProtocol(RuleBasedStateMachine):
 
     @rule(protocols=PROTOCOLS, stops_at=STAGES, number=st.integers(0, 2), upset=UPSETS)
     def day_is_upset(self, protocols: tuple[JoinProtocol, ...], stops_at: int, number: int, upset: str) -> None:
-        """What happens seldom when every step is drawn for itself."""
+        """Sequences that are rare when every step is drawn separately."""
         self.group_becomes_stable(protocols, stops_at)
         if upset == "a member leaves":
             self.leave([number], by_name=False)
@@ -257,7 +257,7 @@ class GroupProtocol(RuleBasedStateMachine):
 
     @rule(number=CLIENTS, partition=PARTITIONS, offset=st.integers(0, 9), back=st.integers(0, 2))
     def commit(self, number: int, partition: int, offset: int, back: int) -> None:
-        """By a member, now and then in a generation of before."""
+        """By a member, sometimes in a former generation."""
         client = self.clients[number]
         self._commit(client.member_id, client.instance_id, client.generation - back // 2, partition, offset)
 
@@ -293,7 +293,7 @@ class GroupProtocol(RuleBasedStateMachine):
         return generation == self.generation() and described.state in {"Stable", "PreparingRebalance"}
 
     def described(self, coordinator: Coordinator | None = None) -> DescribedGroup:
-        """Without waiting for the log: what the shard has applied."""
+        """Without a wait for the log: the applied state of the shard."""
         group = self._group(coordinator or self.coordinator)
         return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, GROUP) if group is None else group.describe()
 
@@ -302,7 +302,7 @@ class GroupProtocol(RuleBasedStateMachine):
         return 0 if group is None else int(group.rebalance.generation)
 
     def _group(self, coordinator: Coordinator) -> Any:
-        # A look inside: every answer of the shard waits for the log, and this test wants to know what was applied.
+        # Reads internal state: every response of the shard waits for the log, and this test needs the applied state.
         return coordinator.shard._table.get(GROUP)
 
     @rule()
@@ -354,7 +354,7 @@ class GroupProtocol(RuleBasedStateMachine):
 
     @rule(trouble=TROUBLES)
     def trouble_comes(self, trouble: str) -> None:
-        """All that upsets a group, as one rule among many, so that groups have a life between."""
+        """All disturbances of a group, as one rule among many, so that groups run undisturbed between."""
         if trouble == "crash":
             self.crash(keeps_tail=True)
         elif trouble == "power loss":
@@ -376,7 +376,7 @@ class GroupProtocol(RuleBasedStateMachine):
         self.log.refuses_with = None
 
     def crash(self, keeps_tail: bool) -> None:
-        """Whoever waits hears nothing more; what was not stable may be lost."""
+        """Waiting requests get no response; unstable records may be lost."""
         if not keeps_tail:
             self.log.batches = self.stable_batches()
             self.log.end = sum(len(batch) for batch in self.log.batches)
@@ -387,7 +387,7 @@ class GroupProtocol(RuleBasedStateMachine):
         self.coordinator.restart()
 
     def shard_leaves(self) -> None:
-        """Everybody is answered at once, and another broker goes on with the whole log."""
+        """All requests are answered at once, and another broker continues with the whole log."""
         self.is_leaving = True
         self.coordinator.shard.fail_all(ErrorCode.NOT_COORDINATOR)
         self.is_leaving = False
@@ -408,7 +408,7 @@ class GroupProtocol(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.settle()
 
-    # --- what always holds ------------------------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------------------
 
     @invariant()
     def shard_is_sound(self) -> None:

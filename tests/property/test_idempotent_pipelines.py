@@ -1,7 +1,7 @@
 """Pipelines of idempotent producers against three replicas, while leaders, leases and in-sync sets change.
 
-The partitions and logs are real, on disks in memory; the tree, the network and the producers are this module.  Nothing
-committed is lost here, so no batch may be told that it is out of order, and each acknowledged record is stored once, in
+The partitions and logs are real, on disks in memory; this module has the tree, the network and the producers.  Nothing
+committed is lost here, so no batch may be refused as out of order, and each acknowledged record is stored once, in
 the order in which it was sent.
 """
 
@@ -40,7 +40,7 @@ PRODUCERS_MAX: Final = 4
 
 
 class Cluster:
-    """Three replicas of one partition, and the tree's word on it."""
+    """Three replicas of one partition, and its state in the tree."""
 
     def __init__(self) -> None:
         config = LogConfig(min_insync_replicas=2, segment_bytes=2_000)
@@ -72,7 +72,7 @@ class Cluster:
             self.partitions[node].on_state(seen, self.lifecycles[node], self.now_ms)
 
     def elect(self, leader: NodeId) -> None:
-        """Whoever leads next has all that is committed: only full in-sync sets change their leader here."""
+        """The next leader has all committed records: only full in-sync sets change their leader here."""
         if self.in_sync == NODES:
             self.leader, self.epoch, self.version = leader, self.epoch + 1, self.version + 1
             self.publish()
@@ -89,7 +89,7 @@ class Cluster:
         self.publish()
 
     def replicate(self, *followers: NodeId) -> None:
-        """Each of these followers fetches until nothing more comes."""
+        """Each of these followers fetches until it has caught up."""
         self.served[self.leader].become_stable()
         for node in followers or NODES:
             while node != self.leader and self._fetch(node):
@@ -130,7 +130,7 @@ class Cluster:
 
 
 class Request:
-    """One batch on its way; its answer is 0 or an error code.  A `WaitingProduce` of the partition."""
+    """One batch in flight; its answer is 0 or an error code.  A `WaitingProduce` of the partition."""
 
     def __init__(self, producer: Producer, sequence: int, values: list[str]) -> None:
         self.producer = producer
@@ -156,7 +156,7 @@ class Request:
         raise AssertionError("no request expires here")
 
     def handle(self, cluster: Cluster, node: NodeId) -> None:
-        """What the produce handler does with it."""
+        """Handle it like the produce handler."""
         self.is_handled = True
         partition, now_ms = cluster.partitions[node], cluster.now_ms
         if not cluster.has_lease[node]:
@@ -180,7 +180,7 @@ class Request:
 
 class Producer:
     """As librdkafka: up to five requests in flight, no new one before a failed pipeline is drained, batches that were
-    sent once keep their records, and an acknowledgement counts for everything before it."""
+    sent once keep their records, and an acknowledgement covers all earlier ones."""
 
     def __init__(self, producer_id: int, leader: NodeId) -> None:
         self.producer_id = producer_id
@@ -219,7 +219,7 @@ class Producer:
         self._retry(request)
 
     def disconnect(self, node: NodeId) -> None:
-        """What is in flight is lost, with the answers, and the next connection goes to `node`."""
+        """Requests and responses in flight are lost, and the next connection goes to `node`."""
         while self.in_flight:
             self._retry(self.in_flight.popleft())
         self.node = node
@@ -295,7 +295,7 @@ def ran(seed: int) -> tuple[Cluster, list[Producer]]:
 
 
 def handle_next(producer: Producer, cluster: Cluster) -> None:
-    """The broker handles the oldest request that it has not; requests of one connection stay in their order."""
+    """The broker handles its oldest pending request; requests of one connection keep their order."""
     request = next((request for request in producer.in_flight if not request.is_handled), None)
     if request is not None:
         request.handle(cluster, producer.node)
@@ -314,29 +314,29 @@ def anomalies(seed: int) -> list[str]:
         if set(producer.acknowledged) - set(own):
             found.append("acknowledged and lost")
         if producer.out_of_order_count:
-            found.append("told to be out of order")
+            found.append("refused as out of order")
         if producer.to_retry or producer.in_flight:
             found.append("never settled")
     return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pipelines_are_stored_once_and_in_order_and_never_told_to_be_out_of_order(seed: int) -> None:
+def test_pipelines_are_stored_once_and_in_order_and_never_refused_as_out_of_order(seed: int) -> None:
     assert anomalies(seed) == []
 
 
-def test_runs_reach_what_they_are_for() -> None:
+def test_runs_acknowledge_records_and_truncate_logs() -> None:
     runs = [ran(seed) for seed in SEEDS]
     assert sum(len(producer.acknowledged) for _, producers in runs for producer in producers) > 1_000
     assert sum(served.log.truncations_count for cluster, _ in runs for served in cluster.served.values()) > 10
 
 
-def test_run_without_patience_tells_producers_that_they_are_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_patience_refuses_batches_as_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequence_gaps, "GAP_PATIENCE_MS", 0)
-    assert any("told to be out of order" in anomalies(seed) for seed in SEEDS)
+    assert any("refused as out of order" in anomalies(seed) for seed in SEEDS)
 
 
-def test_run_in_which_unknown_producers_begin_anywhere_loses_acknowledged_records(
+def test_run_loses_acknowledged_records_when_unknown_producers_may_start_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Log, "expect_beginnings", lambda *_: None)

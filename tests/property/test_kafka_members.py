@@ -1,7 +1,7 @@
-"""Members of a KIP-848 group with the broker's own group: whatever is lost, late, paused or killed.
+"""Members of a KIP-848 group with the broker's own group: under lost and late messages, pauses and kills.
 
-At any moment at most one process owns a partition, until it is committed and given back; what is committed was asked
-past, and is never set back; after a quiet time everybody has what it should.  The product's code runs on both sides.
+At any time at most one process owns a partition, until it is committed and released; committed offsets were
+processed, and never decrease; after a quiet time each member has its target.  The product's code runs on both sides.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ QUIET_ROUNDS = 120
 
 
 class Fate(Enum):
-    """What becomes of a request and its answer."""
+    """The fate of a request and its response."""
 
     ANSWERED = "answered"
     LATE = "late"
-    """Done now, answered at a later turn."""
+    """Applied now, answered at a later turn."""
 
     LOST = "lost"
-    """Never done."""
+    """Never applied."""
 
     UNANSWERED = "unanswered"
-    """Done, and nobody hears of it."""
+    """Applied, and the response is lost."""
 
     TWICE_LATER = "twice later"
-    """A heartbeat is not done now, but by chance later, when its connection is long gone."""
+    """A heartbeat is not applied now, but randomly later, when its connection is long closed."""
 
 
 class KafkaMembersMachine(RuleBasedStateMachine):
@@ -154,7 +154,7 @@ class KafkaMembersMachine(RuleBasedStateMachine):
         return True
 
     def check_starts(self, node: Node) -> None:
-        """Nothing is skipped: whoever begins does so where the group is."""
+        """Nothing is skipped: a new owner starts at the group's offset."""
         while node.started:
             partition, offset = node.started.pop()
             assert offset <= self.committed.get(partition, NO_OFFSET)
@@ -212,7 +212,7 @@ class KafkaMembersMachine(RuleBasedStateMachine):
 
     @rule(step_ms=st.sampled_from([100, 1_000, 5_000]), steps_count=st.integers(1, 10), is_busy=st.booleans())
     def pass_time(self, step_ms: int, steps_count: int, is_busy: bool) -> None:
-        """`is_busy`: who is awake goes on meanwhile, and its streams, too."""
+        """`is_busy`: running members and their streams continue meanwhile."""
         for _ in range(steps_count):
             if is_busy:
                 self.work()
@@ -242,7 +242,7 @@ class KafkaMembersMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.group.restart()
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
     def one_owns_each_partition(self) -> None:

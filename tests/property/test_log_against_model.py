@@ -1,4 +1,4 @@
-"""A log and a plain list go through the same random life; after each step both tell the same."""
+"""A log and a plain list get the same random operations; after each step both have the same contents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIRST_SEQUENCES = st.sampled_from([0, 0, 5, 2**31 - 3, 2**31 - 1])
 
 
 class LogAgainstModel(RuleBasedStateMachine):
-    """Appends, flushes, cuts, restarts and power losses in any order."""
+    """Appends, flushes, truncations, restarts and power losses in any order."""
 
     config: LogConfig = SMALL_SEGMENTS
 
@@ -132,7 +132,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.model.abandoned.append(list(self.model.batches))
         self.log.truncate_to(offset)
         self.model.truncate_to(offset)
-        # Logs are cut when a new leader has another history, so what follows has a higher epoch.
+        # Logs are truncated when a new leader has another history, so later batches have a higher epoch.
         self.start_epoch(1)
 
     @rule(data=st.data())
@@ -254,7 +254,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.epoch = max(self.epoch, self.log.leader_epoch)
         self.log.start_epoch(self.epoch)
 
-    # --- what holds after every step ------------------------------------------------------------------------
+    # --- invariants after every step ------------------------------------------------------------------------
 
     @invariant()
     def tells_what_the_model_tells(self) -> None:
@@ -295,7 +295,7 @@ class LogAgainstModel(RuleBasedStateMachine):
     def finds_the_end_of_any_epoch(self, epoch: int) -> None:
         found = self.log.epoch_end_offset(epoch)
         expected = self.model.epoch_end_offset(epoch, self.log.leader_epoch)
-        # Epochs that wrote only what retention removed may still be known or not.
+        # Epochs whose batches retention removed may still be known or not.
         if expected[0] != epoch or expected[1] > self.log.segments[0].base_offset:
             assert found == expected or 0 <= found[1] <= self.model.log_start_offset
 

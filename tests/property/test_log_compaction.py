@@ -1,4 +1,4 @@
-"""A compacted log and a plain list go through the same random life: appends, rolls, cleans, cuts, restarts."""
+"""A compacted log and a plain list get the same random operations: appends, rolls, cleans, truncations, restarts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         self.place = LogPlace(MemoryDisk(), self.config)
         self.place.create(1)
         self.model = CompactedModel()
-        # Where the log was cut below a clean's end.
+        # The offset of a truncation below a clean's end.
         self.cut_at: int | None = None
 
     @property
@@ -73,7 +73,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.place.clock.now_ms()
 
-    # --- what fills and moves the log -------------------------------------------------------------------------
+    # --- appends and log ends -------------------------------------------------------------------------
 
     @rule(records=RECORDS, codec=CODECS, age_ms=st.integers(-500, 500))
     def append(self, records: list[tuple[bytes, bytes | None]], codec: Codec, age_ms: int) -> None:
@@ -126,21 +126,21 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         cleaned_end = self._cleaned_end()
         self.log.truncate_to(offset)
         assert self.log.log_end_offset <= offset
-        # Whole batches stay; where their neighbours were cleaned away, the log ends before the gap.
+        # Whole batches stay; where the batches before the cut were cleaned away, the log ends before the gap.
         if kept:
             assert self.log.log_end_offset == max(self.log.active_base_offset, kept[-1])
         if offset < cleaned_end:
-            # Values and sequences that the cut brings back to the front were cleaned away: a follower is never
-            # cut below its high watermark, and no clean reaches above it.
+            # Values and sequences that the truncation makes current again were cleaned away: a follower is never
+            # truncated below its high watermark, and no clean goes above it.
             self.cut_at = self.log.log_end_offset
         elif self.cut_at is not None:
             self.cut_at = min(self.cut_at, self.log.log_end_offset)
         self.model.truncate_to(self.log.log_end_offset)
-        # A cut that is not flushed may be undone; that is another test's.
+        # An unflushed truncation may be undone; another test covers that.
         self.place.flush()
 
     def _cleaned_end(self) -> int:
-        """How far a clean has reached at most, also one that was given up."""
+        """The highest offset that a clean may have reached, also an abandoned one."""
         return read_compacted_end(self.place.disk, self.log.path) or 0
 
     # --- cleaning ---------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         assert job.limit_offset <= min(self.log.flushed_end, self.log.active_base_offset)
 
         def between() -> None:
-            # Nothing of it waits for the swap; a cut, which does, is another test's.
+            # No step waits for the swap; another test covers a truncation, which does.
             what = data.draw(st.sampled_from(["nothing", "append", "roll", "delete", "read"]))
             if what == "append":
                 self.append([(b"a", b"meanwhile")], Codec.NONE, 0)
@@ -179,7 +179,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         if compactor.is_cleaning:
             compactor.give_up("the test wants it")
             assert cleaned_end == before
-            # Some segments are clean: tombstones in them have their time.
+            # Some segments are clean: tombstones in them have a delete horizon.
             self.model.was_cleaned_up_to(job.limit_offset, self.now_ms)
             return
         event("clean ended" if cleaned_end == job.limit_offset else "map was full")
@@ -208,7 +208,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         assert not self.place.directory.failed, self.place.directory.failed
         assert self.log.log_end_offset >= self.model.flushed_end
         self.model.truncate_to(self.log.log_end_offset)
-        # A cut that is not flushed may be undone; that is another test's.
+        # An unflushed truncation may be undone; another test covers that.
         self.place.flush()
 
     @rule()
@@ -220,7 +220,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
                 disk.remove(f"{self.log.path}/{name}")
         self.place.reopen_on(disk)
 
-    # --- what holds after every step ----------------------------------------------------------------------------
+    # --- invariants after every step ----------------------------------------------------------------------------
 
     @invariant()
     def shows_the_newest_values(self) -> None:
@@ -253,7 +253,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
 
 
 def results_on(disk: MemoryDisk, job: CleanJob) -> Iterator[CleanResult]:
-    """The results of a clean, through the form in which they pass between processes."""
+    """The results of a clean, after the encoding that passes them between processes."""
     for result in clean(disk, CleanJob.from_json(job.to_json()), lambda _: None):
         yield result_from_json(result_to_json(result))
 

@@ -1,4 +1,4 @@
-"""A log that was cleaned is cut at any offset below the clean's end, and lives on."""
+"""A cleaned log is truncated at any offset below the clean's end, and is used further."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CutLife:
         return log.log_end_offset
 
     def lacks_values(self) -> bool:
-        """Whether a key is gone that was only overwritten behind the cut."""
+        """Whether a key is gone that was overwritten only after the cut."""
         log = self.place.log()
         present = [record for batch in shown(log) for record in batch.records]
         return newest_values(present, 0) != newest_values(self.model.records(log.log_end_offset), 0)
@@ -64,7 +64,7 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flushed_ends, "SLOTS_COUNT_MIN", 16)
 
 
-def test_no_old_value_comes_back_and_what_follows_the_cut_stays() -> None:
+def test_no_old_value_comes_back_and_appends_after_the_cut_stay() -> None:
     lacking_count = 0
     for seed in range(examples(SEEDS_COUNT)):
         life = CutLife(seed)
@@ -81,5 +81,5 @@ def test_no_old_value_comes_back_and_what_follows_the_cut_stays() -> None:
         life.place.reopen_on(life.place.disk.kill())
         assert not life.place.directory.failed
         check_cut(life.place.log(), life.model, cut_at)
-    # Else nothing of this was worth a look.
+    # Otherwise the test has checked nothing.
     assert lacking_count > SEEDS_COUNT // 4

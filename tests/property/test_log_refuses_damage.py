@@ -1,6 +1,6 @@
-"""Flipped bytes, cuts and runs of zeros in every kind of file, then the log is opened again.
+"""Flipped bytes, cuts and runs of zeros in every kind of file, then the log is reopened.
 
-Never are wrong bytes served.  Damage of a `.log` below the recorded flushed end refuses that log by name and leaves
+Wrong bytes are never served.  Damage of a `.log` below the recorded flushed end refuses that log by name and leaves
 its files alone; damage of anything else - indexes, snapshots, checkpoints - loses nothing at all.  Where the record of
 flushed ends is damaged a log is refused, unless the stop was clean: it proves what was acknowledged.
 """
@@ -49,7 +49,7 @@ def clear(content: bytearray, rng: random.Random) -> None:
 
 
 def shift(content: bytearray, rng: random.Random) -> None:
-    """A run of bytes is what stood at another place."""
+    """A run of bytes is replaced by bytes from another place."""
     length_bytes = rng.randint(1, max(1, len(content) // 3))
     source = rng.randrange(len(content) - length_bytes + 1)
     target = rng.randrange(len(content) - length_bytes + 1)
@@ -65,7 +65,7 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Written:
-    """Two logs with several segments, everything flushed, and what they hold."""
+    """Two logs with several segments, everything flushed, and their contents."""
 
     def __init__(self, *, is_clean: bool, log_start_offset: int = 0) -> None:
         place = LogPlace(MemoryDisk())
@@ -108,7 +108,7 @@ class Written:
         return disk
 
     def check_whole(self, place: LogPlace, log_number: int, *, start_known: bool = True) -> None:
-        """The log holds all that was appended (from its start on), and knows its producers."""
+        """The log has all appended batches (from its start on), and knows its producers."""
         model, log = self.models[log_number], place.log(log_number)
         assert log.log_end_offset == model.log_end_offset
         assert log.log_start_offset <= model.log_start_offset
@@ -145,7 +145,7 @@ def test_damage_below_the_flushed_end_refuses_the_log_by_name_and_no_other(damag
         written.check_whole(place, OTHER_NUMBER)
         error = place.directory.failed.get(partition(LOG_NUMBER))
         if error is None:
-            # Only bytes that no checksum covers, and that say nothing false: none such is known here.
+            # Only for bytes without a checksum whose change has no effect: none are known here.
             found = read_log(place.log(LOG_NUMBER), 0, model.log_end_offset)
             assert [stored.head.crc for stored in found] == [stored.head.crc for stored in model.batches]
             assert [stored.base_offset for stored in found] == [stored.base_offset for stored in model.batches]
@@ -161,9 +161,9 @@ def test_damage_below_the_flushed_end_refuses_the_log_by_name_and_no_other(damag
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_damage_in_old_segments_is_never_served_as_something_else(damage: str, is_clean: bool) -> None:
+def test_damage_in_old_segments_is_never_served_as_other_records(damage: str, is_clean: bool) -> None:
     # Of segments wholly below the flushed end only the ends are read at a start (`ottla log verify --deep` reads all):
-    # a reader may get a damaged batch, whose checksum tells it, but never another in its place, nor a crash of ours.
+    # a reader may get a damaged batch, which its checksum shows, but never another in its place, and no crash.
     written = Written(is_clean=is_clean)
     model = written.models[LOG_NUMBER]
     whole = {stored.base_offset: stored.data for stored in model.batches}
@@ -193,7 +193,7 @@ def test_damage_in_old_segments_is_never_served_as_something_else(damage: str, i
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_old_segment_that_lost_its_end_refuses_the_log(is_clean: bool) -> None:
+def test_truncated_old_segment_refuses_the_log(is_clean: bool) -> None:
     written = Written(is_clean=is_clean)
     paths = sorted(path for path in written.paths(".log") if f"/{partition(LOG_NUMBER)}/" in path)[:-1]
     for seed in range(examples(DAMAGES_COUNT)):
@@ -213,7 +213,7 @@ def _has_right_checksum(data: bytes) -> bool:
 
 
 def _without_epoch(data: bytes) -> bytes:
-    """The leader epoch is under no checksum; of it a consumer learns only how far to look for its leader."""
+    """No checksum covers the leader epoch; a consumer uses it only to judge its metadata."""
     return data[:LEADER_EPOCH_AT] + data[LEADER_EPOCH_AT + 4 :]
 
 
@@ -241,7 +241,7 @@ def test_damage_of_caches_loses_nothing(suffix: str, damage: str, is_clean: bool
 @pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", ".kafka_cleanshutdown"])
-def test_damage_of_what_the_directory_remembers_loses_nothing(name: str, damage: str, is_clean: bool) -> None:
+def test_damage_of_the_directorys_checkpoints_loses_nothing(name: str, damage: str, is_clean: bool) -> None:
     written = Written(is_clean=is_clean, log_start_offset=17)
     path = f"{DATA}/{name}"
     if not written.disk.exists(path):
@@ -314,7 +314,7 @@ def test_damaged_record_of_flushed_ends_loses_nothing_after_a_clean_stop(damage:
         place = LogPlace(disk)
         for log_number in (LOG_NUMBER, OTHER_NUMBER):
             written.check_whole(place, log_number)
-        # The records were made anew: what follows the next crash is told from damage by them.
+        # The records were recreated: they distinguish the effects of the next crash from damage.
         after = LogPlace(disk.crash(random.Random(seed)))
         for log_number in (LOG_NUMBER, OTHER_NUMBER):
             written.check_whole(after, log_number)
@@ -334,7 +334,7 @@ def test_missing_segment_file_refuses_the_log(which: int) -> None:
 
 @pytest.mark.parametrize("content", [b"", struct.pack(">qi", 1, 0), struct.pack(">qi", 2**62, 1)])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_retention_does_not_believe_a_time_index_that_the_log_contradicts(content: bytes, is_clean: bool) -> None:
+def test_retention_ignores_a_time_index_that_the_log_contradicts(content: bytes, is_clean: bool) -> None:
     written = Written(is_clean=is_clean)
     for path in written.paths(".timeindex"):
         file = written.disk.open(path)

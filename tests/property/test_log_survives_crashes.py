@@ -1,8 +1,8 @@
 """A crash at every file operation of a workload, with lost, torn and reordered unsynced writes (the idea of ALICE).
 
-Each crash leaves a disk that is opened again.  Then every flushed record is there byte by byte; what follows is the
-beginning of what was appended, in whole batches without a gap; opening again changes nothing; producers, epochs
-and indexes tell what the batches tell.  The controls leave a sync out: then the same check must find a loss.
+Each crash leaves a disk that is opened again.  Then every flushed record is there byte by byte; the rest is a
+prefix of the appended batches, whole and without a gap; opening again changes nothing; producers, epochs
+and indexes agree with the batches.  The controls omit a sync: then the same check must find a loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecordLost(AssertionError):
 
 
 class Moment(NamedTuple):
-    """What a crash at this moment may find: the disk, and each log's model before the operation."""
+    """The states at a crash now: the disk, and each log's model before the operation."""
 
     disk: MemoryDisk
     models: list[LogModel]
@@ -58,7 +58,7 @@ class Workload:
         self.disk.ignored_syncs = frozenset(kind for kind in SYNC_KINDS if kind in ignored_syncs)
 
     def run(self, visit: Callable[[Moment], None]) -> None:
-        """Do it all, and hand every moment to `visit`, which must not keep the disk."""
+        """Run all of it, and pass every moment to `visit`, which must not keep the disk."""
 
         def before(operation: Operation) -> None:
             visit(Moment(self.disk, self.models, f"step {self.number} before {operation}"))
@@ -129,7 +129,7 @@ class Workload:
 
 
 def check_survivors(disk: MemoryDisk, models: list[LogModel], label: str) -> None:
-    """Open what a crash left, and compare it with what it may be."""
+    """Open the log after a crash, and compare it with its possible contents."""
     place = LogPlace(disk)
     assert not place.directory.failed, f"{label}: {place.directory.failed}"
     for number, model in enumerate(models):
@@ -172,7 +172,7 @@ def log_files(disk: MemoryDisk) -> dict[str, bytes]:
 
 
 def crash_everywhere(workload: Workload, seeds_count: int) -> int:
-    """Crash at every moment of a workload; how many crashes that were."""
+    """Crash at every moment of a workload; returns the number of crashes."""
     crashes_count = 0
 
     def visit(moment: Moment) -> None:
@@ -211,7 +211,7 @@ def test_all_records_survive_a_kill_at_every_operation(seed: int) -> None:
         place = LogPlace(moment.disk.kill())
         assert not place.directory.failed
         for number, model in enumerate(moment.models):
-            # A cut under way has begun or not; everything else is there to the last byte.
+            # A truncation under way has started or not; everything else is there to the last byte.
             if not model.abandoned:
                 assert place.log(number).log_end_offset >= model.log_end_offset, moment.label
             check_log(place.log(number), copy.copy(model), moment.label)
@@ -220,7 +220,7 @@ def test_all_records_survive_a_kill_at_every_operation(seed: int) -> None:
     Workload(seed).run(visit)
 
 
-def test_recovery_survives_a_power_loss_at_every_operation_of_its_own() -> None:
+def test_recovery_survives_a_power_loss_at_each_of_its_operations() -> None:
     rng = random.Random(7)
     checked_count = 0
 
@@ -262,17 +262,15 @@ def test_clean_stop_survives_a_power_loss_at_every_operation() -> None:
 
 
 @pytest.mark.parametrize("left_out", [SYNC_KINDS, frozenset({"sync"}), frozenset({"sync_file_system"})])
-def test_control_without_a_sync_the_check_finds_a_loss(
-    left_out: frozenset[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_finds_a_loss_without_a_sync(left_out: frozenset[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush_module, "SYNCS_ONE_BY_ONE_MAX", 1_000)
     with pytest.raises(AssertionError) as found:
         crash_everywhere(Workload(0, left_out), SEEDS_COUNT)
-    # Lost and noticed by the log itself, or lost in silence: the check tells both.
+    # Lost and detected by the log itself, or lost silently: the check finds both.
     assert isinstance(found.value, RecordLost) or ".log is damaged" in str(found.value)
 
 
-def test_data_directory_is_where_the_test_looks() -> None:
+def test_data_directory_is_at_the_path_of_the_test() -> None:
     workload = Workload(0)
     workload.run(lambda _: None)
     assert all(path.startswith(f"{DATA}/clicks-") for path in log_files(workload.disk))

@@ -1,4 +1,4 @@
-"""Any order of starts, fetches, asks, seeks, commits and revocations: nothing is left out, nothing goes ahead."""
+"""Any order of starts, fetches, requests, seeks, commits and revocations: nothing is skipped or committed early."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LOG_END = 60
 
 
 class Streams:
-    """Two streams over three partitions of a log whose values are their offsets; and what each claim has seen."""
+    """Two streams over three partitions of a log whose values are their offsets; and the events of each claim."""
 
     def __init__(self) -> None:
         self.desk = Desk(streams_count=2, stream_buffer_bytes=2_000, auto_commit_interval_ms=1_000)
         self.claims: dict[int, tuple[ClaimId, int]] = {}
         self.revoked: set[int] = set()
-        # Of each claim: the next offset that is to be handed out, and what was asked past.
+        # For each claim: the next offset to hand out, and the processed offset.
         self.next: dict[ClaimId, int] = {}
         self.past: dict[ClaimId, int] = {}
-        # Where the group goes on.
+        # The group's committed offset.
         self.committed = [0] * PARTITIONS
-        # The message that each stream has in hand.
+        # The last message of each stream, not processed yet.
         self.in_hand: list[tuple[ClaimId, int] | None] = [None, None]
         self.known: set[tuple[TopicPartition, ClaimId, int]] = set()
         self.fetched: dict[tuple[int, int], int] = {}
@@ -92,7 +92,7 @@ class Streams:
             self.desk.revoke(partition, self.claims[partition][0])
 
     def release(self, partition: int, number: int) -> None:
-        """As soon as the stream has said that it has stopped."""
+        """As soon as the stream has reported its stop."""
         if partition in self.revoked:
             claim, _ = self.claims[partition]
             said = [offset for _, each, offset in self.desk.membership.stopped if each == claim]
@@ -111,7 +111,7 @@ class Streams:
         self.revoked.discard(partition)
 
     def pause(self, partition: int, number: int) -> None:
-        """The lease ends, and goes on."""
+        """The lease ends, and is renewed."""
         until_ms, self.desk.membership.hand_out_until_ms = self.desk.membership.hand_out_until_ms, 0
         for stream in range(2):
             for reading in self.desk.feeds[stream].readings.values():
@@ -127,22 +127,22 @@ class Streams:
             assert feed.prefetched.waiting_bytes <= 2_000 + 1_000
 
     def _check_told(self) -> None:
-        """Nothing was committed or given back that was not asked past."""
+        """Nothing was committed or released that was not processed."""
         told = {*self.desk.membership.committed, *self.desk.membership.stopped}
         for partition, claim, offset in told - self.known:
             assert offset <= self.past[claim], (partition, claim, offset)
-        # A seek back lowers what was asked past: what was told before it was right then.
+        # A seek back lowers the processed offset: earlier reports were correct at their time.
         self.known = told
 
 
-# The more often, the more is in hand when something else happens.
+# The more often, the more messages are unprocessed at other events.
 ACTIONS = ["fetch"] * 4 + ["ask"] * 6 + ["commit"] * 2 + ["start"] * 2
 ACTIONS += ["seek", "time_passes", "revoke", "revoke", "release", "release", "lose", "pause"]
 
 
 @example_settings(200)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, PARTITIONS - 1), st.integers(0, LOG_END))))
-def test_streams_hand_out_in_order_and_commit_what_was_asked_past(actions: list[tuple[str, int, int]]) -> None:
+def test_streams_hand_out_in_order_and_commit_processed_messages(actions: list[tuple[str, int, int]]) -> None:
     streams = Streams()
     for partition in range(PARTITIONS):
         streams.start(partition, partition)

@@ -1,5 +1,5 @@
-"""Any order of sends, flushes and faults: each message has one end, what is acknowledged lies where its receipt says,
-once, and in the order of sending."""
+"""Any order of sends, flushes and faults: each message has one outcome; acknowledged messages are stored at their
+receipt's offset, once, and in the order of sending."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ERRORS: Final = st.lists(st.one_of(st.none(), st.none(), st.sampled_from(REFUSAL
     buffer_bytes=st.sampled_from([200, 2_000, 1 << 20]),
     codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
 )
-def test_messages_are_stored_once_in_order_and_where_receipts_say(
+def test_messages_are_stored_once_in_order_at_their_receipts_offsets(
     steps: list[Send | SendSet | Turn | Flush | MoveLeader],
     faults: list[Fault | None],
     errors: list[ErrorCode | None],
@@ -116,7 +116,7 @@ def _ends(
     singles: list[tuple[bytes, bytes | None, Delivery[Receipt]]],
     sets: list[tuple[list[bytes], list[bytes | None], Delivery[list[Receipt]]]],
 ) -> tuple[dict[bytes, tuple[bytes | None, Receipt]], set[bytes]]:
-    """What is acknowledged, with its key and receipt, and what certainly is not stored."""
+    """The acknowledged values with keys and receipts, and the values that certainly are not stored."""
     acknowledged: dict[bytes, tuple[bytes | None, Receipt]] = {}
     certainly_not: set[bytes] = set()
     for value, key, delivery in singles:
@@ -152,7 +152,7 @@ def _check(
     for record in stored.values():
         counts[record.value] += 1
     assert all(count == 1 for count in counts.values()), f"stored twice: {counts}"
-    assert not certainly_not & counts.keys(), "told as not stored, and stored"
+    assert not certainly_not & counts.keys(), "reported as not stored, and stored"
     for value, (key, receipt) in acknowledged.items():
         record = stored[receipt.partition, receipt.offset]
         assert (record.value, record.key) == (value, key)

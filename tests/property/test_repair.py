@@ -1,4 +1,4 @@
-"""Every damage that refuses a log is repaired: what is whole stays, byte for byte and at its offsets; nothing else.
+"""Every damage that refuses a log is repaired: exactly the whole batches stay, byte for byte and at their offsets.
 
 The damages are those of `test_log_refuses_damage`: flipped bits, cuts, zeros and runs of bytes at another place.
 """
@@ -47,7 +47,7 @@ def repair(disk: MemoryDisk, written: Written) -> RepairPlan:
 
 
 def check_repaired(disk: MemoryDisk, written: Written, plan: RepairPlan) -> list[Stored]:
-    """The broker opens the log, it ends where it ended, and all that it holds is what was written there."""
+    """The broker opens the log, its end is unchanged, and all its batches were written at their offsets."""
     assert not [each for each in verify_log(disk, DIRECTORY, deep=True) if each.severity is Severity.DAMAGE]
     assert not plan_repair(disk, DIRECTORY, recorded(written)).is_needed
     place = LogPlace(disk)
@@ -118,7 +118,7 @@ def test_repair_of_a_sound_log_does_nothing() -> None:
     assert written.disk.files() == before
 
 
-def test_planning_changes_nothing_and_repair_keeps_what_it_replaces() -> None:
+def test_planning_changes_nothing_and_repair_keeps_replaced_files() -> None:
     written = Written(is_clean=False)
     path = min(path for path in written.paths(".log") if path.startswith(f"{DIRECTORY}/"))
     disk = written.damaged(path, DAMAGES["clear"], random.Random(5))
@@ -136,7 +136,7 @@ def test_planning_changes_nothing_and_repair_keeps_what_it_replaces() -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("stop", ["kill", "crash"])
-def test_crash_in_the_middle_of_a_repair_leaves_what_repair_mends(damage: str, stop: str) -> None:
+def test_crash_in_the_middle_of_a_repair_leaves_a_repairable_log(damage: str, stop: str) -> None:
     written = Written(is_clean=False)
     paths = sorted(path for path in written.paths(".log") if path.startswith(f"{DIRECTORY}/"))
     # Two damaged segments and a missing one, so that there is a middle.
@@ -159,7 +159,7 @@ def test_crash_in_the_middle_of_a_repair_leaves_what_repair_mends(damage: str, s
     step = max(1, len(stops) // examples(CRASHES_COUNT))
     for number, left in enumerate(stops[::step]):
         plan = plan_repair(left, DIRECTORY, recorded(written))
-        # What was lost at first is all that is ever lost, however often it is begun again.
+        # No more than the first loss is ever lost, after any number of restarts of the repair.
         assert {loss.first_offset for loss in plan.losses} <= {loss.first_offset for loss in whole_plan.losses}
         if plan.is_needed:
             execute_repair(left, plan, f"{DIRECTORY}.again{number}.damaged")

@@ -1,4 +1,4 @@
-"""The share of Algorithm 1: whole, even, the same for everybody, and without moves where nothing changed."""
+"""The share of Algorithm 1: complete, even, the same for all consumers, and without moves where nothing changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_partition_has_one_stream_and_sizes_differ_by_one(count: int, strea
 
 @given(CONSUMERS, COUNTS, st.randoms(use_true_random=False))
 @example_settings(200)
-def test_shares_of_all_consumers_are_everything_in_any_order_of_the_list(
+def test_shares_of_all_consumers_cover_all_partitions_in_any_order_of_the_list(
     consumers: dict[str, dict[str, int]], counts: dict[str, int], chance: random.Random
 ) -> None:
     names = list(consumers)

@@ -91,7 +91,7 @@ def assert_whole(table: NodeTable) -> None:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.lists(requests, max_size=4), st.booleans()), max_size=6))
-def test_batches_of_requests_do_what_the_model_does(batches: list[tuple[list[list[Operation]], bool]]) -> None:
+def test_batches_of_requests_have_the_effects_of_the_model(batches: list[tuple[list[list[Operation]], bool]]) -> None:
     committed = NodeTable()
     staging = Staging(committed.copy())
     model: Model = {"/": (b"", 0, NO_OWNER)}

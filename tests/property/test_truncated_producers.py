@@ -1,4 +1,4 @@
-"""After any cut a log knows of its producers what a replay of its batches knows, from scratch or from a snapshot."""
+"""After any truncation a log's producer state equals a replay of its batches, from scratch or from a snapshot."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STEPS_COUNT = 80
 CONFIG = replace(SMALL_SEGMENTS, segment_bytes=5_000, index_interval_bytes=150)
 pytestmark = pytest.mark.timeout(timeout_s(SEEDS_COUNT))
 
-# Some send a batch in a thousand only; -1 is no idempotent producer.
+# Some send only one in a thousand batches; -1 is no idempotent producer.
 PRODUCER_WEIGHTS = {-1: 100, 0: 300, 5: 300, 77: 60, 1_000: 20, 2**40: 4, 2**40 + 1: 1}
 
 Producers = dict[int, tuple[int, list[tuple[int, int, int, int]], int, int, int]]
 
 
 def view(states: ProducerStates) -> Producers:
-    """Everything that is remembered, but for when."""
+    """The whole producer state except times."""
     return {
         producer_id: (
             entry.epoch,
@@ -49,7 +49,7 @@ def view(states: ProducerStates) -> Producers:
 
 
 class FollowerLife:
-    """A follower's log on a memory disk, and the heads of all batches that are in it or were removed at its start."""
+    """A follower's log on a memory disk, and the headers of all batches that are in it or were removed at its start."""
 
     def __init__(self, seed: int, *, has_transactions: bool, has_retention: bool) -> None:
         self.rng = random.Random(seed)
@@ -148,7 +148,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("has_retention", [False, True])
 @pytest.mark.parametrize("has_transactions", [False, True])
 @pytest.mark.parametrize("seed", range(examples(SEEDS_COUNT)))
-def test_log_that_was_cut_knows_its_producers_as_a_replay_does(
+def test_truncated_log_has_the_producer_state_of_a_replay(
     seed: int, has_transactions: bool, has_retention: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []

@@ -1,4 +1,4 @@
-"""Random and wounded requests through the handlers: each is answered in its version, or refused as `WireError`."""
+"""Random and corrupted requests through the handlers: each is answered in its version, or refused as `WireError`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_any_request_is_answered(api: ApiKey, version: int, data: st.DataObject)
 @EVERY_COLD_CALL
 @FEW
 @given(data=st.data())
-def test_wounded_request_is_answered_or_refused(api: ApiKey, version: int, data: st.DataObject) -> None:
+def test_corrupted_request_is_answered_or_refused(api: ApiKey, version: int, data: st.DataObject) -> None:
     body = data.draw(mutated(encode_request(api, version, data.draw(requests(api, version)))))
     with contextlib.suppress(WireError):
         run(answer(small_broker(), api, version, body))

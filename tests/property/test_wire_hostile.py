@@ -1,4 +1,4 @@
-"""Bytes that a peer made up: every reader of every API and version ends in a value or in `WireError`, within bounds."""
+"""Bytes of a hostile peer: every reader of every API and version ends in a value or in `WireError`, within bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, respo
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
 FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
-# Counts and lengths that lie: int32, int16 and compact; huge, negative, and one more than null.
+# Wrong counts and lengths: int32, int16 and compact; huge, negative, and one more than null.
 LIES = [
     struct.pack(">i", 2**31 - 1),
     struct.pack(">i", -2),
@@ -84,7 +84,7 @@ def read_fetch_in_place(body: bytes, version: int) -> object:
 
 
 def same_in_steps(read: Callable[[], T], steps: Steps[T]) -> T:
-    """What is read at once, or its refusal; in steps it is the same."""
+    """The value of one read, or its refusal; a read in steps gives the same."""
     try:
         found = read()
     except WireError:
@@ -99,12 +99,12 @@ def value_or_refusal(read: Read, body: bytes) -> None:
     try:
         read(body)
     except WireError as refusal:
-        assert str(refusal)  # noqa: PT017 - what was wrong is told
+        assert str(refusal)  # noqa: PT017 - the error is returned
 
 
 @st.composite
 def mutated(draw: st.DrawFn, body: bytes) -> bytes:
-    """One to three wounds: a cut, a lie over some bytes, bytes put in, bytes taken out, bits turned."""
+    """One to three corruptions: a truncation, a wrong number, inserted bytes, removed bytes, flipped bits."""
     for _ in range(draw(st.integers(1, 3))):
         position = draw(st.integers(0, len(body)))
         lie = draw(st.sampled_from(LIES) | st.binary(min_size=1, max_size=8))
@@ -154,7 +154,7 @@ def test_noise_is_read_or_refused(api: ApiKey, version: int, body: bytes) -> Non
 
 
 @EVERY_VERSION
-def test_every_cut_of_a_message_is_refused(api: ApiKey, version: int) -> None:
+def test_every_truncation_of_a_message_is_refused(api: ApiKey, version: int) -> None:
     bodies = [
         (True, encode_request(api, version, sample(request_class(api), version))),
         (False, encode_response(api, version, sample(response_class(api), version))),
@@ -174,8 +174,8 @@ def test_every_cut_of_a_message_is_refused(api: ApiKey, version: int) -> None:
 
 
 @EVERY_VERSION
-def test_lying_counts_cost_neither_memory_nor_time(api: ApiKey, version: int) -> None:
-    """Each count, length and number of a message in turn is overwritten by every lie."""
+def test_wrong_counts_cost_neither_memory_nor_time(api: ApiKey, version: int) -> None:
+    """Each count, length and number of a message in turn is overwritten by every wrong one."""
     bodies = [
         (True, encode_request(api, version, sample(request_class(api), version))),
         (False, encode_response(api, version, sample(response_class(api), version))),
@@ -203,7 +203,7 @@ def flexible_names(count: int) -> bytes:
     return bytes(body) + b"\x01" * count + b"\x00\x00\x00\x00" + b"\x00"
 
 
-def test_request_with_too_many_elements_is_refused_before_they_are_made() -> None:
+def test_request_with_too_many_elements_is_refused_before_they_are_created() -> None:
     body = flexible_names(REQUEST_ELEMENTS_MAX + 1)
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Our codec against kio's, which is generated from Apache Kafka's message definitions, for every offered version."""
+"""The codec against kio's, which is generated from Apache Kafka's message definitions, for every offered version."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_produce_response_is_a_whole_frame(
 
 
 def topic_key(topic: FetchTopic | ForgottenTopic | FetchableTopicResponse, version: int) -> bytes:
-    """What a version names a topic by."""
+    """The field by which a version names a topic."""
     return topic.topic_id.bytes if version >= TOPIC_IDS_FROM_VERSION else topic.topic.encode()
 
 

@@ -40,7 +40,7 @@ REQUESTS = st.builds(
 
 @FEW
 @given(request=REQUESTS)
-def test_request_is_read_as_it_was_meant_by_the_leader_and_by_the_message_classes(request: FetchRequest) -> None:
+def test_request_is_read_back_by_the_leader_and_by_the_message_classes(request: FetchRequest) -> None:
     body = encode_replica_fetch(request)
     assert read_fetch(bytearray(body), 0, len(body), REPLICA_FETCH_VERSION) == request
     message = decode_request(ApiKey.FETCH, REPLICA_FETCH_VERSION, body)
@@ -87,9 +87,7 @@ def test_response_is_read_in_place(response: FetchResponse) -> None:
     at=st.floats(0, 1),
     wound=st.one_of(st.none(), st.sampled_from(LIES), st.binary(min_size=1, max_size=4)),
 )
-def test_bytes_that_a_peer_made_up_end_in_a_value_or_a_refusal(
-    response: FetchResponse, at: float, wound: bytes | None
-) -> None:
+def test_hostile_bytes_end_in_a_value_or_a_refusal(response: FetchResponse, at: float, wound: bytes | None) -> None:
     body = bytearray(encode_response(ApiKey.FETCH, REPLICA_FETCH_VERSION, response))
     place = int(at * len(body))
     if wound is None:
@@ -99,7 +97,7 @@ def test_bytes_that_a_peer_made_up_end_in_a_value_or_a_refusal(
     try:
         read_replica_fetch_response(memoryview(body))
     except WireError as refusal:
-        assert str(refusal)  # noqa: PT017 - what was wrong is told
+        assert str(refusal)  # noqa: PT017 - the error is returned
 
 
 @FEW
@@ -108,7 +106,7 @@ def test_noise_is_read_or_refused(body: bytes) -> None:
     try:
         read_replica_fetch_response(memoryview(body))
     except WireError as refusal:
-        assert str(refusal)  # noqa: PT017 - what was wrong is told
+        assert str(refusal)  # noqa: PT017 - the error is returned
 
 
 def test_whole_response_with_bytes_after_it_is_refused() -> None:

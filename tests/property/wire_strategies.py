@@ -1,6 +1,6 @@
-"""Messages for the wire tests: random instances of our classes, and the same messages through kio, the oracle.
+"""Messages for the wire tests: random instances of the message classes, and the same messages through kio, the oracle.
 
-kio is generated from Apache Kafka's own message definitions.  It only ever reads what we wrote ourselves here: its
+kio is generated from Apache Kafka's own message definitions.  It reads only bytes that these tests wrote: its
 native reader ends the process on some hostile bytes.
 """
 
@@ -96,7 +96,7 @@ def kio_write(message: object) -> bytes:
 
 
 def assert_same(ours: object, theirs: object, version: int) -> None:
-    """Field by field, by name; and every field of theirs has one of ours."""
+    """Field by field, by name; and every field of kio's message has one here."""
     names = set()
     for declared in fields(ours):  # type: ignore[arg-type]
         if version not in wire_field(declared).versions:

@@ -1,1 +1,1 @@
-"""What simulations share whose runs a seed decides: the search of seeds, planted bugs, the command."""
+"""Shared by the simulations with seeds: the search of seeds, planted bugs, the command."""

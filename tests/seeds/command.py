@@ -1,4 +1,4 @@
-"""The command of a simulation: replays one seed, searches fresh ones, or shows what kills each mutant."""
+"""The command of a simulation: replays one seed, searches fresh ones, or shows which seed reveals each mutant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.seeds.search import Found, seeds_until
 
 
 class Command(NamedTuple):
-    """`prog` is how it is called.  `mutants`: of each the first cells of its row, and what counts its seeds."""
+    """`prog` is the command's name.  `mutants`: the first cells of each row, and the function that counts the seeds."""
 
     prog: str
     about: str
@@ -46,7 +46,7 @@ class Command(NamedTuple):
         )
 
     def _search(self, minutes: float, first: int) -> int:
-        """Fresh seeds until the time is over, or the first violation."""
+        """Run fresh seeds until the time is over or the first violation."""
         began, began_cpu = time.monotonic(), time.process_time()
         found = self.run_seeds(seeds_until(began + minutes * 60, first))
         spent = time.process_time() - began_cpu

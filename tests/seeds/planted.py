@@ -1,4 +1,4 @@
-"""Bugs that are planted to see that a simulation finds them."""
+"""Planted bugs, which a simulation must find."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from tests.seeds.search import Violation
 
-# What is replaced, of which owner, by what.
+# The owner, the name of the replaced attribute, and its replacement.
 Patch: TypeAlias = tuple[Any, str, Any]
-# After how many seeds a promise broke, and which; None: none did.
+# The number of seeds until a guarantee broke, and which one; None: none did.
 Killed: TypeAlias = tuple[int, str] | None
 
 
@@ -24,7 +24,7 @@ def planted(patches: Iterable[Patch]) -> Iterator[None]:
 
 
 def seeds_needed(patches: Iterable[Patch], run: Callable[[int], object], seeds_max: int, first_seed: int) -> Killed:
-    """How many seeds from the first one on until a promise breaks, and which; None when none does."""
+    """The number of seeds until a guarantee breaks, and which one; None when none does."""
     with planted(patches):
         for seed in range(first_seed, first_seed + seeds_max):
             try:

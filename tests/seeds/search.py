@@ -1,4 +1,4 @@
-"""Which seeds are run, what ends a search, and how a run is shown."""
+"""The choice of seeds, the end of a search, and the display of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TRACE_LINES: Final = 60
 
 
 class Violation(Exception):
-    """A promise is broken; the message names it."""
+    """A guarantee is broken; the message names it."""
 
 
 class Found(Protocol):
-    """What runs of many seeds added up to; `violations` by seed."""
+    """The totals of runs of many seeds; `violations` by seed."""
 
     @property
     def seeds_count(self) -> int: ...
@@ -28,7 +28,7 @@ class Found(Protocol):
 
 
 class Traced(Protocol):
-    """A run of one seed that writes down what happens."""
+    """A run of one seed that records its trace."""
 
     @property
     def plan(self) -> object: ...

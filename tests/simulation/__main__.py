@@ -1,4 +1,4 @@
-"""`./dev sim`: replays one seed with its trace, searches fresh seeds for a time, or shows what kills each mutant."""
+"""`./dev sim`: replays a seed with its trace, searches fresh seeds, or shows the seeds that reveal mutants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.seeds.command import Command
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.search import replay, run_seeds
 
-# The table of mutants stands in docs/replication.md.
+# The table of mutants is in docs/replication.md.
 COMMAND: Final = Command(
     "./dev sim",
     __doc__,

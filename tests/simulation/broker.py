@@ -1,4 +1,4 @@
-"""A simulated broker: a process with lives, a session with a lease, views of the tree, elections, and its disk."""
+"""A simulated broker: successive processes, a session with a lease, views of the tree, elections, and its disk."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ Outcome = Callable[..., None]
 
 
 class Disk:
-    """What a process leaves to the next one: logs, checkpointed high watermarks, and what it still holds."""
+    """The state on disk between two processes: logs, checkpointed high watermarks, and which records it still has."""
 
     def __init__(self, partitions_count: int, directory_id: UUID, *, is_os_policy: bool) -> None:
         self.logs = [PartitionLog(is_stable_at_once=is_os_policy) for _ in range(partitions_count)]
         self.high_watermarks = [0] * partitions_count
-        # Everything that was reported in this broker epoch or a later one is still here; None: nothing is.
+        # All records reported in this broker epoch or a later one are still here; None: none are.
         self.complete_from: int | None = None
         # Whether the last process' end lost reported records.
         self.has_just_lost = False
         self.directory_id = directory_id
         self.generation = NO_GENERATION
-        # An earlier time's, put back, of which its broker has not found that yet.
+        # A copy of an earlier time, put back, that its broker has not recognised yet.
         self.is_copy = False
 
     def held(self) -> HeldGeneration:
         return HeldGeneration(self.directory_id, self.generation, self.complete_from is not None)
 
     def copy(self) -> Disk:
-        """As it is now, of a running process too."""
+        """A copy of the present state, also of a running process."""
         copied = deepcopy(self)
         copied.is_copy = True
         return copied
 
     def accept_stale(self, directory_id: UUID) -> None:
-        """What `ottla cluster rejoin` does."""
+        """The effect of `ottla cluster rejoin`."""
         self.directory_id = directory_id
         self.complete_from = None
         self.is_copy = False
 
     def cut_power(self, chance: random.Random) -> None:
-        """Of what was not flushed a part is left: a write may be torn, or none of it may have reached the disk."""
+        """A part of the unflushed records is left: a write may be torn, or none of it may have reached the disk."""
         for log in self.logs:
             end_offset = log.flushed_end + int(chance.random() * (log.log_end_offset - log.flushed_end + 1))
             if end_offset < log.stable_end:
@@ -76,12 +76,12 @@ class Disk:
             log.truncate_to(end_offset)
 
     def holds(self, broker_epoch: int) -> bool:
-        """Whether what was reported in a life of the broker is still here, as far as its broker believes the disk."""
+        """Whether the records reported in a life of the broker are still here, according to its disk."""
         return not self.is_copy and self.complete_from is not None and broker_epoch >= self.complete_from
 
 
 class SimulatedBroker:
-    """One node.  `life` counts its processes: what was meant for an earlier one is dropped."""
+    """One node.  `life` counts its processes: messages for an earlier one are dropped."""
 
     def __init__(self, simulation: Simulation, node_id: NodeId) -> None:
         self.simulation = simulation
@@ -94,7 +94,7 @@ class SimulatedBroker:
         self.is_paused = False
         self.is_disk_full = False
         self.is_disk_stuck = False
-        # Whether its disk was stuck, or full, for so long that it leaves the in-sync replicas.
+        # Whether its disk was stuck or full so long that it leaves the in-sync replicas.
         self.gives_way = False
         self.broker_epoch = NO_EPOCH
         self.partitions: list[SimulatedPartition] = []
@@ -144,7 +144,7 @@ class SimulatedBroker:
             self.after(MOVE_MS, self._move_from_time_to_time)
 
     def crash(self, *, is_power_cut: bool) -> None:
-        """The process ends.  A power cut also takes what was not flushed, or the end of it."""
+        """The process ends.  A power cut also loses unflushed records, or the last of them."""
         self.is_up = False
         self.is_paused = False
         self._deferred.clear()
@@ -177,7 +177,7 @@ class SimulatedBroker:
         self.is_paused = True
 
     def resume(self) -> None:
-        """What came or fell due meanwhile happens now, in any order."""
+        """Messages and timers of the pause are handled now, in any order."""
         self.is_paused = False
         deferred, self._deferred = self._deferred, []
         self.simulation.chance.shuffle(deferred)
@@ -265,7 +265,7 @@ class SimulatedBroker:
         *,
         is_read: bool,
     ) -> None:
-        """Send a request in the present session: `done` with its answer, or `is_lost` when none came in time."""
+        """Send a request in the present session: calls `done` with the answer, or `is_lost` when none came in time."""
         session, life, sent_ms = self._session, self.life, self.now_ms()
         is_over = False
 
@@ -300,7 +300,7 @@ class SimulatedBroker:
         self.after(REQUEST_TIMEOUT_MS, timed_out)
 
     def _on_session_lost(self) -> None:
-        """Everything that was led is given up; another session begins."""
+        """All leadership is given up; another session starts."""
         self.simulation.trace("broker %d: its session is lost", self.node_id)
         self._session = -1
         self._lease_until_ms = 0.0
@@ -392,7 +392,7 @@ class SimulatedBroker:
             self._on_moved(answer, after)
             self.disk.is_copy = False
         if self.disk.complete_from is None:
-            # From now on it reports what this disk holds.
+            # From now on it reports the records of this disk.
             self.disk.complete_from = answer.number
         self.simulation.trace("broker %d: registered with epoch %d", self.node_id, answer.number)
         self._read(is_synced=True)
@@ -443,7 +443,7 @@ class SimulatedBroker:
             self._after_view(partition)
 
     def _after_view(self, partition: SimulatedPartition) -> None:
-        """What this broker writes after it saw a state: itself in or out, an election, a change of the in-sync set."""
+        """This broker's writes after it saw a state: itself in or out, an election, a change of the in-sync set."""
         if not self.is_registered() or partition.node is None:
             return
         if self._reaffirm(partition) or self._elect(partition) or self._end_move(partition):
@@ -465,7 +465,7 @@ class SimulatedBroker:
         )
         if is_complete and not partition.is_usable:
             if is_last and not self.simulation.plan.allows_unclean:
-                # Its records are still there, and no other life is known to have them: its next one will continue.
+                # Its records are still there, and no other life is known to have them: the next process will continue.
                 return False
             is_complete = False
         after = self.simulation.kinds.reaffirmed(node.state, own, is_complete=is_complete)
@@ -510,7 +510,7 @@ class SimulatedBroker:
         return False
 
     def _end_move(self, partition: SimulatedPartition) -> bool:
-        """Let the replicas leave that are to, once all others are in sync."""
+        """Remove the replicas that must leave, once all others are in sync."""
         node = partition.node
         assert node is not None
         own = ReplicaIncarnation(self.node_id, self.broker_epoch)
@@ -586,7 +586,7 @@ class SimulatedBroker:
             self._after_view(partition)
 
     def look_again(self) -> None:
-        """Something of this broker's own changed: what it does follows from its present view and that."""
+        """A part of this broker's state changed: act on its present view and the new state."""
         for partition in self.partitions:
             if partition.node is not None:
                 partition.on_view(partition.node, self._live, self._min_in_sync)
@@ -612,7 +612,7 @@ class SimulatedBroker:
                 min_in_sync = min(self._min_in_sync, node.replicas_count_min)
                 self._write_state(partition, node, node.state.with_in_sync(members, node.replicas, min_in_sync))
 
-    # --- an ordered stop --------------------------------------------------------------------------------------
+    # --- a controlled stop --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Move leadership away, then flush and end the session."""

@@ -1,6 +1,6 @@
-"""What must hold after each step: I1 to I12 of docs/replication.md, checked on what the step touched.
+"""The invariants after each step: I1 to I12 of docs/replication.md, checked on the state that the step touched.
 
-`committed` is what any leader's high watermark ever covered: consumers may have read it, producers were told of it.
+`committed`: all that any leader's high watermark ever covered: it may be read, and producers got acknowledgements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Checks:
-    """All that a run was seen to promise."""
+    """The observed acknowledgements and commits of a run."""
 
     def __init__(self, simulation: Simulation) -> None:
         count = simulation.plan.partitions_count
         self._simulation = simulation
-        # After an unclean election the log may contradict what was committed: the user has chosen that.
+        # After an unclean election the log may contradict committed records: the user has chosen that.
         self._is_clean = not simulation.plan.allows_unclean
         self.committed: list[list[Value]] = [[] for _ in range(count)]
         self.acknowledged: list[dict[Value, int]] = [{} for _ in range(count)]
@@ -57,7 +57,7 @@ class Checks:
         leader = (broker.node_id, broker.broker_epoch)
         if self._leaders.setdefault((index, epoch), leader) != leader:
             raise Violation(f"I9: {leader} leads in epoch {epoch} of {self._leaders[index, epoch]}")
-        # One that learns late that it was elected leads no more, if another one was meanwhile.
+        # A replica that learns late of its election does not lead when another was elected meanwhile.
         is_over = self._simulation.tree.now.partitions[index].state.leader_epoch > epoch
         if self._is_clean and not is_over:
             self._check_log(index, log, 0, f"I11: broker {broker.node_id} leads in epoch {epoch}")
@@ -117,7 +117,7 @@ class Checks:
         if offset >= len(committed) or committed[offset] != value:
             raise Violation(f"P3: {value} was acknowledged at {offset}, which is not committed")
         first = self.acknowledged[index].setdefault(value, offset)
-        # Retention may have taken the first one, and with it the memory of a replica that began later.
+        # Retention may have deleted the first one, which a replica that started later never had.
         if first != offset and first >= partition.log.log_start_offset:
             raise Violation(f"P10: {value} was acknowledged at {first} and at {offset}")
 
@@ -128,13 +128,13 @@ class Checks:
         self._answers += 1
 
     def on_unanswered(self, count: int) -> None:
-        """The process ended: its connections too."""
+        """The process ended, and its connections with it."""
         self._unanswered += count
 
-    # --- all of it --------------------------------------------------------------------------------------------
+    # --- the whole state --------------------------------------------------------------------------------------------
 
     def check_all(self) -> None:
-        """I2, I7 and what each part says of itself; some times in each run."""
+        """I2, I7 and the invariants of each part; checked a few times in each run."""
         for broker in self._simulation.brokers:
             for log in broker.disk.logs:
                 log.check_invariants()
@@ -170,7 +170,7 @@ class Checks:
             raise Violation(f"I12: {self._requests} requests, {self._answers} answers, {self._unanswered} cut off")
 
     def check_end(self) -> None:
-        """After convergence: what was acknowledged is there, once."""
+        """After convergence: each acknowledged value is stored once."""
         for index, acknowledged in enumerate(self.acknowledged):
             state = self._simulation.tree.now.partitions[index].state
             if state.leader == NO_LEADER or not self._is_clean:
@@ -189,7 +189,7 @@ class Checks:
             self._check_log(index, disk.logs[index], begin, f"I1: {member}, {why}")
 
     def _check_log(self, index: int, log: PartitionLog, begin: int, why: str, end: int | None = None) -> None:
-        """The log has what is committed from `begin` to `end`, as far as retention left it."""
+        """The log has the committed records from `begin` to `end`, except those that retention deleted."""
         committed = self.committed[index]
         end = len(committed) if end is None else end
         begin = max(begin, log.log_start_offset)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: one fault after the other, each of which ends by itself."""
+"""The faults of a run, and their times: one after another, each of bounded duration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """Plays the kinds of faults that the plan turns on."""
+    """Injects the kinds of faults that the plan enables."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -107,7 +107,7 @@ class Faults:
         if not broker.is_up:
             broker.start()
         elif broker.is_stopping:
-            # It was paused in the middle of its stop.
+            # It was paused during its stop.
             self._after(100, self._start, broker, life)
 
     def _power_cut_all(self) -> None:
@@ -152,7 +152,7 @@ class Faults:
         self._simulation.network.cuts -= cuts
 
     def _swizzle(self) -> None:
-        """Stop the links one after the other, and let them go again in another order."""
+        """Stop the links one after the other, and resume them in another order."""
         nodes = [broker.node_id for broker in self._simulation.brokers] + [TREE]
         links = [(a, b) for a in nodes for b in nodes if a != b and self._chance.random() < 0.6]
         self._chance.shuffle(links)
@@ -218,12 +218,12 @@ class Faults:
         self.disks_lost += 1
 
     def _copy_directory(self) -> None:
-        """To be put back later, in the same life or another one."""
+        """A copy to put back later, in the same life or another one."""
         broker = self._any()
         self._after(200 + self._chance.random() * 3000, self._put_back, broker, broker.disk.copy())
 
     def _put_back(self, broker: SimulatedBroker, copy: Disk) -> None:
-        """Only one of before the last move: what was stored after it is the window that remains."""
+        """Only a copy from before the last move: records that were stored after it are the remaining window."""
         seen, _ = self._simulation.tree.generations.get(broker.node_id, (None, 0))
         if self._is_over or not generations.is_stale(copy.held(), seen) or not self._may_lose():
             return
@@ -254,13 +254,13 @@ class Faults:
             broker.prefer()
 
     def _shrink(self) -> None:
-        """A broker writes what it knows before the leader does: that another's process is gone, or is about to stop."""
+        """A broker writes a change before the leader does: another process is gone, or is about to stop."""
         broker = self._any()
         if broker.is_up and not broker.is_paused:
             broker.shrink(self._any().node_id)
 
     def _move(self) -> None:
-        """Move a partition to as many other brokers, or end its move."""
+        """Move a partition to an equal number of other brokers, or cancel its move."""
         simulation, chance = self._simulation, self._chance
         now = simulation.tree.now
         node = chance.choice(now.partitions)

@@ -1,4 +1,4 @@
-"""Known bugs, planted one at a time: each must break a promise within a bounded number of seeds.
+"""Known bugs, planted one at a time: each must break a guarantee within a bounded number of seeds.
 
 A simulation that no bug can break proves nothing.  Most are bugs that Kafka had; the reference is named.  The product
 has no switches for them: they are patched in.
@@ -32,7 +32,7 @@ _reassigned = reassignment._reassigned
 
 
 class Mutant(NamedTuple):
-    """A planted bug: what is replaced by what, and the faults that it needs, where the usual ones seldom meet it."""
+    """A planted bug: the replaced functions, and the faults that it requires where the usual ones seldom reveal it."""
 
     bug: str
     reference: str
@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
         return planted(self.patches)
 
     def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """How many seeds from the first one on until a promise breaks, and which; None when none does."""
+        """The number of seeds until a guarantee breaks, and which one; None when none does."""
         return seeds_needed(
             self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
         )
@@ -144,7 +144,7 @@ def led_by_any_life(self: PartitionState, incarnation: ReplicaIncarnation) -> bo
 
 
 def count_any_life(self: Leadership, now_ms: int) -> None:
-    """A member's progress is that of its broker, whichever life reported it."""
+    """A member's progress is that of its broker, from any life."""
     _count_members(self, now_ms)
     self._counted = tuple(self._followers.get(each.incarnation.node_id, each) for each in self._counted)
 
@@ -204,13 +204,13 @@ def end_of_the_leader_alone(self: Leadership, own_end: int) -> int:
 
 
 def commit_own_changes_alone(self: Leadership, state: PartitionState, version: int, now_ms: int) -> None:
-    """The version is remembered, and what others wrote is not read."""
+    """The version is remembered, and the writes of others are not read."""
     if version == self.version + 1 and self._is_outcome_open:
         _commit(self, state, version, now_ms)
 
 
 def with_too_many_in_sync(self: PartitionState, in_sync: Members, replicas: Any, min_in_sync: int) -> PartitionState:
-    """Members that fell behind long before become eligible too: nobody froze the high watermark for them."""
+    """Members that fell behind long before become eligible too: no leader froze the high watermark for them."""
     left = tuple(member for member in (*self.eligible, *self.in_sync) if member not in in_sync)
     return self._replace(in_sync=in_sync, eligible=left)
 
@@ -269,11 +269,11 @@ def unchecked(self: Leadership) -> None:
     return None
 
 
-# --- what each needs --------------------------------------------------------------------------------------------------
+# --- plans --------------------------------------------------------------------------------------------------
 
 
 def usual(plan: Plan) -> Plan:
-    """Without the faults that came last: the numbers of seeds in the docs are comparable to those of before."""
+    """Without the latest faults: the numbers of seeds in the docs stay comparable."""
     return replace(plan, fault_kinds=tuple(kind for kind in plan.fault_kinds if kind != "stale_directory"))
 
 

@@ -13,7 +13,7 @@ CLIENTS: Final = -1
 
 LATENCY_MS: Final = 1.5
 SLOW_MS: Final = 60.0
-# A second copy of a message comes up to so much later.
+# The largest delay of a second copy of a message.
 LATE_MS_MAX: Final = 400.0
 
 
@@ -37,7 +37,7 @@ class Network:
             return
         latency_ms = SLOW_MS if self.slowness and draw() < self.slowness else LATENCY_MS
         self._timeline.after(latency_ms * (0.1 + 2 * draw()), call, *arguments)
-        # A client's connection repeats nothing; its retries do.
+        # A client's connection duplicates no message; its retries do.
         if self.duplication and sender != CLIENTS and draw() < self.duplication:
             self._timeline.after(draw() * LATE_MS_MAX, call, *arguments)
 

@@ -1,4 +1,4 @@
-"""One partition on one simulated broker: the shell that the broker's own partition is, over the product's `Replica`."""
+"""One partition on one simulated broker: a shell like the broker's partition, over the product's `Replica`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ACKS_ALL = -1
 ACKS_LEADER = 1
 
-# What a producer is answered.
+# The response to a producer.
 ACKNOWLEDGED = "acknowledged"
 NOT_LEADER = "not leader"
 NOT_ENOUGH = "not enough replicas"
@@ -94,18 +94,18 @@ class SimulatedPartition:
         self._is_flushing = False
         self._is_fetching = False
         self._fetch_token = 0
-        # Fetches up to this one were a former replica's, whose log is dropped: their answers are nobody's.
+        # Fetches up to this one are from a former replica, whose log is dropped: their responses are ignored.
         self._dropped_token = 0
-        # Up to here its records were compared with what is committed.
+        # Up to here its records were compared with the committed ones.
         self.checked_end = 0
         # The version whose election another replica should write first, and the one that it should have written.
         self.patience_version = -1
         self.impatient_version = -1
 
-    # --- what the tree says -----------------------------------------------------------------------------------
+    # --- states from the tree -----------------------------------------------------------------------------------
 
     def on_view(self, node: Partition, live: Mapping[NodeId, int], min_in_sync: int) -> None:
-        """What the broker knows of the tree; a state that is older than the one known is left out."""
+        """The broker's view of the tree; a state older than the known one is ignored."""
         if self.node is not None and node.state_version < self.node.state_version:
             node = self.node
         self.node = node
@@ -139,7 +139,7 @@ class SimulatedPartition:
         )
 
     def _drop(self) -> None:
-        """Delete the log.  A replica that is assigned again begins empty, in the same life of its broker."""
+        """Delete the log.  A replica that is assigned again starts empty, in the same life of its broker."""
         if not self.is_usable or not (self.log.log_end_offset or self.log.epochs):
             return
         self.simulation.trace("broker %d: drops its log of partition %d", self.broker.node_id, self.index)
@@ -232,7 +232,7 @@ class SimulatedPartition:
         self.flush()
 
     def _release(self) -> None:
-        """Answer what is met by now, while this broker's session cannot have ended."""
+        """Answer the fulfilled requests, while this broker's session cannot have ended."""
         if not self._waiting:
             return
         stable_end, high_watermark = self.log.stable_end, self.replica.high_watermark
@@ -439,7 +439,7 @@ class SimulatedPartition:
             self._release()
 
     def on_high_watermark(self) -> None:
-        """The high watermark may have moved: readers see more, and producers are answered."""
+        """The high watermark may have moved: readers see more records, and producers get responses."""
         self.simulation.checks.on_high_watermark(self)
         self._release()
 

@@ -1,6 +1,6 @@
-"""What one seed runs: sizes, settings, and which faults are on.
+"""The plan of one seed: sizes, settings, and the enabled faults.
 
-Each seed turns a random half of the fault kinds on (swarm testing): with all of them on at once nothing would ever get
+Each seed enables a random half of the fault kinds (swarm testing): with all of them at once no run would get
 far enough to break in an interesting way.
 """
 
@@ -49,8 +49,8 @@ class Plan:
     min_in_sync: int
     is_os_policy: bool
     allows_unclean: bool
-    # Whether at most one replica loses its records at a time: then no partition may be given up, unless the minimum of
-    # in-sync replicas is 1.
+    # Whether at most one replica loses its records at a time: then no partition may be unservable, unless the minimum
+    # of in-sync replicas is 1.
     bounds_losses: bool
     closes_former_session: bool
     fault_kinds: tuple[str, ...]
@@ -69,7 +69,7 @@ class Plan:
         chance = random.Random(seed * 2 + 1)
         draw = chance.random
         kinds = FAULT_KINDS[:-2]
-        # By chances of their own: the seeds of the time before there were these faults draw what they drew.
+        # From separate random generators: seeds from before these faults keep their draws.
         moves = ("move",) if random.Random(seed * 2 + 2).random() < 0.4 else ()
         stale = ("stale_directory",) if random.Random(f"stale directories of {seed}").random() < 0.25 else ()
         brokers_count = chance.choice((3, 3, 3, 4, 5))
@@ -97,12 +97,12 @@ class Plan:
 
     @property
     def may_lose_disks(self) -> bool:
-        """Whether a replica may lack what it reported."""
+        """Whether a replica may lack records that it reported."""
         return self.is_os_policy or not {"disk_replaced", "stale_directory"}.isdisjoint(self.fault_kinds)
 
     @property
     def counts_generations(self) -> bool:
-        """Where no directory can be stale this is left out, and seeds run as before there were such faults."""
+        """Where no directory can be stale this is omitted, and seeds run as before these faults."""
         return "stale_directory" in self.fault_kinds
 
     def with_only(self, *fault_kinds: str) -> Plan:

@@ -1,4 +1,4 @@
-"""Producers: they send one value after the other, retry, and remember nothing but their answers."""
+"""Producers: they send one value after the other, retry, and remember only their responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Producer:
     """One producer of one partition.
 
-    An idempotent one repeats a value until it is acknowledged.  Another one tries each value once.
+    An idempotent one retries a value until it is acknowledged.  Others try each value once.
     """
 
     def __init__(self, simulation: Simulation, producer_id: int, index: int, acks: int, *, is_idempotent: bool) -> None:
@@ -32,7 +32,7 @@ class Producer:
         self.acknowledged_count = 0
 
     def send(self) -> None:
-        """Send the present value to whom it takes for the leader."""
+        """Send the present value to the leader in its metadata."""
         simulation = self._simulation
         self._attempt += 1
         chance = simulation.chance
@@ -61,13 +61,13 @@ class Producer:
             return
         self._leader = 0
         if answer == OUT_OF_ORDER and self._simulation.plan.allows_unclean:
-            # What it numbered before is lost.
+            # The values of its former session are lost.
             self._next(Value(self.value.producer_id, self.value.session + 1, 0))
             return
         self._continue()
 
     def _continue(self) -> None:
-        """Again, or another value: what may be in the log is sent again only by those that number their values."""
+        """The same value again, or the next: only idempotent producers retry a value that may be in the log."""
         if self._is_idempotent:
             self._later()
         else:

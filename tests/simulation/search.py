@@ -1,4 +1,4 @@
-"""Runs of many seeds, and how a run that breaks a promise is reported."""
+"""Runs of many seeds, and the report of a run that breaks a guarantee."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.simulation import Simulation
 
 @dataclass
 class Found:
-    """What runs of many seeds added up to."""
+    """The totals of runs of many seeds."""
 
     seeds_count: int = 0
     events_count: int = 0

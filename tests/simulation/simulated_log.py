@@ -1,4 +1,4 @@
-"""A replica's log in memory: records, leader epochs, and a suffix that a power cut takes."""
+"""A replica's log in memory: records, leader epochs, and a suffix that a power cut loses."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SimulatedLog(Generic[Value]):
         self.log_start_offset = 0
         self.stable_end = 0
         self.flushed_end = 0
-        # A flush that began before a truncation proves nothing afterwards.
+        # A flush that started before a truncation proves nothing afterwards.
         self.truncations_count = 0
         self.appending_epoch = -1
-        # Flush policy `os`: what is appended is stable, and a power cut takes it all the same.
+        # Flush policy `os`: appended records are stable, and a power cut loses them all the same.
         self.is_stable_at_once = is_stable_at_once
 
     @property
@@ -49,7 +49,7 @@ class SimulatedLog(Generic[Value]):
         return self.epochs[above - 1][0] if above else -1
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Kafka's rules, as the storage's log has them."""
+        """Kafka's rules, as in the storage's log."""
         entries = self.epochs
         if self.appending_epoch > self.last_epoch():
             entries = [*entries, (self.appending_epoch, self.log_end_offset)]
@@ -86,12 +86,12 @@ class SimulatedLog(Generic[Value]):
         self.flush_to(self.log_end_offset)
 
     def flush_to(self, end_offset: int) -> None:
-        """A flush that began when the log ended at `end_offset` has ended."""
+        """A flush that started when the log ended at `end_offset` has ended."""
         self.flushed_end = max(self.flushed_end, min(end_offset, self.log_end_offset))
         self.stable_end = max(self.stable_end, self.flushed_end)
 
     def reopen(self) -> None:
-        """Another process opens what is left of the log, and flushes it."""
+        """Another process opens the rest of the log, and flushes it."""
         self.truncations_count += 1
         self.appending_epoch = self.last_epoch()
         self.flush()
@@ -108,7 +108,7 @@ class SimulatedLog(Generic[Value]):
             self.epochs.pop()
 
     def reset_to(self, offset: int) -> None:
-        """Drop everything; the log is empty and begins at `offset`."""
+        """Drop everything; the log is empty and starts at `offset`."""
         self.records.clear()
         self.epochs.clear()
         self.log_start_offset = self.stable_end = self.flushed_end = offset

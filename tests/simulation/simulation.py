@@ -29,7 +29,7 @@ CHECK_MS: Final = 250
 
 
 class Outcome(NamedTuple):
-    """What a run did."""
+    """The counts of a run."""
 
     seed: int
     events_count: int
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """A cluster of brokers, a tree, producers, and what goes wrong."""
+    """A cluster of brokers, a tree, producers, and faults."""
 
     def __init__(
         self, seed: int, plan: Plan | None = None, kinds: Kinds | None = None, *, traces: bool = False
@@ -69,7 +69,7 @@ class Simulation:
         ]
 
     def _first_partitions(self) -> list[Partition]:
-        """All brokers were stopped in an ordered way, in a life that is over."""
+        """All brokers made a controlled stop in an earlier life."""
         nodes = [broker.node_id for broker in self.brokers]
         partitions: list[Partition] = []
         for index in range(self.plan.partitions_count):
@@ -133,7 +133,7 @@ class Simulation:
         return not self._what_is_open()
 
     def _what_is_open(self) -> str:
-        """The first thing that keeps the healed cluster from being whole again."""
+        """The first condition that the healed cluster does not meet yet."""
         now = self.tree.now
         if any(broker.broker_epoch != now.live.get(broker.node_id) for broker in self.brokers):
             return "a broker is not registered"
@@ -193,7 +193,7 @@ class Simulation:
         return any(view.min_in_sync == 1 for view in self.tree.history)
 
     def _digest(self) -> str:
-        """Equal for equal runs: of what was left, and of the trace when there is one."""
+        """A hash that is equal for equal runs: of the final state, and of the trace when there is one."""
         content = repr(
             (
                 self.timeline.events_count,

@@ -1,4 +1,4 @@
-"""The simulation finds planted bugs: each breaks a promise within a few seeds, `./dev sim --mutants` shows how many."""
+"""The simulation finds planted bugs: each breaks a guarantee within a few seeds, `./dev sim --mutants` shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.search import run_seeds
 SEEDS_MAX: Final = 1000
 DOCS: Final = Path(__file__).parents[2] / "docs" / "replication.md"
 
-# Hundreds of seeds may miss it: test_scripts has the order of events that shows it.
+# Hundreds of seeds may miss it: test_scripts has the order of events that reveals it.
 SCRIPTED: Final = {"a fetch counts in any leader epoch"}
 
 

@@ -1,4 +1,4 @@
-"""Orders of events that seeds seldom meet, written down: what the rules prevent, and what happens without them."""
+"""Orders of events that seeds seldom produce: what the rules prevent, and what happens without them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def late_fetch_of_a_former_leadership() -> tuple[int, OnePartition, OnePartition
     for partition in (leader, follower, third):
         partition.see(state_of(1, 1), 1)
     leader.append("x", "y")
-    # Broker 2 has fetched both, flushed them, and says so: this message is delayed.
+    # Broker 2 has fetched both, flushed them, and reports it: this message is delayed.
     for _ in range(2):
         follower.log.append_record(1, "x")
     follower.flush()
     late = follower.replica.next_fetch()
     assert late is not None
-    # Broker 3 is elected without them.  Broker 2 follows it and cuts its log; broker 1 does not come to that.
+    # Broker 3 is elected without them.  Broker 2 follows it and truncates its log; broker 1 does not.
     for partition in (leader, follower, third):
         partition.see(state_of(3, 2), 2)
     asked = follower.replica.next_fetch()
@@ -38,14 +38,14 @@ def late_fetch_of_a_former_leadership() -> tuple[int, OnePartition, OnePartition
     return error_code, leader, follower
 
 
-def test_late_fetch_of_a_former_leadership_counts_for_nothing() -> None:
+def test_late_fetch_of_a_former_leadership_is_ignored() -> None:
     error_code, leader, follower = late_fetch_of_a_former_leadership()
     assert error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert leader.replica.high_watermark <= follower.log.log_end_offset
 
 
 @pytest.mark.parametrize("bug", ["a fetch counts in any leader epoch"])
-def test_late_fetch_commits_what_nobody_else_has_when_epochs_are_not_compared(bug: str) -> None:
+def test_late_fetch_commits_unreplicated_records_when_epochs_are_not_compared(bug: str) -> None:
     with MUTANTS[bug].planted():
         _, leader, follower = late_fetch_of_a_former_leadership()
     assert leader.replica.high_watermark > follower.log.log_end_offset

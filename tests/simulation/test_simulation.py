@@ -1,4 +1,4 @@
-"""The cluster's replication under faults that a seed chooses; a failed run is replayed by `./dev sim --seed N`."""
+"""The cluster's replication under faults of a seed; a failed run is replayed by `./dev sim --seed N`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.plan import FAULT_KINDS, Plan
 from tests.simulation.search import replay, run_seeds
 from tests.simulation.simulation import Simulation
 
-# How long fresh seeds are run in `./dev test`, and in `./dev suites`.
+# How long fresh seeds run in `./dev test`, and in `./dev suites`.
 FRESH_SECONDS = (15, 60)
 
 
@@ -34,7 +34,7 @@ def test_nothing_acknowledged_is_lost_in_fresh_seeds(
     for seed, violation in found.violations.items():
         trace = "\n".join(replay(seed)[-TRACE_LINES:])
         pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --seed {seed}", pytrace=False)
-    # A run that shows nothing proves nothing.
+    # A run without acknowledgements proves nothing.
     assert found.acknowledged_count > 100 * found.seeds_count
     assert found.elections_count > 2 * found.seeds_count
 

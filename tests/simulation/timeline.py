@@ -1,4 +1,4 @@
-"""Virtual time: what happens next, in an order that the seed decides."""
+"""Virtual time: a queue of events in an order that the seed determines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timeline:
         heappush(self._heap, (self.now + delay_ms, self._count, call, arguments))
 
     def run_until(self, end_ms: float, is_over: Callable[[], bool] | None = None) -> bool:
-        """Run all calls up to a time, or until `is_over`, which is asked every hundred calls; whether it was."""
+        """Run all calls up to a time, or until `is_over`, which is checked every hundred calls; whether it was."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self.now, _, call, arguments = heappop(heap)

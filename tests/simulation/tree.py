@@ -1,6 +1,6 @@
-"""The tree: states under compare-and-set, registrations, sessions that expire; answers get lost, come late or lag.
+"""The tree: states under compare-and-set, registrations, sessions that expire; responses get lost, are late, or lag.
 
-A snapshot is immutable, and every one is kept, so that a read can be answered from the past as a ZooKeeper server that
+A snapshot is immutable, and every one is kept, so that a read can return a past state as a ZooKeeper server that
 lags does.  A session never reads an older snapshot than it has read before.
 """
 
@@ -32,7 +32,7 @@ class Snapshot(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the tree says to a request; `is_expired` when the session is no more."""
+    """The tree's response to a request; `is_expired` when the session is over."""
 
     is_done: bool
     is_expired: bool = False
@@ -59,7 +59,7 @@ class Session:
         self.heard_at_ms = now_ms
         self.is_open = True
         self.has_expired = False
-        # Index of the newest snapshot that it has read, for each of the three parts that are read apart.
+        # Index of the newest snapshot that it has read, for each of the three parts that are read separately.
         self.seen = [0, 0, 0]
 
 
@@ -92,7 +92,7 @@ class SimulatedTree:
     def on_request(
         self, sender: NodeId, session_id: int, work: Callable[[Session], Answer], replied: Replied, *, is_read: bool
     ) -> None:
-        """A request arrives.  A write may be held up, so that it is applied after its sender has given it up."""
+        """A request arrives.  A write may be delayed, so that it is applied after its sender has given it up."""
         if self.is_away:
             return
         if not is_read and self.late_requests and self._chance.random() < self.late_requests:
@@ -126,7 +126,7 @@ class SimulatedTree:
         return Answer(is_done=True)
 
     def read(self, session: Session, *, is_synced: bool) -> Answer:
-        """The three registries, each read by itself and maybe in the past."""
+        """The three registries, each read separately and maybe from the past."""
         newest = len(self.history) - 1
         picks: list[Snapshot] = []
         for part in range(3):
@@ -197,7 +197,7 @@ class SimulatedTree:
         self._change(min_in_sync=min_in_sync)
 
     def close(self, session_id: int) -> None:
-        """The session ends: what it registered goes with it."""
+        """The session ends, and its registrations with it."""
         session = self.sessions.get(session_id)
         if session is None or not session.is_open:
             return
@@ -209,7 +209,7 @@ class SimulatedTree:
             self._change(live=live)
 
     def expire_early(self, session_id: int) -> None:
-        """An operator closes a session, before its time: no lease can know."""
+        """An operator closes a session early: no lease can account for that."""
         session = self.sessions.get(session_id)
         if session is not None and session.is_open:
             self.close(session_id)
@@ -224,7 +224,7 @@ class SimulatedTree:
         if not session.is_open:
             return
         if self.is_away:
-            # ZooKeeper without a leader expires nobody, and gives each session its whole time afterwards.
+            # ZooKeeper without a leader expires no session, and gives each its whole time-out afterwards.
             session.heard_at_ms = self._simulation.timeline.now
         silent_ms = self._simulation.timeline.now - session.heard_at_ms
         if silent_ms >= SESSION_MS:

@@ -1,4 +1,4 @@
-"""What producers write: each value is written by one producer, and meant to be in the log once."""
+"""The values of producers: each is written by one producer, and must be in the log once."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class PartitionLog(SimulatedLog[Value]):
         return offset if sequence == value.sequence else None
 
     def accepts(self, value: Value) -> bool:
-        """Whether the value is the next one of its producer's session, for all this log knows."""
+        """Whether the value is the next one of its producer's session, as far as this log can know."""
         for former in reversed(self.records):
             if former.producer_id == value.producer_id and former.session == value.session:
                 return former.sequence == value.sequence - 1
         deleted = self._deleted.get((value.producer_id, value.session))
         if deleted is not None:
             return deleted[0] == value.sequence - 1
-        # What came before may have been deleted before this log began.
+        # Earlier values may have been deleted before this log started.
         return value.sequence == 0 or self.log_start_offset > 0

@@ -55,7 +55,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[MembershipHome]:
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    """Of the one group of a test; at its end nobody has broken a promise."""
+    """The ledger of a test's group; at its end no guarantee was broken."""
     book = Ledger()
     yield book
     assert not book.faults, "\n".join(book.faults)

@@ -1,4 +1,4 @@
-"""The places where consumers share partitions, each with the `Membership` that belongs to it."""
+"""The homes where consumers share partitions, each with its `Membership`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
 from tests.eventually import eventually
 
-# A member that is gone without leaving is missed so late; long enough for a busy machine to keep one alive.
+# The time until a dead member is noticed; long enough for a busy machine to keep one alive.
 SESSION_MS: Final = 10_000
 HEARTBEAT_MS: Final = 250
 # The pace of both brokers, in Kafka's names.
@@ -36,7 +36,7 @@ SETTINGS: Final = {
 
 
 class MembershipHome(Protocol):
-    """Topics and groups of one place; their names are nobody else's."""
+    """Topics and groups of one home, with unique names."""
 
     def membership(self, group: str) -> Membership: ...
 
@@ -85,7 +85,7 @@ class KafkaGroupHome(_Topics):
         self._bootstrap = bootstrap
         self._options = KafkaGroupOptions(
             protocol=protocol,
-            # Of a KIP-848 group the broker decides, and is asked.
+            # For a KIP-848 group the broker decides, and is queried.
             session_timeout_ms=SESSION_MS if protocol == CLASSIC else 6 * SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             topics_refresh_ms=500,
@@ -99,7 +99,7 @@ class KafkaGroupHome(_Topics):
 
 
 class TreeHome(_Topics):
-    """Groups without a master, on the tree that a broker has its topics in."""
+    """Groups without a master, on the tree of a broker's topics."""
 
     def __init__(self, cluster: Cluster, connect: str) -> None:
         super().__init__(cluster)

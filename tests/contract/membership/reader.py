@@ -1,4 +1,4 @@
-"""What stands behind a membership in these tests: it reads nothing, and holds everybody to the contract."""
+"""The consumer of a membership in these tests: it reads nothing, and checks the contract for all members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.eventually import eventually
 
 
 class Ledger:
-    """Who hands out which partition of a group, over all its readers; `faults` are those of anybody."""
+    """Which reader hands out each partition of a group; `faults` are those of all readers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,9 +37,9 @@ class Ledger:
 
 
 class Reader:
-    """A consumer that has asked past `asked[partition]`, or else what it was started with.
+    """A consumer that has processed up to `asked[partition]`, or else up to its start offset.
 
-    It stops what it is told to stop at once, or, with `stops_late`, when `stop` is called.
+    It stops revoked partitions at once, or, with `stops_late`, when `stop` is called.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Reader:
 
     @property
     def partitions(self) -> set[int]:
-        """The numbers of what it hands out."""
+        """The partitions that it hands out."""
         return {partition.partition for partition in self.held.keys() - self.stopping.keys()}
 
     def of(self, kind: type[Event]) -> list[Event]:
@@ -93,7 +93,7 @@ class Reader:
         match event:
             case Start(partition):
                 if partition in self.held:
-                    self._ledger.faults.append(f"{event} at {self.name} while {self.held[partition]} goes on")
+                    self._ledger.faults.append(f"{event} at {self.name} while {self.held[partition]} is not over")
                 self._ledger.begin(self, event)
                 self.held[partition] = event
             case Revoke(partition, claim):
@@ -104,7 +104,7 @@ class Reader:
             case Released(partition, claim, offset):
                 self._expect(event, partition, claim)
                 if partition not in self.stopping:
-                    self._ledger.faults.append(f"{event} at {self.name} without being told to stop")
+                    self._ledger.faults.append(f"{event} at {self.name} without a revocation")
                 if offset != self._position(partition):
                     self._ledger.faults.append(f"{event} at {self.name}, asked past {self._position(partition)}")
                 self._end(partition, claim)
@@ -133,14 +133,14 @@ class Reader:
     # --- what tests do ----------------------------------------------------------------------------------------
 
     def stop(self, partition: TopicPartition) -> None:
-        """Say that nothing is handed out any more of what it was told to stop."""
+        """Confirm that a revoked partition is no longer handed out."""
         claim = self.stopping[partition]
         offset = self._position(partition)
         self._ledger.end(self, partition, claim)
         self.membership.on_stopped(partition, claim, offset)
 
     def commit(self, partition: TopicPartition, offset: int) -> None:
-        """Ask past it, and commit; returns when it is answered."""
+        """Process up to it, and commit; returns with the response."""
         claim = self.held[partition].claim
         self.asked[partition] = offset
         self.membership.commit([(partition, claim, offset)])

@@ -1,6 +1,6 @@
-"""The promises of client/membership/membership.py, one test each, at every home of memberships.
+"""The guarantees of client/membership/membership.py, one test each, at every home of memberships.
 
-`Reader` and `Ledger` hold every test to what holds always: one end for each start, one holder of each partition,
+`Reader` and `Ledger` check the invariants in every test: one end for each start, one holder of each partition,
 nothing after the last event.
 """
 
@@ -25,7 +25,7 @@ def group() -> str:
     return new_name("group")
 
 
-def test_member_alone_is_given_every_partition_of_its_topic(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_single_member_gets_every_partition_of_its_topic(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(5)
     with Reader(home.membership(group), Subscription({topic: 1}), ledger, "a") as reader:
         eventually(lambda: reader.partitions, lambda seen: seen == {0, 1, 2, 3, 4})
@@ -75,7 +75,7 @@ def test_many_members_that_start_together_share_all_partitions(
             reader.leave()
 
 
-def test_group_without_an_offset_says_so_and_the_next_owner_starts_where_it_was_stopped(
+def test_group_without_an_offset_starts_unset_and_the_next_owner_where_it_was_stopped(
     home: MembershipHome, group: str, ledger: Ledger
 ) -> None:
     topic = home.make_topic(2)
@@ -93,7 +93,7 @@ def test_group_without_an_offset_says_so_and_the_next_owner_starts_where_it_was_
         b.leave()
 
 
-def test_what_one_member_gives_back_another_starts_where_it_was_stopped(
+def test_released_partition_starts_at_its_next_owner_where_it_was_stopped(
     home: MembershipHome, group: str, ledger: Ledger
 ) -> None:
     topic = home.make_topic(4)
@@ -108,14 +108,14 @@ def test_what_one_member_gives_back_another_starts_where_it_was_stopped(
         a.leave()
 
 
-def test_commit_is_answered_when_the_group_has_it(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_commit_is_confirmed_when_the_group_has_stored_it(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(1)
     partition = TopicPartition(topic, 0)
     with Reader(home.membership(group), Subscription({topic: 1}), ledger, "a") as reader:
         eventually(lambda: reader.partitions, lambda seen: seen == {0})
         reader.commit(partition, 5)
         assert home.committed(group) == {partition: 5}
-        # Sought back by the user; then the same again.
+        # The user seeks back; then the same offset is committed again.
         reader.commit(partition, 3)
         assert home.committed(group) == {partition: 3}
         reader.events = [event for event in reader.events if not isinstance(event, Committed)]
@@ -157,9 +157,7 @@ def test_commit_of_a_claim_that_is_over_changes_nothing(home: MembershipHome, gr
         a.leave()
 
 
-def test_nothing_goes_to_another_member_before_the_stream_has_stopped(
-    home: MembershipHome, group: str, ledger: Ledger
-) -> None:
+def test_partition_moves_only_after_its_stream_has_stopped(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(2)
     subscription = Subscription({topic: 1})
     with Reader(home.membership(group), subscription, ledger, "a", stops_late=True) as a:
@@ -168,7 +166,7 @@ def test_nothing_goes_to_another_member_before_the_stream_has_stopped(
             stopping = eventually(lambda: dict(a.stopping))
             late = sorted(stopping)[0]
             a.asked[late] = 8
-            # The group goes on to know the member, and waits.
+            # The group keeps the member, and waits.
             until_ms = a.membership.hand_out_until_ms
             eventually(lambda: a.membership.hand_out_until_ms, lambda seen: seen > until_ms)
             assert late not in b.held
@@ -184,7 +182,7 @@ def test_nothing_goes_to_another_member_before_the_stream_has_stopped(
             b.leave()
 
 
-def test_member_may_hand_out_only_while_it_is_one(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_member_may_hand_out_only_during_its_membership(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(1)
     membership = home.membership(group)
     assert membership.hand_out_until_ms == 0
@@ -198,7 +196,7 @@ def test_member_may_hand_out_only_while_it_is_one(home: MembershipHome, group: s
     assert membership.hand_out_until_ms == 0
 
 
-def test_partitions_of_a_member_that_is_gone_go_to_the_others_after_its_session(
+def test_partitions_of_a_dead_member_go_to_the_others_after_its_session(
     home: MembershipHome, group: str, ledger: Ledger
 ) -> None:
     topic = home.make_topic(2)
@@ -216,7 +214,7 @@ def test_partitions_of_a_member_that_is_gone_go_to_the_others_after_its_session(
             b.leave()
 
 
-def test_partitions_that_are_added_are_given_out(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_added_partitions_are_assigned(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(1)
     with Reader(home.membership(group), Subscription({topic: 1}), ledger, "a") as reader:
         eventually(lambda: reader.partitions, lambda seen: seen == {0})
@@ -225,7 +223,7 @@ def test_partitions_that_are_added_are_given_out(home: MembershipHome, group: st
         reader.leave()
 
 
-def test_topic_that_is_made_later_is_read(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_topic_that_is_created_later_is_read(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = new_name("topic")
     with Reader(home.membership(group), Subscription({topic: 1}), ledger, "a") as reader:
         eventually(lambda: reader.membership.hand_out_until_ms)
@@ -234,7 +232,7 @@ def test_topic_that_is_made_later_is_read(home: MembershipHome, group: str, ledg
         reader.leave()
 
 
-def test_filter_reads_what_it_selects_and_new_topics_as_they_come(
+def test_filter_reads_matching_topics_and_new_ones_when_they_are_created(
     home: MembershipHome, group: str, ledger: Ledger
 ) -> None:
     prefix = new_name("some")
@@ -248,7 +246,7 @@ def test_filter_reads_what_it_selects_and_new_topics_as_they_come(
         reader.leave()
 
 
-def test_two_groups_have_every_partition_each(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_each_of_two_groups_has_every_partition(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(2)
     subscription = Subscription({topic: 1})
     with (
@@ -262,12 +260,12 @@ def test_two_groups_have_every_partition_each(home: MembershipHome, group: str, 
         b.leave()
 
 
-def test_member_that_leaves_at_once_says_so(home: MembershipHome, group: str, ledger: Ledger) -> None:
+def test_member_that_leaves_at_once_reports_it(home: MembershipHome, group: str, ledger: Ledger) -> None:
     topic = home.make_topic(1)
     with Reader(home.membership(group), Subscription({topic: 1}), ledger, "a") as reader:
         reader.leave()
         assert isinstance(reader.events[-1], Left)
-        # What comes after the end is no mistake: other threads cannot know of it yet.
+        # A call after the end is no mistake: other threads cannot know of it yet.
         reader.membership.leave()
         reader.membership.commit([])
 
