@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.broker.fetching.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, in_parts, read_partitions
-from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, read_partitions
+from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response
 from ottla.broker.fetching.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.fetch_session_read import SessionRead, fill_session, note_sent, read_session
-from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.net.outbox import Piece
 from ottla.broker.partitions.partition import Partition, WaitingFetch, WakeOn
 from ottla.broker.partitions.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
@@ -22,7 +21,7 @@ from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.fetch import LEADERS_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest
 from ottla.runtime.clock import Clock
-from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps, run_steps
 
 NEW_SESSION_EPOCH: Final = 0
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -67,44 +66,48 @@ class FetchService:
         return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
 
     def open_session(
-        self, partitions: PartitionIndex, request: FetchRequest, read: FetchRead, replica: ReplicaReader | None
-    ) -> int:
-        """Begin a session with a full response; its id, 0 when there is no room for it."""
-        session = self.new_session(partitions, request, replica)
-        if session is None:
-            return NO_SESSION
-        fill_session(partitions, session, request, read)
-        self.sessions.touch(session, session.created_ms)
-        return session.id
-
-    def new_session(
-        self, partitions: PartitionIndex, request: FetchRequest, replica: ReplicaReader | None
-    ) -> FetchSession | None:
-        """One that is to be filled, and touched then; None when there is no room for it."""
+        self,
+        partitions: PartitionIndex,
+        request: FetchRequest,
+        reads: Iterable[tuple[FetchRequest, FetchRead]],
+        replica: ReplicaReader | None,
+    ) -> Steps[int]:
+        """Open a session with a full response, which was read in these parts; its id, 0 when there is no room."""
         if has_long_name(request):
-            return None
-        return self.sessions.open(
+            return NO_SESSION
+        session = self.sessions.open(
             sum(len(wanted) for _, wanted in request.topics),
             self.clock.monotonic_ms(),
             is_privileged=replica is not None,
             uses_topic_ids=partitions is self.table.by_id,
             replica=None if replica is None else replica.incarnation,
         )
+        if session is None:
+            return NO_SESSION
+        for part, read in reads:
+            fill_session(partitions, session, part, read)
+            yield
+        # Between two steps it may have been closed to make room for another.
+        is_open = not session.is_closed and self.sessions.touch(session, self.clock.monotonic_ms())
+        return session.id if is_open else NO_SESSION
 
 
 class FullFetch:
-    """A request that names all its partitions.  While it waits, each of them holds it."""
+    """A request that names all its partitions.  While it waits, each of them holds it.
+
+    A request of many partitions is served by `LargeFetch`, some of them at a time: a part.
+    """
 
     __slots__ = (
         "_consumer",
-        "_correlation_id",
-        "_held_by",
         "_local_address",
-        "_partitions",
-        "_replica",
-        "_request",
-        "_service",
-        "_version",
+        "correlation_id",
+        "held_by",
+        "partitions",
+        "replica",
+        "request",
+        "service",
+        "version",
     )
 
     def __init__(
@@ -118,138 +121,83 @@ class FullFetch:
         consumer: ConsumerReader = LEADER_ONLY,
     ) -> None:
         table = service.table
-        self._service = service
-        self._partitions = table.by_id if version >= TOPIC_IDS_FROM_VERSION else table.by_name
-        self._request = request
-        self._version = version
-        self._correlation_id = correlation_id
+        self.service = service
+        self.partitions = table.by_id if version >= TOPIC_IDS_FROM_VERSION else table.by_name
+        self.request = request
+        self.version = version
+        self.correlation_id = correlation_id
         self._local_address = local_address
-        self._replica = replica
+        self.replica = replica
         self._consumer = consumer
-        self._held_by: list[Partition] = []
+        self.held_by: list[Partition] = []
 
-    def read(self) -> FetchRead:
-        service, replica = self._service, self._replica
+    def read(self, part: FetchRequest | None = None, readable_bytes: int = 0) -> FetchRead:
+        """Read what the partitions have now.
+
+        `part`: only these; then `readable_bytes` are those of the parts before it, and the caller counts the read.
+        """
+        service, replica = self.service, self.replica
         if service.lease_watch is not None:
             service.lease_watch.check()
-        read = read_partitions(self._partitions, self._request, service.size_bytes_max, replica, self._consumer)
-        if replica is not None:
+        read = read_partitions(
+            self.partitions, part or self.request, service.size_bytes_max, replica, self._consumer, readable_bytes
+        )
+        if replica is not None and part is None:
             replica.count()
         return read
 
-    def is_enough(self, read: FetchRead) -> bool:
-        request = self._request
+    def is_enough(self, read: FetchRead, part: FetchRequest | None = None) -> bool:
+        """Whether the response need not wait, because of these partitions and the bytes of those before them."""
+        request = part or self.request
         return (
             read.is_due
-            or read.readable_bytes >= self._service.enough_bytes(request)
+            or read.readable_bytes >= self.service.enough_bytes(request)
             or not request.topics
-            or ends_in_older_segment(self._partitions, request, as_replica=self._replica is not None)
-        )
-
-    def read_steps(self) -> Steps[list[FetchRead]]:
-        """`read` in steps: the parts, each with the bytes of those before it."""
-        parts: list[FetchRead] = []
-        readable_bytes = 0
-        for part in in_parts(self._request):
-            if self._service.lease_watch is not None:
-                self._service.lease_watch.check()
-            read = read_partitions(
-                self._partitions, part, self._service.size_bytes_max, self._replica, self._consumer, readable_bytes
-            )
-            readable_bytes = read.readable_bytes
-            parts.append(read)
-            yield
-        if self._replica is not None:
-            self._replica.count()
-        return parts
-
-    def is_enough_steps(self, parts: Sequence[FetchRead]) -> Steps[bool]:
-        """`is_enough` in steps."""
-        request = self._request
-        if not parts or parts[-1].readable_bytes >= self._service.enough_bytes(request):
-            return True
-        for part, read in zip(in_parts(request), parts, strict=True):
-            yield
-            if read.is_due or ends_in_older_segment(self._partitions, part, as_replica=self._replica is not None):
-                return True
-        return False
-
-    def response_steps(self, parts: Sequence[FetchRead]) -> Steps[Sequence[Piece]]:
-        """`response` in steps."""
-        request, service = self._request, self._service
-        session_id = NO_SESSION
-        if request.session_epoch == NEW_SESSION_EPOCH:
-            session = service.new_session(self._partitions, request, self._replica)
-            if session is not None:
-                for part, read in zip(in_parts(request), parts, strict=True):
-                    fill_session(self._partitions, session, part, read)
-                    yield
-                # Between two steps it may have been closed to make room for another.
-                if not session.is_closed and service.sessions.touch(session, service.clock.monotonic_ms()):
-                    session_id = session.id
-        if parts:
-            service.sent_bytes += parts[-1].readable_bytes
-        topics = yield from joined_steps(read.topics for read in parts)
-        leaders = None
-        if any(read.is_due for read in parts):
-            leaders = service.leaders(self._version, topics, self._local_address)
-            yield
-        return (
-            yield from fetch_response_steps(request, self._version, self._correlation_id, topics, session_id, leaders)
+            or ends_in_older_segment(self.partitions, request, as_replica=self.replica is not None)
         )
 
     def response(self, read: FetchRead) -> Sequence[Piece]:
-        request = self._request
+        request, service = self.request, self.service
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
-            session_id = self._service.open_session(self._partitions, request, read, self._replica)
-        self._service.sent_bytes += read.readable_bytes
-        leaders = self._service.leaders(self._version, read.topics, self._local_address) if read.is_due else None
+            session_id = run_steps(service.open_session(self.partitions, request, [(request, read)], self.replica))
+        service.sent_bytes += read.readable_bytes
+        leaders = self.leaders(read.topics) if read.is_due else None
         return fetch_response(
-            request, self._version, self._correlation_id, read.topics, session_id=session_id, leaders=leaders
+            request, self.version, self.correlation_id, read.topics, session_id=session_id, leaders=leaders
         )
 
+    def leaders(self, topics: Topics) -> CurrentLeaders | None:
+        return self.service.leaders(self.version, topics, self._local_address)
+
     def park(self, fetch: WaitingFetch) -> int:
-        self._keep_what_is_read()
-        self._hold(self._request, fetch)
-        return len(self._held_by)
+        self.drop_what_is_read()
+        self.hold_part(self.request, fetch)
+        return len(self.held_by)
 
-    def park_steps(self, fetch: WaitingFetch) -> Steps[int]:
-        """`park` in steps; `unpark` is right after each of them."""
-        self._keep_what_is_read()
-        for part in in_parts(self._request):
-            self._hold(part, fetch)
-            yield
-        return len(self._held_by)
-
-    def _hold(self, part: FetchRequest, fetch: WaitingFetch) -> None:
-        wake_on = WakeOn.HIGH_WATERMARK if self._replica is None else WakeOn.APPEND
+    def hold_part(self, part: FetchRequest, fetch: WaitingFetch) -> None:
+        """Let some of the partitions wake `fetch`; `unpark` is right after each part."""
+        wake_on = WakeOn.HIGH_WATERMARK if self.replica is None else WakeOn.APPEND
         for topic, wanted in part.topics:
             for each in wanted:
-                partition = self._partitions.get(topic, each[0])
+                partition = self.partitions.get(topic, each[0])
                 if partition is not None:
                     partition.park_fetch(fetch, wake_on)
-                    self._held_by.append(partition)
+                    self.held_by.append(partition)
 
-    def _keep_what_is_read(self) -> None:
-        # What is not read again is not kept: of one request it may be a hundred megabytes, also in names of topics
-        # without partitions, which Apache Kafka's responses leave out, too.
-        topics = [each for each in self._request.topics if each[1]]
-        self._request = self._request._replace(topics=topics, forgotten=[], rack=b"")
+    def drop_what_is_read(self) -> None:
+        """Keep only what is read again: of one request the rest may be a hundred megabytes, also in names of topics
+        without partitions, which Apache Kafka's responses leave out, too.
+        """
+        topics = [each for each in self.request.topics if each[1]]
+        self.request = self.request._replace(topics=topics, forgotten=[], rack=b"")
 
     def stay_parked(self) -> None:
         """Partitions hold a fetch until `forget_fetch`."""
 
     def unpark(self, fetch: WaitingFetch) -> None:
-        for partition in self._held_by:
+        for partition in self.held_by:
             partition.forget_fetch(fetch)
-
-    def unpark_steps(self, fetch: WaitingFetch) -> Steps[None]:
-        """`unpark` in steps."""
-        for count, partition in enumerate(self._held_by):
-            partition.forget_fetch(fetch)
-            if count % PARTITIONS_OF_STEP == 0:
-                yield
 
 
 class SessionFetch:
@@ -261,10 +209,10 @@ class SessionFetch:
         "_local_address",
         "_partitions",
         "_replica",
-        "_request",
         "_service",
         "_session",
         "_version",
+        "request",
     )
 
     def __init__(
@@ -281,7 +229,7 @@ class SessionFetch:
         self._service = service
         self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
         self._session = session
-        self._request = request
+        self.request = request
         self._version = version
         self._correlation_id = correlation_id
         self._local_address = local_address
@@ -289,7 +237,7 @@ class SessionFetch:
         self._consumer = consumer
 
     def read(self) -> SessionRead:
-        service, request, replica = self._service, self._request, self._replica
+        service, request, replica = self._service, self.request, self._replica
         if service.lease_watch is not None:
             service.lease_watch.check()
         read = read_session(
@@ -308,13 +256,13 @@ class SessionFetch:
         return (
             read.is_due
             or read.would_not_grow
-            or read.readable_bytes >= self._service.enough_bytes(self._request)
+            or read.readable_bytes >= self._service.enough_bytes(self.request)
             or self._session.is_closed
             or (read.has_news and self._session.tells_watermarks)
         )
 
     def response(self, read: SessionRead) -> Sequence[Piece]:
-        session, request, version = self._session, self._request, self._version
+        session, request, version = self._session, self.request, self._version
         if session.epoch != next_epoch(request.session_epoch):
             # Another request of this session came while this one waited, and owns the session now.
             return fetch_response(
@@ -329,7 +277,7 @@ class SessionFetch:
 
     def park(self, fetch: WaitingFetch) -> int:
         # The session has its topics.
-        self._request = self._request._replace(topics=[], forgotten=[], rack=b"")
+        self.request = self.request._replace(topics=[], forgotten=[], rack=b"")
         self._session.park(fetch)
         return 1
 

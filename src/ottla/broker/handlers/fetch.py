@@ -45,7 +45,7 @@ from ottla.broker.fetching.fetch_read import in_parts
 from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
-from ottla.broker.fetching.large_fetches import LargeFetches
+from ottla.broker.fetching.large_fetches import LargeFetch, LargeFetches
 from ottla.broker.fetching.parked_fetches import FetchPlan, ParkedFetches
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.net.connection import Answer, Connection
@@ -206,7 +206,7 @@ class FetchHandler:
         # A reader that wants a session is answered at once: from then on the session waits.
         max_wait_ms = 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
         full = self._full_plan(connection, request, version, correlation_id)
-        await self._large.serve(answer, full, max_wait_ms, turn)
+        await self._large.serve(answer, LargeFetch(full), max_wait_ms, turn)
 
     def _full_error(self, request: FetchRequest) -> int:
         """Why a full request may not be served, 0 when it may."""

@@ -31,25 +31,25 @@ class EmptyPlan:
         self.reads_count = 0
         self.is_parked = False
 
-    def read_steps(self) -> Steps[list[Any]]:
+    def read(self) -> Steps[list[Any]]:
         self.reads_count += 1
         yield
         return []
 
-    def is_enough_steps(self, read: Sequence[Any]) -> Steps[bool]:
+    def is_enough(self, read: Sequence[Any]) -> Steps[bool]:
         yield
         return False
 
-    def park_steps(self, fetch: object) -> Steps[int]:
+    def park(self, fetch: object) -> Steps[int]:
         self.is_parked = True
         yield
         return 1
 
-    def unpark_steps(self, fetch: object) -> Steps[None]:
+    def unpark(self, fetch: object) -> Steps[None]:
         yield
         self.is_parked = False
 
-    def response_steps(self, read: Sequence[Any]) -> Steps[Sequence[Piece]]:
+    def response(self, read: Sequence[Any]) -> Steps[Sequence[Piece]]:
         yield
         return (b"answer",)
 

@@ -38,7 +38,7 @@ def test_waiting_fetch_keeps_only_what_it_reads_again(served: Served, session_id
         rack_id="r" * 1_000,
     )
     served.send(request)
-    kept = plan_parked_in(served)._request
+    kept = plan_parked_in(served).request
     assert (kept.forgotten, kept.rack, bool(kept.topics)) == ([], b"", session_id == 0)
     assert served.answer() is None
 
@@ -51,7 +51,7 @@ def test_waiting_fetch_keeps_no_topic_of_which_it_reads_nothing(served: Served) 
             max_wait_ms=1_000, min_bytes=1, max_bytes=1_000, topics=[FetchTopic("t", partitions=[at(0)]), *nothing]
         )
     )
-    assert [name for name, _ in plan_parked_in(served)._request.topics] == [b"t"]
+    assert [name for name, _ in plan_parked_in(served).request.topics] == [b"t"]
     size = log.add()
     assert served.sizes() == [size]
 

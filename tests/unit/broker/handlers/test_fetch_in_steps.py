@@ -8,6 +8,7 @@ import pytest
 
 from ottla.broker.fetching.fetch_plans import FullFetch
 from ottla.broker.fetching.fetch_read import FetchRead
+from ottla.broker.fetching.large_fetches import LargeFetch
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import read_fetch
@@ -27,7 +28,7 @@ def served() -> Iterator[Served]:
     made.client.close()
 
 
-class LargeFetch:
+class OpeningFetch:
     """A fetch that opens a session, of which the test makes the steps."""
 
     def __init__(self, served: Served) -> None:
@@ -35,19 +36,19 @@ class LargeFetch:
             ApiKey.FETCH, VERSION, FetchRequest(max_bytes=1_000_000, session_epoch=0, topics=[topic("t", at(0))])
         )
         request = read_fetch(memoryview(body), 0, len(body), VERSION)
-        self._plan = FullFetch(served.handler._service, request, VERSION, 5, ("here", 9092))
+        self._plan = LargeFetch(FullFetch(served.handler._service, request, VERSION, 5, ("here", 9092)))
         self._read: list[FetchRead] = []
 
     def read(self) -> None:
-        self._read = run_steps(self._plan.read_steps())
+        self._read = run_steps(self._plan.read())
 
     def respond(self) -> None:
-        run_steps(self._plan.response_steps(self._read))
+        run_steps(self._plan.response(self._read))
 
 
 def test_session_tells_a_record_that_came_between_the_read_and_its_opening(served: Served) -> None:
     log = served.add("t")
-    fetch = LargeFetch(served)
+    fetch = OpeningFetch(served)
     fetch.read()
     size = log.add()
     fetch.respond()
@@ -57,7 +58,7 @@ def test_session_tells_a_record_that_came_between_the_read_and_its_opening(serve
 
 def test_session_tells_that_a_partition_went_between_the_read_and_its_opening(served: Served) -> None:
     served.add("t")
-    fetch = LargeFetch(served)
+    fetch = OpeningFetch(served)
     fetch.read()
     served.table.remove(served.partition("t").topic_partition)
     fetch.respond()
@@ -67,9 +68,9 @@ def test_session_tells_that_a_partition_went_between_the_read_and_its_opening(se
 
 def test_fetch_whose_session_lost_its_place_is_answered_without_one(served: Served) -> None:
     served.add("t")
-    fetch = LargeFetch(served)
+    fetch = OpeningFetch(served)
     fetch.read()
-    steps = fetch._plan.response_steps(fetch._read)
+    steps = fetch._plan.response(fetch._read)
     next(steps)
     served.sessions.remove(FIRST_SESSION)
     run_steps(steps)
