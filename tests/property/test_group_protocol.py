@@ -69,7 +69,7 @@ UPSETS = st.sampled_from(
     ]
 )
 TROUBLES = st.sampled_from(
-    ["crash", "power loss", "long silence", "deletion", "refusal", "refusal", "departure", "settling"]
+    ["crash", "power loss", "long silence", "deletion", "refusal", "refusal", "departure", "lapse", "settling"]
 )
 PARTITIONS = st.integers(0, PARTITIONS_COUNT - 1)
 
@@ -367,6 +367,8 @@ class GroupProtocol(RuleBasedStateMachine):
             self.log_refuses()
         elif trouble == "departure":
             self.shard_leaves()
+        elif trouble == "lapse":
+            self.lease_lapses()
         else:
             self.settle()
 
@@ -393,6 +395,21 @@ class GroupProtocol(RuleBasedStateMachine):
         self.is_leaving = False
         assert all(request.replies for request in self.requests), self.requests
         self.crash(keeps_tail=True)
+
+    def lease_lapses(self) -> None:
+        """Everybody is answered at once, and the same shard goes on with all members that had joined once."""
+        group = self._group(self.coordinator)
+        members = {} if group is None else group.rebalance.roster.members
+        joined = {member_id for member_id, member in members.items() if not member.is_new}
+        self.is_leaving = True
+        self.coordinator.shard.suspend(ErrorCode.NOT_COORDINATOR)
+        self.is_leaving = False
+        assert all(request.replies for request in self.requests), self.requests
+        self.coordinator.monotonic_ms += LONGEST_WAIT_MS
+        self.coordinator.wall_ms += LONGEST_WAIT_MS
+        self.coordinator.shard.resume(self.coordinator.now)
+        self.coordinator.pass_ms(1)
+        assert joined <= members.keys()
 
     def settle(self) -> None:
         """With a log that works, every request is answered within its time-out."""

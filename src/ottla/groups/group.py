@@ -92,6 +92,14 @@ class Group(DeadlineOwner, Protocol):
         """The shard leaves this broker: answer every parked request with `error`."""
         ...
 
+    def suspend(self, error: ErrorCode) -> None:
+        """Answer every parked request with `error`; its client sends it again, here after `resume` or elsewhere."""
+        ...
+
+    def resume(self, moment: Moment) -> None:
+        """Members were refused since `suspend`: restart every session and every deadline of the state."""
+        ...
+
     def stop(self) -> None:
         """The shard has dropped the group: disarm its deadlines."""
         ...

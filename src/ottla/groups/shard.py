@@ -268,6 +268,23 @@ class GroupShard:
         self.issued_ids.clear()
         self._offset_bytes.release()
 
+    def suspend(self, error: ErrorCode) -> None:
+        """This broker may have been replaced: every waiting request and every later one gets `error` until `resume`.
+
+        The groups stay as they are, and `on_time` is not called meanwhile.
+        """
+        self._failure = error
+        self._held.fail(lambda reply: refused(reply, error))
+        for group in list(self._table):
+            group.suspend(error)
+
+    def resume(self, moment: Moment) -> None:
+        """No other broker has coordinated these groups.  Members were refused meanwhile: their times restart."""
+        self._failure = None
+        for group in list(self._table):
+            group.resume(moment)
+        self._held.release(self._log.stable_end)
+
     def history(self, group_id: str) -> MultilineFact | None:
         """The last transitions of a group, for the log event of a failure."""
         group = self._table.get(group_id)

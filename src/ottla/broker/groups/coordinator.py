@@ -1,6 +1,7 @@
 """All groups of this broker: a shard for each partition of `__consumer_offsets` that it leads.
 
-A shard is loaded when this broker begins to lead its partition in a leader epoch, and unloaded when that ends.
+A shard is loaded when this broker begins to lead its partition in a leader epoch, and unloaded when that ends.  While
+only the lease is over it stays loaded and refuses everything.
 Commands go to the shard of their group; a shard that is not loaded, not here or has failed answers with an error.
 One timer serves the deadlines of all shards.
 """
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 # Deadlines of shards are served for at most this long, then other callbacks of the loop run.
 TIMER_TURN_S: Final = 0.002
+# When the lease is found to be over, deadlines are compared again after this time.
+UNCERTAIN_RETRY_MS: Final = 50
 
 
 class GroupCoordinator:
@@ -162,7 +165,7 @@ class GroupCoordinator:
 
     def follow(self, offsets_topic: Topic | None) -> None:
         """Load the shards whose partitions this broker began to lead, unload those that it no longer leads, or leads in
-        a new epoch.
+        a new epoch.  A shard whose partition is only suspended stays loaded, and continues when that ends.
 
         None: the tree does not have `__consumer_offsets`.
         """
@@ -170,16 +173,24 @@ class GroupCoordinator:
             return
         count = 0 if offsets_topic is None else len(offsets_topic.partitions)
         led = [self._led_partition(index) for index in range(count)]
+        # The same, without those that are suspended.
+        serving = [None if each is None or each.is_suspended_leader else each for each in led]
         for index, shard in enumerate(self._shards):
             if shard is not None and not shard.serves(led[index] if index < count else None):
                 # First: its answers may lead to calls of this shard.
                 self._shards[index] = None
                 self._unload(shard)
         self._shards = [*self._shards[:count], *[None] * (count - len(self._shards))]
-        for index, partition in enumerate(led):
-            if partition is not None and self._shards[index] is None:
+        for index, partition in enumerate(serving):
+            shard = self._shards[index]
+            if partition is None:
+                if shard is not None:
+                    shard.suspend()
+            elif shard is None:
                 shard = self._shards[index] = self._new_shard(partition)
                 self._load(shard)
+            elif shard.is_suspended:
+                self._resume(shard)
 
     def on_directory_offline(self) -> None:
         """The disk failed: no command can be decided any more, since none can be logged."""
@@ -207,8 +218,11 @@ class GroupCoordinator:
         return self._lifecycle is not None and self._lifecycle.is_uncertain(self._clock.boottime_ms())
 
     def _led_partition(self, index: int) -> Partition | None:
+        """The partition, if the tree has this broker as its leader; also while the lease is over."""
         partition = self._partitions.find(OFFSETS_TOPIC, index)
-        return partition if partition is not None and partition.role is Role.LEADER else None
+        if partition is None or not (partition.role is Role.LEADER or partition.is_suspended_leader):
+            return None
+        return partition
 
     def _new_shard(self, partition: Partition) -> ServedShard:
         return ServedShard(
@@ -249,8 +263,18 @@ class GroupCoordinator:
             return
         moment = self._moment()
         served.loaded(moment)
-        served.shard.on_topics_changed(self._image, moment)
-        self._arm_for(served)
+        self._serve(served, moment)
+
+    def _resume(self, served: ServedShard) -> None:
+        moment = self._moment()
+        served.resume(moment)
+        self._serve(served, moment)
+
+    def _serve(self, served: ServedShard, moment: Moment) -> None:
+        """Its groups decide from now on, unless it still has an error."""
+        if not served.error:
+            served.shard.on_topics_changed(self._image, moment)
+            self._arm_for(served)
 
     def _on_moved(self, served: ServedShard) -> None:
         """Its stable end moved: replies were sent, and deadlines may have begun."""
@@ -260,8 +284,8 @@ class GroupCoordinator:
     def _on_lost(self) -> None:
         """Appends of a shard were given up.
 
-        Another broker leads its partition, or may have: the lease was over.  In the second case this one may still be
-        the leader, and what it appended is in the log: the shard is loaded anew.
+        Another broker leads its partition; or this one still does, and what it appended is in the log: then the shard
+        is loaded again.
         """
         if self._reload is None and not self._is_stopped:
             self._reload = self._loop.call_soon(self._reload_lost)
@@ -326,6 +350,11 @@ class GroupCoordinator:
 
     def _on_timer(self) -> None:
         self._timer = None
+        if self._is_uncertain():
+            # Heartbeats are refused, so no session may end meanwhile.  `LeaseWatch` suspends the shards, or the lease
+            # is extended before it does.
+            self._arm_at(self._clock.monotonic_ms() + UNCERTAIN_RETRY_MS)
+            return
         moment = self._moment()
         pause_at_s = self._loop.time() + TIMER_TURN_S
         try:

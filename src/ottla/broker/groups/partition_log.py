@@ -54,6 +54,11 @@ class PartitionLog:
         if not self._waits:
             self._wait()
 
+    def resume(self) -> None:
+        """The partition is led again, in the same epoch: appends that it gave up waiting for may become stable."""
+        if not self._waits:
+            self._wait()
+
     def _wait(self) -> None:
         """Wait until the last append is below the high watermark: one slot in the queue for all appends of a flush."""
         if self._last_end > self._partition.high_watermark:

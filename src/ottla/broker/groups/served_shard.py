@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class ServedShard:
-    """`error` is COORDINATOR_LOAD_IN_PROGRESS at first, NONE once loaded, and another when the shard has failed."""
+    """`error` is COORDINATOR_LOAD_IN_PROGRESS at first, NONE once loaded, and another while the shard is suspended or
+    when it has failed.
+    """
 
     def __init__(
         self,
@@ -44,6 +46,9 @@ class ServedShard:
         self._on_moved = on_moved
         self._on_lost = on_lost
         self._is_lost = False
+        self._is_suspended = False
+        self._is_loaded = False
+        self._has_failed = False
         self._log = PartitionLog(partition, self._on_stable, self._on_failed)
         self.shard = GroupShard(
             self._log,
@@ -60,20 +65,55 @@ class ServedShard:
         is_led = partition is self.partition and self.leader_epoch == self.partition.leader_epoch
         return is_led and not self._is_lost
 
+    @property
+    def is_suspended(self) -> bool:
+        return self._is_suspended
+
     def loaded(self, moment: Moment) -> None:
         """All records are applied, and commands are decided from now on.
 
         Records of an earlier epoch may not be stable yet: nothing that reveals them is answered before.
+        A suspended shard serves when it is resumed.
         """
         self.loading = None
+        if self._is_suspended:
+            return
         self.error = ErrorCode.NONE
+        self._is_loaded = True
         end_offset = self.partition.log_end_offset
         self._log.wait_for(end_offset)
         self.shard.loaded(moment, end_offset)
 
+    def suspend(self) -> None:
+        """The lease is over: answer waiting requests and all later ones with NOT_COORDINATOR, and keep the groups.
+
+        No other broker can have written to the partition unless it was elected, and then this shard is unloaded.
+        """
+        if self._is_suspended or self._has_failed:
+            return
+        self._is_suspended = True
+        self.error = ErrorCode.NOT_COORDINATOR
+        if self._is_loaded:
+            self.shard.suspend(ErrorCode.NOT_COORDINATOR)
+
+    def resume(self, moment: Moment) -> None:
+        """The lease was extended, in the same session and leader epoch: continue with the groups as they are."""
+        if not self._is_suspended or self._has_failed:
+            return
+        self._is_suspended = False
+        if self.loading is not None:
+            self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        elif not self._is_loaded:
+            self.loaded(moment)
+        else:
+            self.error = ErrorCode.NONE
+            self._log.resume()
+            self.shard.resume(moment)
+
     def fail(self, error: ErrorCode) -> None:
         """Answer waiting requests with `error`, and all later ones."""
         self.error = error
+        self._has_failed = True
         self.shard.fail_all(error)
 
     def _on_stable(self, stable_end: int) -> None:
@@ -81,11 +121,13 @@ class ServedShard:
         self._on_moved(self)
 
     def _on_failed(self, code: int) -> None:
-        """Waiting appends will not become stable: the disk failed, or this broker lost the partition's leadership."""
-        if code != ErrorCode.KAFKA_STORAGE_ERROR:
+        """No reply may wait for the last appends: the disk failed, the lease is over, or the leadership is lost."""
+        if code == ErrorCode.KAFKA_STORAGE_ERROR:
+            log.error("groups.failed", extra=fields(partition=self.name, error=ErrorCode(code).name))
+            self.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif self.partition.is_suspended_leader:
+            self.suspend()
+        else:
             self._is_lost = True
             self.fail(ErrorCode.NOT_COORDINATOR)
             self._on_lost()
-            return
-        log.error("groups.failed", extra=fields(partition=self.name, error=ErrorCode(code).name))
-        self.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)

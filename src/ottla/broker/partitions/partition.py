@@ -179,6 +179,11 @@ class Partition:
         return self._replica.leader
 
     @property
+    def is_suspended_leader(self) -> bool:
+        """Whether this broker serves no client only because its lease is over: it may lead on in the same epoch."""
+        return self._replica.role is _LEADER and self.role is not _LEADER
+
+    @property
     def is_in_sync(self) -> bool:
         """Whether the tree has this replica among those in sync."""
         return self.node is not None and self._replica.node_id in self.node.state.in_sync_nodes()

@@ -413,6 +413,25 @@ class ClassicGroup:
                 sync_reply(SyncReply(error))
         self.rebalance.stop()
 
+    def suspend(self, error: ErrorCode) -> None:
+        """A dynamic member whose first join is refused is removed: it may join again without the id that it did not
+        receive, and the others would wait for both.
+        """
+        roster = self.rebalance.roster
+        for member in list(roster.members.values()):
+            if (join_reply := roster.take_join(member)) is not None:
+                if member.is_new and member.instance_id is None:
+                    roster.remove(member.member_id)
+                join_reply(JoinReply(error, member.member_id))
+            if member.sync_reply is not None:
+                sync_reply, member.sync_reply = member.sync_reply, None
+                # Its assignment is not known to it: it syncs again, before the deadline.
+                member.has_synced = False
+                sync_reply(SyncReply(error))
+
+    def resume(self, moment: Moment) -> None:
+        self.rebalance.resume(moment)
+
     def stop(self) -> None:
         """The group is removed from its shard."""
         self.rebalance.stop()

@@ -412,6 +412,21 @@ class Rebalance:
     def is_stopped(self) -> bool:
         return self.state is GroupState.DEAD
 
+    def resume(self, moment: Moment) -> None:
+        """All members were refused for a while: each session, and the present phase of the rebalance, restarts."""
+        for member in self.roster.members.values():
+            if member.is_new:
+                self.services.deadlines.arm(member.session, moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+            else:
+                self.start_session(member, moment)
+        longest_ms = max(self.roster.rebalance_timeout_ms, SHORTEST_WAIT_MS)
+        if self._join_deadline.due_ms is not None:
+            is_initial = self.previous_state is GroupState.EMPTY
+            delay_ms = self.services.settings.initial_rebalance_delay_ms if is_initial else longest_ms
+            self._arm(self._join_deadline, delay_ms, moment)
+        if self._sync_deadline.due_ms is not None:
+            self._arm(self._sync_deadline, longest_ms, moment)
+
     def stop(self) -> None:
         """The group is removed: disarm its deadlines."""
         self._become_dead()

@@ -255,6 +255,12 @@ class ConsumerGroup:
         """No request of a consumer group is ever parked."""
         self.stop()
 
+    def suspend(self, error: ErrorCode) -> None:
+        """No request of a consumer group is ever parked."""
+
+    def resume(self, moment: Moment) -> None:
+        self.on_loaded(moment)
+
     def stop(self) -> None:
         self._deadlines.forget_all()
         self._held.release()

@@ -20,7 +20,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
-from tests.unit.broker.roles import HERE, lead
+from tests.unit.broker.roles import HERE, lead, resign
 
 if TYPE_CHECKING:
     from ottla.groups.decision import Moment
@@ -383,7 +383,6 @@ def suspend(small: SmallCoordinator, *, is_suspended: bool) -> None:
         assert partition.node is not None
         partition.on_state(partition.node, lifecycle, 0)
     small.show_topics()
-    small.loop.turn()
 
 
 def test_members_that_wait_for_their_group_are_sent_away_when_the_lease_ends() -> None:
@@ -398,6 +397,125 @@ def test_members_that_wait_for_their_group_are_sent_away_when_the_lease_ends() -
     suspend(small, is_suspended=False)
     small.flush()
     assert offsets_of(small, "other") == {("t", 0): 8}, "what is in the log counts when this broker coordinates again"
+
+
+def test_extended_lease_continues_with_the_groups_in_memory_at_once(small: SmallCoordinator) -> None:
+    for number in range(12):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    shards = list(small.coordinator._shards)
+    for _ in range(3):
+        suspend(small, is_suspended=True)
+        assert set(coordinator_errors(small)) == {ErrorCode.NOT_COORDINATOR}
+        assert small.ask(commit("g1", 99))[0].errors == (ErrorCode.NOT_COORDINATOR,)
+        assert small.ask(Heartbeat("g1", 1, "m", None)) == [ErrorCode.NOT_COORDINATOR]
+        suspend(small, is_suspended=False)
+        # The loop has not turned, so nothing was read from the log.
+        assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
+    assert list(small.coordinator._shards) == shards
+    assert {number: offsets_of(small, f"g{number}") for number in range(12)} == {
+        number: {("t", 0): number} for number in range(12)
+    }
+    committed = small.ask(commit("g1", 13))
+    small.flush()
+    assert list(committed[0].errors) == [ErrorCode.NONE]
+
+
+def test_session_does_not_end_while_the_lease_is_over() -> None:
+    small = SmallCoordinator()
+    small.show_topics()
+    (joined,) = small.ask(join("g"))
+    suspend(small, is_suspended=True)
+    small.advance(60_000)
+    suspend(small, is_suspended=False)
+    small.advance(9_000)
+    heartbeat = Heartbeat("g", joined.generation, joined.member_id, None)
+    assert small.ask(heartbeat) == [ErrorCode.NONE], "heartbeats were refused for longer than a session"
+    small.advance(10_001)
+    assert small.ask(heartbeat) == [ErrorCode.UNKNOWN_MEMBER_ID], "its session has restarted"
+
+
+def test_session_does_not_end_before_the_end_of_the_lease_is_noticed() -> None:
+    small = SmallCoordinator()
+    small.show_topics()
+    (joined,) = small.ask(join("g"))
+    small.lease.end()
+    small.advance(10_001)
+    small.lease.extend(LEASE_FOREVER)
+    heartbeat = Heartbeat("g", joined.generation, joined.member_id, None)
+    assert small.ask(heartbeat) == [ErrorCode.NONE]
+    small.advance(10_001)
+    assert small.ask(heartbeat) == [ErrorCode.UNKNOWN_MEMBER_ID], "the timer continues"
+
+
+def test_leadership_that_ends_during_a_lapse_unloads_the_groups() -> None:
+    small = SmallCoordinator(initial_rebalance_delay_ms=500)
+    small.show_topics()
+    small.ask(join("g"))
+    suspend(small, is_suspended=True)
+    for partition in small.partitions:
+        resign(partition)
+    small.show_topics()
+    assert list(small.coordinator._shards) == [None] * PARTITIONS
+    assert small.coordinator.member_bytes.held_bytes == 0
+
+
+def test_groups_are_read_again_if_another_epoch_was_seen_during_a_lapse(small: SmallCoordinator) -> None:
+    for number in range(12):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    before = list(small.coordinator._shards)
+    suspend(small, is_suspended=True)
+    for partition in small.partitions:
+        lead(partition, 5)
+    small.show_topics()
+    assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    small.loop.turn()
+    assert not set(before) & set(small.coordinator._shards)
+    assert offsets_of(small, "g7") == {("t", 0): 7}
+
+
+def test_load_that_a_lapse_interrupts_is_not_repeated(small: SmallCoordinator) -> None:
+    for number in range(12):
+        small.ask(commit(f"g{number}", number))
+    small.flush()
+    small.crash()
+    small.start()
+    small.show_topics()
+    suspend(small, is_suspended=True)
+    suspend(small, is_suspended=False)
+    assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    suspend(small, is_suspended=True)
+    small.loop.turn()
+    assert set(coordinator_errors(small)) == {ErrorCode.NOT_COORDINATOR}
+    suspend(small, is_suspended=False)
+    assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
+    assert offsets_of(small, "g7") == {("t", 0): 7}
+
+
+def test_shard_whose_load_failed_fails_through_a_lapse(small: SmallCoordinator) -> None:
+    committed = [small.ask(commit(f"g{number}", number)) for number in range(12)]
+    small.flush()
+    assert all(committed)
+    small.crash()
+    small.start()
+    small.disk.faults.fail("read", path_contains=OFFSETS_TOPIC, times=None)
+    small.show_topics()
+    small.loop.turn()
+    suspend(small, is_suspended=True)
+    suspend(small, is_suspended=False)
+    assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+def test_topic_that_is_deleted_during_a_lapse_takes_its_offsets_along(small: SmallCoordinator) -> None:
+    small.ask(commit("g", 7))
+    small.flush()
+    suspend(small, is_suspended=True)
+    small.show_topics({OFFSETS_TOPIC: PARTITIONS})
+    suspend(small, is_suspended=False)
+    small.advance(1)
+    small.flush()
+    assert offsets_of(small, "g") == {}
 
 
 def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
