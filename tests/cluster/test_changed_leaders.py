@@ -55,7 +55,7 @@ async def move(brokers: Shared, name: str, leader: Broker) -> None:
         state = topic.partitions[0].state
         assert leader.node_id in state.in_sync_nodes(), "only a replica in sync may lead"
         led = state._replace(leader=NodeId(leader.node_id), leader_epoch=LeaderEpoch(state.leader_epoch + 1))
-        (outcome,) = await registry.change_states([StateChange(topic, topic.partitions[0], led)])
+        (outcome,) = await registry.change_states([StateChange.of(topic, topic.partitions[0], led)])
         if outcome.result is ChangeResult.APPLIED:
             break
     await eventually_on_loop(lambda: partition_of(leader, name).role is Role.LEADER)

@@ -72,7 +72,7 @@ async def test_state_based_on_former_replicas_is_not_written(home: TreeHome) -> 
         topic = await registry.create("orders", [[ONE, TWO]], EPOCHS)
         await registry.change_assignments("orders", topic.topic_id, [0], lambda p: moved([ONE, TWO, THREE], p))
         (partition,) = topic.partitions
-        (outcome,) = await registry.change_states([StateChange(topic, partition, partition.state)])
+        (outcome,) = await registry.change_states([StateChange.of(topic, partition, partition.state)])
         assert outcome.result is ChangeResult.STALE
 
 
@@ -86,7 +86,7 @@ async def test_move_is_written_in_steps_and_leaves_no_nodes(home: TreeHome) -> N
         (partition,) = topic.partitions
         assert partition.replicas == (THREE, ONE, TWO)
         joined = (ReplicaIncarnation(THREE, 103), *partition.state.in_sync)
-        await registry.change_states([StateChange(topic, partition, partition.state._replace(in_sync=joined))])
+        await registry.change_states([StateChange.of(topic, partition, partition.state._replace(in_sync=joined))])
         assert await registry.change_assignments("orders", topic.topic_id, [0], ended) == {0: None}
         (partition,) = (await registry.refresh()).by_name["orders"].partitions
         assert (partition.replicas, partition.move) == ((THREE,), NO_MOVE)

@@ -408,7 +408,7 @@ NEXT = PartitionState(ONE, LeaderEpoch(1), (ReplicaIncarnation(ONE, 200),), (Rep
 
 
 def changes_of(topic: Topic, state: PartitionState = NEXT) -> list[StateChange]:
-    return [StateChange(topic, partition, state) for partition in topic.partitions]
+    return [StateChange.of(topic, partition, state) for partition in topic.partitions]
 
 
 async def test_stale_change_of_a_state_does_not_block_the_others(home: TreeHome) -> None:
@@ -469,7 +469,7 @@ async def test_burst_of_elections_by_three_brokers_costs_a_reader_one_read_of_ea
         shares: list[list[StateChange]] = [[], [], []]
         for topic, partition in view.partitions():
             if topic.name != "quiet":
-                shares[sum(map(len, shares)) % 3].append(StateChange(topic, partition, NEXT))
+                shares[sum(map(len, shares)) % 3].append(StateChange.of(topic, partition, NEXT))
         counting.reads_count = 0
         results = await asyncio.gather(
             *(writer.change_states(share) for writer, share in zip(writers, shares, strict=True))

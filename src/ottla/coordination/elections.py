@@ -185,12 +185,12 @@ def due(
         if after is not None:
             others = [node_id for node_id in replicas if node_id in live and node_id != after.leader]
             rank = 0 if after.leader == own.node_id else 1 + others.index(own.node_id)
-            found.append(DueElection(StateChange(topic, partition, after), rank))
+            found.append(DueElection(StateChange.of(topic, partition, after), rank))
         elif rules.allows_unclean(topic):
             candidates = unclean_candidates(replicas, state, live)
             if candidates:
                 # Each elects itself alone: only it knows whether its log can be used.
-                change = StateChange(topic, partition, elected_unclean(state, own))
+                change = StateChange.of(topic, partition, elected_unclean(state, own))
                 found.append(DueElection(change, candidates.index(own), is_unclean=True))
     return found
 
@@ -225,7 +225,7 @@ def after_start(
         next_epoch = LeaderEpoch(max(state.leader_epoch, log_epoch) + 1)
         led = PartitionState(node_id, next_epoch, (ReplicaIncarnation(node_id, broker_epoch),))
         assert led.leader_epoch > state.leader_epoch
-        changes.append(StateChange(topic, partition, led))
+        changes.append(StateChange.of(topic, partition, led))
     return changes
 
 

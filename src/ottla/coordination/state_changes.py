@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes, states_subject
@@ -20,6 +21,7 @@ from ottla.coordination.tree import (
     Tree,
     batches,
 )
+from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult, PartitionState
 
 # So many subjects of topics with one partition each still fit into an item of the ring of changes.
@@ -32,17 +34,20 @@ _UNKNOWN: Final = ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION)
 class StateChange(NamedTuple):
     """A partition's next state, valid only for the version that it was computed from."""
 
-    topic: Topic
-    partition: Partition
+    topic_partition: TopicPartition
+    topic_id: UUID
+    expected_version: int
     state: PartitionState
+
+    @classmethod
+    def of(cls, topic: Topic, partition: Partition, state: PartitionState) -> StateChange:
+        """Of a partition as a view of the tree has it."""
+        name = TopicPartition(topic.name, partition.partition_index)
+        return cls(name, topic.topic_id, partition.state_version, state)
 
     @property
     def path(self) -> str:
-        return layout.state_path(self.topic.name, self.topic.topic_id, self.partition.partition_index)
-
-    @property
-    def expected_version(self) -> int:
-        return self.partition.state_version
+        return layout.state_path(self.topic_partition.topic, self.topic_id, self.topic_partition.partition)
 
 
 class StateChanges:
@@ -129,5 +134,5 @@ def _resolved(change: StateChange, node: Node | None) -> ChangeOutcome:
 def _subjects(changes: Sequence[StateChange]) -> list[str]:
     indexes: dict[str, list[int]] = {}
     for change in changes:
-        indexes.setdefault(change.topic.name, []).append(change.partition.partition_index)
+        indexes.setdefault(change.topic_partition.topic, []).append(change.topic_partition.partition)
     return [states_subject(name, of_topic) for name, of_topic in indexes.items()]

@@ -29,11 +29,11 @@ def view_of(*partitions: Partition) -> TopicsView:
 def test_every_partition_gets_a_new_epoch_after_a_crash() -> None:
     view = view_of(led_by(SELF, 0), led_by(SELF, 41, index=1))
     changes = after_start(view, SELF, NEW_EPOCH, {}, was_clean=False)
-    assert [change.partition.partition_index for change in changes] == [0, 1]
+    assert [change.topic_partition.partition for change in changes] == [0, 1]
     assert [change.state.leader_epoch for change in changes] == [1, 42]
     assert {change.state.leader for change in changes} == {SELF}
     assert {change.state.in_sync for change in changes} == {(ReplicaIncarnation(SELF, NEW_EPOCH),)}
-    assert all(change.partition.state_version == 4 for change in changes)
+    assert all(change.expected_version == 4 for change in changes)
 
 
 def test_nothing_changes_after_a_clean_stop() -> None:
@@ -50,7 +50,7 @@ def test_partitions_that_others_hold_too_are_left_alone() -> None:
         led_by(SELF, 1, replicas=(SELF, OTHER)), led_by(OTHER, 1, replicas=(OTHER,), index=1), led_by(SELF, 1, index=2)
     )
     changes = after_start(view, SELF, NEW_EPOCH, {}, was_clean=False)
-    assert [change.partition.partition_index for change in changes] == [2]
+    assert [change.topic_partition.partition for change in changes] == [2]
 
 
 def test_eligible_set_is_emptied_with_the_new_epoch() -> None:

@@ -66,5 +66,5 @@ class Departure:
             minimum = self._min_in_sync(topic, partition)
             after = departed(partition.replicas, partition.state, own, live, minimum)
             if after is not None:
-                found.append(StateChange(topic, partition, after))
+                found.append(StateChange.of(topic, partition, after))
         return found

@@ -187,7 +187,7 @@ class Elector:
                 continue
             after = elections.elected(partition.replicas, state, live, self._rules.min_in_sync(topic, partition))
             if after is not None and after.leader == own.node_id:
-                self._write(topic_partition, StateChange(topic, partition, after))
+                self._write(StateChange.of(topic, partition, after), state.leader_epoch)
                 proposed_count += 1
         if proposed_count:
             log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
@@ -218,7 +218,7 @@ class Elector:
             if isinstance(after, ErrorCode):
                 result.set_result(after)
             else:
-                self._propose(StateChange(topic, partition, after), partial(_tell, result))
+                self._propose(StateChange.of(topic, partition, after), partial(_tell, result))
         if results:
             # The tree may not answer now; what was proposed is written, or given up, without the one who asked.
             await asyncio.wait(results, timeout=max(due_ms - self._clock.monotonic_ms(), 0) / 1000)
@@ -300,11 +300,11 @@ class Elector:
         if election is None and elections.is_due(over.state, self._lifecycle.live):
             self._unled.add(topic.name)
         if reaffirmed is not None and (election is None or (election.is_unclean and election.rank > 0)):
-            self._write(topic_partition, StateChange(topic, partition, reaffirmed))
+            self._write(StateChange.of(topic, partition, reaffirmed), partition.state.leader_epoch)
         elif election is not None and (
             election.rank == 0 or reaffirmed is not None or self._has_waited(topic_partition, partition, election.rank)
         ):
-            self._write(topic_partition, election.change)
+            self._write(election.change, over.state.leader_epoch)
         else:
             return False
         return True
@@ -348,14 +348,15 @@ class Elector:
             return False
         return now_ms >= postponed.due_ms
 
-    def _write(self, topic_partition: TopicPartition, change: StateChange) -> None:
+    def _write(self, change: StateChange, epoch_before: int) -> None:
+        topic_partition = change.topic_partition
         self._postponed.pop(topic_partition, None)
         version = change.expected_version
         self._proposed[topic_partition] = version
 
         def on_outcome(outcome: ChangeOutcome) -> None:
             if outcome.result is ChangeResult.APPLIED:
-                self.elections_count += change.state.leader_epoch > change.partition.state.leader_epoch
+                self.elections_count += change.state.leader_epoch > epoch_before
             if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
                 del self._proposed[topic_partition]
                 # The view of the next session may have come already, and be the last one for long.
@@ -402,7 +403,7 @@ class Elector:
             after = elections.preferred(partition.replicas, partition.state, self._lifecycle.live, min_in_sync)
             topic_partition = TopicPartition(topic.name, partition.partition_index)
             if after is not None and self._proposed.get(topic_partition, -1) < partition.state_version:
-                self._write(topic_partition, StateChange(topic, partition, after))
+                self._write(StateChange.of(topic, partition, after), partition.state.leader_epoch)
 
 
 def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:

@@ -15,7 +15,6 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.state_writer import Propose
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics_view import Topic
 from ottla.model.partition_state import ChangeOutcome, ChangeResult
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Role
@@ -91,8 +90,7 @@ class InSyncChanges:
     def _write(self, partition: Partition, change: InSyncChange) -> None:
         node = partition.node
         assert node is not None, "a partition leads by a node"
-        topic = Topic(partition.topic_partition.topic, partition.topic_id, ())
-        over = node._replace(state_version=change.expected_version)
+        written = StateChange(partition.topic_partition, partition.topic_id, change.expected_version, change.state)
 
         def on_outcome(outcome: ChangeOutcome) -> None:
             if outcome.result is ChangeResult.APPLIED:
@@ -103,7 +101,7 @@ class InSyncChanges:
                 # Meanwhile another change may have come to be due.
                 self.look_at(partition)
 
-        self._propose(StateChange(topic, over, change.state), on_outcome)
+        self._propose(written, on_outcome)
 
     def _count(self, count_before: int, count_after: int) -> None:
         self.shrinks_count += count_after < count_before

@@ -97,7 +97,7 @@ class Node:
         return None if found is None else [each for each in wanted if each.partition in found]
 
     def _propose(self, change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
-        self.proposed.append((change.partition.partition_index, change.state, change.expected_version))
+        self.proposed.append((change.topic_partition.partition, change.state, change.expected_version))
         self.answers.append(on_outcome)
 
     def alive(self, live: str) -> None:

@@ -53,7 +53,7 @@ class Writing:
 
     def change(self, index: int, leader_epoch: int = 1) -> StateChange:
         partition = self.topic.partitions[index]
-        return StateChange(self.topic, partition, partition.state._replace(leader_epoch=LeaderEpoch(leader_epoch)))
+        return StateChange.of(self.topic, partition, partition.state._replace(leader_epoch=LeaderEpoch(leader_epoch)))
 
     def propose(self, index: int, leader_epoch: int = 1) -> None:
         def on_outcome(outcome: ChangeOutcome) -> None:
@@ -174,7 +174,7 @@ async def test_bug_in_an_attempt_leaves_its_changes_undecided_and_later_ones_are
         change_states = node.registry.change_states
 
         async def attempt(changes: Sequence[StateChange]) -> list[ChangeOutcome]:
-            if changes[0].partition.partition_index == 0:
+            if changes[0].topic_partition.partition == 0:
                 node.propose(1)
                 raise AssertionError("a bug")
             return await change_states(changes)

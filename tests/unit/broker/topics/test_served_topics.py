@@ -523,7 +523,7 @@ async def change_state(
     topic = (await node.registry.refresh()).by_name[name]
     in_sync = tuple(ReplicaIncarnation(NodeId(node_id), broker_epoch) for node_id, broker_epoch in members)
     state = PartitionState(leader, LeaderEpoch(epoch), in_sync)
-    await node.registry.change_states([StateChange(topic, topic.partitions[index], state)])
+    await node.registry.change_states([StateChange.of(topic, topic.partitions[index], state)])
     await node.served.follow()
 
 
