@@ -1,23 +1,31 @@
-"""All processes of the demo: their messages as one stream, and their end."""
+"""The processes of the demo: their messages as one stream, and their reliable end."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import selectors
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from multiprocessing import Pipe
 from typing import Final
 
-from ottla.demo.child import Child
 from ottla.demo.interrupts import Interrupts
 from ottla.demo.messages import Failed, Message, Task
 from ottla.model.errors import OttlaError
 
+ERROR_LINES_KEPT: Final = 40
 TICK_S: Final = 0.1
 # Java runs shutdown hooks after a signal.
 ENDED_WITHIN_S: Final = 8.0
 KILLED_WITHIN_S: Final = 5.0
+_READ_BYTES: Final = 1 << 16
 
 
 class ProcessFailed(OttlaError):
@@ -28,74 +36,128 @@ class ProcessFailed(OttlaError):
         self.complaints = complaints
 
 
+class Child:
+    """A module of `ottla.demo` with a task.
+
+    It has its own process group, so the terminal's Ctrl-C does not reach it, and one signal reaches all its descendants
+    (Spark's Java).  Its standard error is a pipe that they inherit: end of file means that all of them have ended.
+    """
+
+    def __init__(self, name: str, module: str, task: Task, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.error_lines: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
+        self.messages, sending = Pipe(duplex=False)
+        self._unread = b""
+        # Afterwards another process may get the group's id.
+        self._is_gone = False
+        with sending:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", f"ottla.demo.{module}", str(sending.fileno()), json.dumps(asdict(task))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                process_group=0,
+                pass_fds=[sending.fileno()],
+            )
+        assert self.process.stderr is not None
+        self.errors: Final = self.process.stderr
+
+    def read_errors(self) -> bool:
+        """Keep its error lines; False when it and all its descendants have ended."""
+        data = os.read(self.errors.fileno(), _READ_BYTES)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        self.error_lines.extend(line.decode(errors="replace") for line in lines)
+        self._is_gone = not data
+        return bool(data)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group, as long as one of its processes is running."""
+        if not self._is_gone:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def wait_end(self, within_s: float) -> bool:
+        """Whether the process and all its descendants ended in time."""
+        deadline_s = time.monotonic() + within_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.errors, selectors.EVENT_READ)
+            while not self._is_gone:
+                if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                    return False
+                self.read_errors()
+        self.process.wait()
+        return True
+
+    def close(self) -> None:
+        self.messages.close()
+        self.errors.close()
+
+
 class Children:
     """Closing it ends every process that was started here, with all descendants."""
 
-    def __init__(self, interrupts: Interrupts, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, interrupts: Interrupts, environment: Mapping[str, str]) -> None:
         self._interrupts = interrupts
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **environment}
         self._children: list[Child] = []
         self._selector = selectors.DefaultSelector()
 
     def start(self, name: str, module: str, task: Task) -> Child:
         child = Child(name, module, task, self._environment)
         self._children.append(child)
-        self._selector.register(child.output, selectors.EVENT_READ, (child, True))
-        self._selector.register(child.errors, selectors.EVENT_READ, (child, False))
+        for pipe in (child.messages, child.errors):
+            self._selector.register(pipe, selectors.EVENT_READ, child)
         return child
 
-    def messages(self, wait_s: float = TICK_S) -> Iterator[tuple[Child, Message]]:
-        """The messages of one tick.
+    def messages(self) -> Iterator[tuple[str, Message]]:
+        """The messages of one tick, with the name of their process.
 
         Raises `ProcessFailed` when one of them failed its task, `KeyboardInterrupt` after a signal.
         """
         self._interrupts.check()
-        for key, _ in self._selector.select(wait_s):
-            child, is_output = key.data
-            if not is_output:
+        for key, _ in self._selector.select(TICK_S):
+            child: Child = key.data
+            if key.fileobj is child.errors:
                 if not child.read_errors():
                     self._selector.unregister(child.errors)
                 continue
-            messages = child.read_output()
-            if messages is None:
-                self._selector.unregister(child.output)
+            try:
+                message: Message = child.messages.recv()
+            except EOFError:
+                self._selector.unregister(child.messages)
                 self._check_end(child)
-            for message in messages or ():
-                if isinstance(message, Failed):
-                    raise ProcessFailed(child.name, message.reason, [])
-                yield child, message
+                continue
+            if isinstance(message, Failed):
+                raise ProcessFailed(child.name, message.reason, [])
+            yield child.name, message
 
     def end(self, *children: Child) -> None:
         """End these processes, and wait until they have ended."""
         for child in children:
             child.signal(signal.SIGTERM)
-        deadline_s = time.monotonic() + ENDED_WITHIN_S
-        stubborn = [child for child in children if not child.wait_end(deadline_s)]
+        ends_s = time.monotonic() + ENDED_WITHIN_S
+        stubborn = [child for child in children if not child.wait_end(ends_s - time.monotonic())]
         for child in stubborn:
             child.signal(signal.SIGKILL)
-        deadline_s = time.monotonic() + KILLED_WITHIN_S
         for child in stubborn:
-            child.wait_end(deadline_s)
+            child.wait_end(KILLED_WITHIN_S)
         for child in children:
-            self._forget(child)
+            for pipe in (child.messages, child.errors):
+                if pipe in self._selector.get_map():
+                    self._selector.unregister(pipe)
+            child.close()
+            self._children.remove(child)
 
     def close(self) -> None:
         self.end(*self._children)
         self._selector.close()
 
     def _check_end(self, child: Child) -> None:
-        """A process closes its output when it ends."""
-        code = child.exit_code()
+        """A process closes its pipe when it ends."""
+        code = child.process.wait()
         if code == 0:
             return
-        child.wait_end(time.monotonic() + 1.0)
+        child.wait_end(1.0)
         reason = f"ended with status {code}" if code > 0 else f"was ended by signal {-code}"
         raise ProcessFailed(child.name, reason, list(child.error_lines))
-
-    def _forget(self, child: Child) -> None:
-        registered = self._selector.get_map()
-        for file in (child.output, child.errors):
-            if file.fileno() in registered:
-                self._selector.unregister(file)
-        child.close()
-        self._children.remove(child)

@@ -1,4 +1,4 @@
-"""The events of the site: activity data (page views, clicks, searches) and operational data (service metrics).
+"""The site: its services, topics and events of one day (activity data and service metrics).
 
 Pure, and deterministic for a seed.  Every event has its own time, and its record has that time as timestamp.
 """
@@ -7,13 +7,42 @@ from __future__ import annotations
 
 import json
 import random
+from bisect import bisect
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from ottla.demo.day import BY_HOUR, EVEN, HOUR_MS, arrivals
-from ottla.demo.services import CLICKS, PAGE_VIEWS, SEARCHES, SERVICE_METRICS
-from ottla.demo.skew import Skewed
+from ottla.model.limits import DAY_MS, HOUR_MS, MINUTE_MS
+
+CONFLUENT: Final = "confluent-kafka"
+KAFKA_PYTHON: Final = "kafka-python"
+OTTLA: Final = "ottla"
+
+PAGE_VIEWS: Final = "page-views"
+CLICKS: Final = "clicks"
+SEARCHES: Final = "searches"
+SERVICE_METRICS: Final = "service-metrics"
+# Partitions of each topic.
+TOPICS: Final[Mapping[str, int]] = {PAGE_VIEWS: 4, CLICKS: 4, SEARCHES: 2, SERVICE_METRICS: 2}
+
+
+class Service(NamedTuple):
+    """`client` is the library that it sends with; `share` is its percentage of all events."""
+
+    name: str
+    client: str
+    codec: Literal["lz4", "zstd", "snappy", "gzip"]
+    share: int
+
+
+SERVICES: Final = (
+    Service("web-1", OTTLA, "lz4", 41),
+    Service("web-2", CONFLUENT, "zstd", 41),
+    Service("search", CONFLUENT, "snappy", 12),
+    Service("metrics", KAFKA_PYTHON, "gzip", 6),
+)
 
 MEMBERS_COUNT: Final = 20_000
 # One event in so many arrives hours after it happened: a phone was offline, a batch was resent.
@@ -22,6 +51,10 @@ LATE_MS_MIN: Final = 2 * HOUR_MS
 LATE_MS_MAX: Final = 6 * HOUR_MS
 # One event in so many is not JSON: truncated, a proxy's error page, or binary.
 MALFORMED_ONE_IN: Final = 2_500
+
+# Relative load at the full hours: night, work, lunch, and another peak in the evening.  Machines report day and night.
+_BY_HOUR: Final = (18, 12, 9, 8, 9, 14, 28, 52, 80, 96, 100, 97, 84, 92, 97, 94, 88, 78, 66, 60, 58, 50, 38, 26)
+_EVEN: Final = (1,) * 24
 
 _PAGES: Final = ["/feed", "/jobs", "/network", "/inbox", "/learning"] + [
     f"/{kind}/{number}" for number in range(1, 200) for kind in ("in", "company", "jobs")
@@ -48,28 +81,53 @@ class Event(NamedTuple):
     value: bytes
 
 
-class _Happening(NamedTuple):
-    topic: str
-    key: str
-    facts: dict[str, object]
+# A topic, a key, and the fields of the value.
+_Content: TypeAlias = tuple[str, str, dict[str, object]]
+
+
+def shares_of(events_count: int) -> dict[str, int]:
+    """The event count of each service: exactly `events_count` in sum."""
+    counts = {service.name: events_count * service.share // 100 for service in SERVICES}
+    counts[SERVICES[0].name] += events_count - sum(counts.values())
+    return counts
+
+
+def yesterday_ms(now_ms: int) -> int:
+    """The start of the last whole day (UTC): recent enough for a week's retention, and not in the future."""
+    return (now_ms // DAY_MS - 1) * DAY_MS
+
+
+def clock_name(timestamp_ms: int) -> str:
+    """The time of day, as in 09:41."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%H:%M")
 
 
 def events_of(service: str, count: int, seed: int, day_start_ms: int) -> Iterator[Event]:
     """The day of one service, exactly `count` events in the order of their arrival."""
     rng = random.Random(f"{seed}/{service}")
-    if service == "metrics":
-        happen, load = _measurements(), EVEN
-    elif service == "search":
-        happen, load = _searching(), BY_HOUR
-    else:
-        happen, load = _browsing(), BY_HOUR
-    for arrival_ms in arrivals(day_start_ms, count, load, rng):
+    load = _EVEN if service == "metrics" else _BY_HOUR
+    draw = _DRAWN.get(service, _visits)()
+    for arrival_ms in _arrivals(day_start_ms, count, load, rng):
         timestamp_ms = arrival_ms - _lateness_ms(arrival_ms - day_start_ms, rng)
-        topic, key, facts = happen(rng)
+        topic, key, facts = draw(rng)
         value = _encode({"at_ms": timestamp_ms, **facts}).encode()
         if rng.random() * MALFORMED_ONE_IN < 1:
             value = _spoil(value, rng)
         yield Event(arrival_ms, timestamp_ms, topic, key.encode(), value)
+
+
+def _arrivals(day_start_ms: int, count: int, load: Sequence[int], rng: random.Random) -> Iterator[int]:
+    """Exactly `count` moments of the day in ascending order, with the density `load` (24 weights, interpolated)."""
+    weights = [
+        load[hour] + (load[(hour + 1) % 24] - load[hour]) * minute / 60 for hour in range(24) for minute in range(60)
+    ]
+    total = sum(weights)
+    done = 0
+    for minute, sum_so_far in enumerate(accumulate(weights)):
+        due = count if minute == len(weights) - 1 else int(count * sum_so_far / total)
+        start_ms = day_start_ms + minute * MINUTE_MS
+        yield from sorted(start_ms + int(rng.random() * MINUTE_MS) for _ in range(due - done))
+        done = due
 
 
 def _lateness_ms(since_day_start_ms: int, rng: random.Random) -> int:
@@ -80,47 +138,54 @@ def _lateness_ms(since_day_start_ms: int, rng: random.Random) -> int:
     return late_ms if late_ms <= since_day_start_ms else 0
 
 
-def _browsing() -> Callable[[random.Random], _Happening]:
+class _Skewed:
+    """Draws a rank by Zipf's law: the n-th is drawn `n ** exponent` times less often than the first."""
+
+    def __init__(self, count: int, exponent: float = 1.05) -> None:
+        self._sums = list(accumulate(rank**-exponent for rank in range(1, count + 1)))
+
+    def draw(self, rng: random.Random) -> int:
+        # bisect never reaches the last sum: random() is below 1.
+        return min(bisect(self._sums, rng.random() * self._sums[-1]), len(self._sums) - 1)
+
+
+def _visits() -> Callable[[random.Random], _Content]:
     """Page views, and clicks on pages that were viewed just before."""
-    members = Skewed(list(range(1, MEMBERS_COUNT + 1)), exponent=0.7)
-    pages = Skewed(_PAGES)
-    elements = Skewed(_ELEMENTS)
+    members, pages, elements = _Skewed(MEMBERS_COUNT, 0.7), _Skewed(len(_PAGES)), _Skewed(len(_ELEMENTS))
     recent: deque[tuple[int, str]] = deque(maxlen=64)
 
-    def happen(rng: random.Random) -> _Happening:
+    def draw(rng: random.Random) -> _Content:
         if recent and rng.random() < 0.3:
             member, page = recent[int(rng.random() * len(recent))]
-            return _Happening(CLICKS, f"m{member}", {"member": member, "page": page, "on": elements.draw(rng)})
-        member, page = members.draw(rng), pages.draw(rng)
+            return CLICKS, f"m{member}", {"member": member, "page": page, "on": _ELEMENTS[elements.draw(rng)]}
+        member, page = 1 + members.draw(rng), _PAGES[pages.draw(rng)]
         recent.append((member, page))
-        return _Happening(
-            PAGE_VIEWS, f"m{member}", {"member": member, "page": page, "ms": int(rng.gammavariate(3, 40))}
-        )
+        return PAGE_VIEWS, f"m{member}", {"member": member, "page": page, "ms": int(rng.gammavariate(3, 40))}
 
-    return happen
+    return draw
 
 
-def _searching() -> Callable[[random.Random], _Happening]:
-    members = Skewed(list(range(1, MEMBERS_COUNT + 1)), exponent=0.7)
-    queries = Skewed(_QUERIES)
+def _searches() -> Callable[[random.Random], _Content]:
+    members, queries = _Skewed(MEMBERS_COUNT, 0.7), _Skewed(len(_QUERIES))
 
-    def happen(rng: random.Random) -> _Happening:
-        member = members.draw(rng)
-        facts = {"member": member, "query": queries.draw(rng), "found": int(rng.expovariate(1 / 200))}
-        return _Happening(SEARCHES, f"m{member}", facts)
+    def draw(rng: random.Random) -> _Content:
+        member = 1 + members.draw(rng)
+        facts = {"member": member, "query": _QUERIES[queries.draw(rng)], "found": int(rng.expovariate(1 / 200))}
+        return SEARCHES, f"m{member}", facts
 
-    return happen
+    return draw
 
 
-def _measurements() -> Callable[[random.Random], _Happening]:
-    def happen(rng: random.Random) -> _Happening:
+def _metrics() -> Callable[[random.Random], _Content]:
+    def draw(rng: random.Random) -> _Content:
         host = _HOSTS[int(rng.random() * len(_HOSTS))]
         metric, usual = _METRICS[int(rng.random() * len(_METRICS))]
-        return _Happening(
-            SERVICE_METRICS, host, {"host": host, "metric": metric, "value": round(rng.gauss(usual, usual / 6), 2)}
-        )
+        return SERVICE_METRICS, host, {"host": host, "metric": metric, "value": round(rng.gauss(usual, usual / 6), 2)}
 
-    return happen
+    return draw
+
+
+_DRAWN: Final = {"metrics": _metrics, "search": _searches}
 
 
 def _spoil(value: bytes, rng: random.Random) -> bytes:

@@ -1,76 +1,50 @@
-"""The tasks and messages of the demo's processes: one JSON line each."""
+"""The task of the demo's processes and the messages by which they report, and the state of a run as they add up."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import NamedTuple, TypeAlias
 
-from ottla.demo.minutes import MinuteRow
+from ottla.audit.comparison import TierLine
+from ottla.model.errors import OttlaError
 
-# Tasks: the argument of a process.
-
-
-@dataclass(frozen=True, slots=True)
-class Produce:
-    """`place` is this service's slot in the file `steps_path`, by which the services stay in step."""
-
-    bootstrap: str
-    service: str
-    events_count: int
-    seed: int
-    day_start_ms: int
-    steps_path: str
-    place: int
+# The minute's name, the count of each topic, the page viewed most.
+MinuteRow: TypeAlias = tuple[str, list[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    bootstrap: str
+class Task:
+    """One run, as every process sees it.
 
-
-@dataclass(frozen=True, slots=True)
-class RunJobs:
-    """Into tables below `lake`; `views_per_batch` are a micro-batch of the top pages, `drop_one` loses a record."""
+    `lake` has the tables, `checkpoints` the state of the streams; `scratch` is for temporary files.  `drop_one` loses
+    one record of the lake.  `service` is the one that a producing process plays.
+    """
 
     bootstrap: str
     lake: str
     checkpoints: str
     scratch: str
-    day_start_ms: int
-    views_per_batch: int
-    drop_one: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """`events_counts` by service: the events are those that were sent."""
-
-    bootstrap: str
-    lake: str
-    events_counts: dict[str, int]
+    events_count: int
     seed: int
     day_start_ms: int
+    drop_one: bool = False
+    service: str = ""
 
 
-Task: TypeAlias = Produce | Watch | RunJobs | Check
-
-# Messages of a process about itself.  Moments are milliseconds of the machine's monotonic clock.
-
-
-@dataclass(frozen=True, slots=True)
-class Producing:
-    sent_count: int
-    acknowledged_count: int
+# Moments are milliseconds of the machine's monotonic clock.
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    sent_count: int
+    """`ended_ms` is None until every event is acknowledged."""
+
     acknowledged_count: int
     began_ms: int
-    ended_ms: int
+    ended_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +60,24 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A stage of the jobs begins."""
+    """A stage of the jobs starts."""
 
     stage: str
     began_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class JobsDone:
+    """`well_formed_count`: the events that are not dead letters.  `lines`: each topic, hour and tier.
+
+    `duplicates`: rows of the table beyond the first of a record, and `complete_hours`: the starts of the day's hours of
+    which the table has every record; both by topic.
+    """
+
     rows_count: int
     files_count: int
-    took_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """`well_formed_count`: the events that were not set aside."""
-
     well_formed_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """`lines` are the results of the audit's job; `duplicates` and `complete_hours` (their starts) are by topic."""
-
-    lines: list[str]
+    lines: list[TierLine]
     duplicates: dict[str, int]
     complete_hours: dict[str, list[int]]
     ended_ms: int
@@ -118,43 +85,82 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the jobs have found, and `problems`: where it is not what was sent."""
+    """`problems`: where the results are not what was sent; `lines` of the report: the results."""
 
     problems: list[str]
-    letters: dict[str, int]
+    letters_count: int
     replayable_count: int
-    letter: str
-    sessions_count: int
-    longest_views: int
-    longest_ms: int
-    windows_count: int
-    busiest_ms: int
-    busiest_pages: list[tuple[str, int]]
-    late_count: int
+    lines: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not do its task, for a known reason."""
+    """The process could not do its task, for a known reason."""
 
     reason: str
 
 
-Message: TypeAlias = Producing | Produced | Watched | Running | Loaded | SetAside | Audited | Checked | Failed
-_KINDS: Final = {kind.__name__: kind for kind in Message.__args__}
+Message: TypeAlias = Produced | Watched | Running | JobsDone | Checked | Failed
 
 
-def to_line(message: Message) -> bytes:
-    return json.dumps([type(message).__name__, asdict(message)]).encode() + b"\n"
+def run_task(work: Callable[[Task, Callable[[Message], None]], None]) -> None:
+    """The main function of every process: do the task of the command line, report on the pipe that it names.
+
+    A known failure is reported; a bug has its traceback.  A report after the parent's end raises `BrokenPipeError`,
+    which ends this process, too.
+    """
+    messages = Connection(int(sys.argv[1]), readable=False)
+    try:
+        work(Task(**json.loads(sys.argv[2])), messages.send)
+    except OttlaError as error:
+        messages.send(Failed(str(error)))
+        sys.exit(1)
 
 
-def from_line(line: bytes) -> Message:
-    kind, facts = json.loads(line)
-    message: Message = _KINDS[kind](**facts)
-    return message
+class Stage(NamedTuple):
+    """A stage of the jobs; `took_ms` is None while it runs."""
+
+    name: str
+    took_ms: int | None
 
 
-def send_message(message: Message) -> None:
-    """Send it to the parent process.  Raises `BrokenPipeError` when the parent has ended: then this one ends too."""
-    sys.stdout.buffer.write(to_line(message))
-    sys.stdout.buffer.flush()
+@dataclass(slots=True)
+class Progress:
+    """`produced` by service; results that have not arrived yet are None."""
+
+    produced: dict[str, Produced] = field(default_factory=dict)
+    watched: Watched = field(default_factory=lambda: Watched(0, 0, 0, [], 0))
+    running: list[Running] = field(default_factory=list)
+    jobs: JobsDone | None = None
+    checked: Checked | None = None
+
+    def take(self, name: str, message: Message) -> None:
+        match message:
+            case Produced():
+                self.produced[name] = message
+            case Watched():
+                self.watched = message
+            case Running():
+                self.running.append(message)
+            case JobsDone():
+                self.jobs = message
+            case Checked():
+                self.checked = message
+
+    @property
+    def acknowledged_count(self) -> int:
+        return sum(each.acknowledged_count for each in self.produced.values())
+
+    @property
+    def ended_ms(self) -> list[int]:
+        """When each service had its last acknowledgement, of those that have ended."""
+        return [each.ended_ms for each in self.produced.values() if each.ended_ms is not None]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The jobs' stages so far, in their order."""
+        ends = [*(each.began_ms for each in self.running[1:]), None if self.jobs is None else self.jobs.ended_ms]
+        return [
+            Stage(each.stage, None if end_ms is None else end_ms - each.began_ms)
+            for each, end_ms in zip(self.running, ends, strict=False)
+        ]

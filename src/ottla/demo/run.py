@@ -1,27 +1,51 @@
-"""One run of the demo, with its cleanup."""
+"""One run of the demo: produce and watch, run the jobs on Spark, check their results, report, clean up."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from rich.text import Text
 
+from ottla.audit.topic import ensure_topic
+from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.options import ClientOptions
+from ottla.demo.checking import DEAD_LETTERS, TABLE, TOP_PAGES
 from ottla.demo.children import Children, ProcessFailed
+from ottla.demo.events import SERVICES, TOPICS, yesterday_ms
 from ottla.demo.interrupts import Interrupts
-from ottla.demo.next_steps import next_steps
-from ottla.demo.play import Play
-from ottla.demo.screen import Screen
-from ottla.demo.workplace import Workplace
+from ottla.demo.messages import Progress, Task
+from ottla.demo.producing import prepare_steps, steps_path
+from ottla.demo.report import Screen, problems_of, report_of, show_jobs, show_producing
 from ottla.model.errors import OttlaError
+from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
 
-BROKER_LINES_SHOWN: Final = 10
-# The broker counts what it stores, and tells it soon: a day takes seconds here.
+# The broker counts what it stores, and publishes the counts soon: a day takes seconds here.
 BROKER_SETTINGS: Final = {"audit.enable": "true", "audit.interval.ms": "1000"}
+BROKER_LINES_SHOWN: Final = 10
+CREATED_WITHIN_MS: Final = 10_000
+CAUGHT_UP_WITHIN_S: Final = 30.0
+# Differences in the error's line; the table has them all.
+PROBLEMS_SHOWN: Final = 5
+# Spark reads other characters as a pattern, and the Delta library as parts of a URL.
+_PLAIN_PATH: Final = re.compile(r"[\w /.+=@:~-]+")
+_REMOVE_TRIES: Final = 20
+_REMOVE_PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +58,67 @@ class Options:
     drop_one: bool
 
 
+class CountsDiffer(OttlaError):
+    """Tiers differ, or results are not what was sent; the message names topics and hours."""
+
+
+class UnfitDirectory(OttlaError):
+    """The demo's data cannot be kept there."""
+
+
 def run_demo(options: Options) -> None:
     """Raises `CountsDiffer`, `ProcessFailed`, and `KeyboardInterrupt`, each after everything is cleaned up."""
     with Interrupts() as interrupts, Screen() as screen:
         try:
             with ExitStack() as stack:
-                workplace = Workplace(options.keep)
-                stack.callback(workplace.close)
-                broker = RunningBroker(workplace.data_dir, settings=BROKER_SETTINGS, own_group=True)
+                home = _home(options.keep)
+                temporary = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+                stack.callback(_remove, temporary)
+                scratch = temporary / "tmp"
+                scratch.mkdir()
+                home = home or temporary
+                broker = RunningBroker(home / "broker", settings=BROKER_SETTINGS, own_group=True)
                 stack.callback(broker.close)
                 # Entered last, ended first: clients before their broker.
-                children = Children(interrupts, {"TMPDIR": str(workplace.scratch)})
+                children = Children(interrupts, {"TMPDIR": str(scratch)})
                 stack.callback(children.close)
-                play = Play(options.events_count, options.seed, workplace, broker, children, screen)
                 try:
-                    play.run(options.drop_one)
+                    _Run(options, home, scratch, broker, children, screen).run()
                 except OttlaError as error:
                     screen.settle()
                     _print_complaints(screen, error, broker)
                     raise
-                _print_next_steps(screen, options.keep)
+                screen.say("\nnext steps:")
+                for step in next_steps(options.keep and home, os.environ):
+                    screen.say(f"  {step}")
         except KeyboardInterrupt:
             screen.settle()
             screen.say("stopped; nothing is left running")
             raise
+
+
+def _home(keep: Path | None) -> Path | None:
+    """The directory of the data that is kept.  Raises `UnfitDirectory`."""
+    if keep is None:
+        return None
+    keep = keep.absolute()
+    if not _PLAIN_PATH.fullmatch(str(keep)):
+        raise UnfitDirectory(
+            f"the lake cannot be in {keep}", hint="name a directory of letters, digits, spaces and _ . + = @ : ~ -"
+        )
+    if keep.exists() and any(keep.iterdir()):
+        raise UnfitDirectory(f"{keep} is not empty", hint="name a directory that does not exist yet, or an empty one")
+    keep.mkdir(parents=True, exist_ok=True)
+    return keep
+
+
+def _remove(temporary: Path) -> None:
+    """A process that was just killed may still write into it: hence the retries."""
+    for _ in range(_REMOVE_TRIES):
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not temporary.exists():
+            return
+        time.sleep(_REMOVE_PAUSE_S)
 
 
 def _print_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) -> None:
@@ -68,7 +129,132 @@ def _print_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) 
         screen.say(Text(f"  | {line}"))
 
 
-def _print_next_steps(screen: Screen, keep: Path | None) -> None:
-    screen.say("\nnext steps:")
-    for step in next_steps(None if keep is None else keep.absolute(), os.environ):
-        screen.say(f"  {step}")
+class _Run:
+    """The day itself.  The caller creates and closes the directories, the broker and the children."""
+
+    def __init__(
+        self, options: Options, home: Path, scratch: Path, broker: RunningBroker, children: Children, screen: Screen
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._scratch = scratch
+        self._broker = broker
+        self._children = children
+        self._screen = screen
+        self._progress = Progress()
+
+    def run(self) -> None:
+        """Raises `CountsDiffer` after the report, `ProcessFailed`, `KeyboardInterrupt`."""
+        began_s = time.monotonic()
+        self._start_broker()
+        task = Task(
+            self._broker.bootstrap,
+            str(self._home / "lake"),
+            str(self._home / "checkpoints"),
+            str(self._scratch),
+            self._options.events_count,
+            self._options.seed,
+            yesterday_ms(SystemClock().now_ms()),
+            drop_one=self._options.drop_one,
+        )
+        self._produce(task)
+        self._run_jobs(task)
+        # By a process that has the events, and not Spark's work.
+        self._screen.say("check      all results, against the events that were sent")
+        self._children.start("check", "checking", task)
+        while self._progress.checked is None:
+            self._take_messages()
+        total_s = time.monotonic() - began_s
+        problems = list(problems_of(self._progress, self._options.events_count))
+        log_bytes = sum(file.stat().st_size for file in (self._home / "broker").rglob("*.log"))
+        for each in report_of(self._progress, total_s, log_bytes, problems):
+            self._screen.say(each)
+        if problems:
+            raise self._difference(problems)
+
+    def _start_broker(self) -> None:
+        self._broker.start()
+        with Cluster(self._broker.bootstrap, ClientOptions(call_timeout_ms=CREATED_WITHIN_MS)) as cluster:
+            created = Admin(cluster).create_topics(NewTopic(name, count) for name, count in TOPICS.items())
+            # Before a client without its settings creates it with the broker's defaults.
+            ensure_topic(cluster)
+        for outcome in created.values():
+            if isinstance(outcome, BrokerRefused):
+                raise outcome
+        topics = ", ".join(f"{name} ({count})" for name, count in TOPICS.items())
+        self._screen.say(f"broker     {self._broker.bootstrap}, with its own counts (audit.enable)")
+        self._screen.say(f"topics     {topics}")
+
+    def _produce(self, task: Task) -> None:
+        label = "producers"
+        for client, services in groupby(SERVICES, key=lambda service: service.client):
+            self._screen.say(f"{label:9}  {', '.join(f'{each.name} ({each.codec})' for each in services)} by {client}")
+            label = ""
+        day = datetime.fromtimestamp(task.day_start_ms / 1000, UTC).strftime("%A, %Y-%m-%d")
+        self._screen.say(f"the day    {day} in UTC, {task.events_count:,} events")
+        watcher = self._children.start("online consumer", "watching", task)
+        prepare_steps(steps_path(task.scratch))
+        for service in SERVICES:
+            self._children.start(service.name, "producing", replace(task, service=service.name))
+        progress, deadline_s, is_done = self._progress, 0.0, False
+        while not is_done:
+            self._take_messages()
+            watched, acknowledged = progress.watched.events_count, progress.acknowledged_count
+            if len(progress.ended_ms) == len(SERVICES):
+                # The online consumer has some time to see the rest.
+                deadline_s = deadline_s or time.monotonic() + CAUGHT_UP_WITHIN_S
+                is_done = watched >= acknowledged
+                if not is_done and time.monotonic() > deadline_s:
+                    seen = f"saw {watched:,} of {acknowledged:,} events, and no more for {CAUGHT_UP_WITHIN_S:.0f} s"
+                    raise ProcessFailed("online consumer", seen, [])
+            show_producing(self._screen, progress, task.events_count, is_last=is_done)
+        self._children.end(watcher)
+
+    def _run_jobs(self, task: Task) -> None:
+        self._screen.say("jobs       on Spark, all in one session:")
+        self._children.start("Spark", "jobs", task)
+        began_s = time.monotonic()
+        is_done = False
+        while not is_done:
+            self._take_messages()
+            is_done = self._progress.jobs is not None
+            show_jobs(self._screen, self._progress, time.monotonic() - began_s, is_last=is_done)
+
+    def _take_messages(self) -> None:
+        if not self._broker.is_running:
+            last_lines = self._broker.log_lines[-BROKER_LINES_SHOWN:]
+            raise ProcessFailed("the broker", "ended in the middle of the day", last_lines)
+        for name, message in self._children.messages():
+            self._progress.take(name, message)
+
+    def _difference(self, problems: list[str]) -> CountsDiffer:
+        more = len(problems) - PROBLEMS_SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        kept = f"compare {self._home / 'broker'} and {self._home / 'lake'}"
+        return CountsDiffer(
+            "the counts differ: " + "; ".join(problems[:PROBLEMS_SHOWN]) + rest,
+            hint="--keep DIR keeps a run's data" if self._options.keep is None else kept,
+        )
+
+
+def next_steps(keep: Path | None, environment: Mapping[str, str]) -> Iterator[str]:
+    """Commands that can be pasted into a shell.  `keep`: the directory of this run's data."""
+    # `./dev` uses its virtual environment without the user's shell being in it.
+    if sys.prefix != sys.base_prefix and environment.get("VIRTUAL_ENV") != sys.prefix:
+        yield f". {shlex.quote(sys.prefix)}/bin/activate"
+    if keep is None:
+        yield "ottla demo --keep demo-data    # the same; keeps the log and the lake"
+        yield "ottla serve --data-dir data    # a broker for your own clients"
+        yield "# README.md has snippets for many clients, docs/guide/ a page for each job"
+        return
+    data_dir = shlex.quote(str(keep / "broker"))
+    yield f"ottla serve --data-dir {data_dir}    # and in another terminal:"
+    yield "ottla topic list"
+    yield "ottla consume page-views --from-beginning --max-messages 5 --json"
+    yield f"ottla audit status page-views --tier {TABLE}"
+    yield "ottla dead-letter list page-views"
+    yield "ottla dead-letter replay page-views --dry-run"
+    yield f"ottla log verify {data_dir} --deep"
+    for rows, table in (("sample(5)", TOP_PAGES), ("head()", DEAD_LETTERS)):
+        code = f"import sys, deltalake; print(deltalake.DeltaTable(sys.argv[1]).to_pandas().{rows})"
+        yield f"python -c '{code}' {shlex.quote(str(keep / 'lake' / table))}"

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from ottla.demo.events import events_of
-from ottla.demo.services import CLICKS, PAGE_VIEWS
+from ottla.demo.events import CLICKS, PAGE_VIEWS, events_of
 from ottla.model.errors import ConfigError
 from ottla.spark import streams
 from ottla.spark.errors import SparkOptionError

@@ -6,9 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.demo.day import DAY_MS, HOUR_MS, hour_name, yesterday_ms
-from ottla.demo.events import LATE_MS_MAX, LATE_MS_MIN, Event, events_of
-from ottla.demo.services import SERVICES, TOPICS, shares_of
+from ottla.demo.events import (
+    LATE_MS_MAX,
+    LATE_MS_MIN,
+    SERVICES,
+    TOPICS,
+    Event,
+    clock_name,
+    events_of,
+    shares_of,
+    yesterday_ms,
+)
+from ottla.model.limits import DAY_MS, HOUR_MS
 
 # 2011-06-12 00:00 UTC
 DAY_START_MS = 1_307_836_800_000
@@ -99,4 +108,4 @@ def test_shares_of_the_services_make_up_the_whole(events_count: int) -> None:
 def test_yesterday_is_the_last_whole_day() -> None:
     assert yesterday_ms(DAY_START_MS + DAY_MS) == DAY_START_MS
     assert yesterday_ms(DAY_START_MS + 2 * DAY_MS - 1) == DAY_START_MS
-    assert hour_name((DAY_START_MS + 9 * HOUR_MS) // HOUR_MS) == "2011-06-12-09"
+    assert clock_name(DAY_START_MS + 9 * HOUR_MS) == "09:00"

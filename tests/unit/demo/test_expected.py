@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ottla.demo.day import MINUTE_MS
-from ottla.demo.expected import DELAY_MS, GAP_MS, Session, TopPage, View, sessions, top_pages, watermark_ms
+from ottla.demo.checking import DELAY_MS, GAP_MS, Session, TopPage, View, sessions, top_pages, watermark_ms
+from ottla.model.limits import MINUTE_MS
 
 # 2011-06-12 09:00 UTC
 NINE_MS = 1_307_869_200_000
@@ -12,7 +12,7 @@ def _view(minute: float, member: int, page: str = "/feed") -> View:
     return View(NINE_MS + int(minute * MINUTE_MS), member, page)
 
 
-def test_first_three_pages_of_each_window_are_told_in_their_order() -> None:
+def test_first_three_pages_of_each_window_are_found_in_their_order() -> None:
     pages = ["/a", "/b", "/b", "/c", "/c", "/d"]
     views = [_view(index / 10, index, page) for index, page in enumerate(pages)] + [_view(5, 1, "/e")]
     assert top_pages(views, LATER_MS) == {
@@ -23,7 +23,7 @@ def test_first_three_pages_of_each_window_are_told_in_their_order() -> None:
     }
 
 
-def test_window_is_told_when_the_watermark_is_at_its_end() -> None:
+def test_window_is_returned_when_the_watermark_is_at_its_end() -> None:
     views = [_view(1, 1)]
     end_ms = NINE_MS + 5 * MINUTE_MS
     assert top_pages(views, end_ms - 1) == set()
@@ -44,13 +44,13 @@ def test_session_ends_with_the_first_silence_that_is_longer_than_the_gap() -> No
     }
 
 
-def test_session_is_told_when_the_watermark_is_at_its_end() -> None:
+def test_session_is_returned_when_the_watermark_is_at_its_end() -> None:
     views = [_view(0, 7)]
     assert sessions(views, NINE_MS + GAP_MS - 1) == set()
     assert len(sessions(views, NINE_MS + GAP_MS)) == 1
 
 
-def test_watermark_is_the_latest_time_less_the_delay_whatever_the_order() -> None:
+def test_watermark_is_the_latest_time_less_the_delay_in_any_order() -> None:
     assert watermark_ms([_view(3, 1), _view(9, 1), _view(1, 1)]) == NINE_MS + 9 * MINUTE_MS - DELAY_MS
 
 

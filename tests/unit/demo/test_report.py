@@ -6,25 +6,24 @@ from pathlib import Path
 import pytest
 from rich.console import RenderableType
 
-from ottla.demo.day import HOUR_MS
-from ottla.demo.messages import Produced, SetAside
-from ottla.demo.next_steps import next_steps
-from ottla.demo.progress import Stage
+from ottla.demo.events import TOPICS
+from ottla.demo.messages import Produced, Stage
 from ottla.demo.report import (
     AUDIT_HEADING,
     DIFFERENCES_SHOWN,
+    TIERS,
+    Screen,
     checked_lines,
     complete_hour_lines,
     difference_lines,
     differences_table,
-    found_lines,
     measured_lines,
+    report_of,
     tiers_table,
 )
-from ottla.demo.screen import Screen
-from ottla.demo.services import TOPICS
-from ottla.demo.verdict import TIERS
-from tests.unit.demo.samples import DAY_MS, EVENTS, HOURS, RECORDS, checked, finished, tier_lines
+from ottla.demo.run import next_steps
+from ottla.model.limits import HOUR_MS
+from tests.unit.demo.samples import DAY_MS, EVENTS, HOURS, RECORDS, finished, jobs_done, tier_lines
 
 COMPLETE = dict.fromkeys(TOPICS, HOURS)
 TERMINAL_COLUMNS = 80
@@ -53,12 +52,11 @@ def test_report_of_a_full_day_fits_a_terminal_of_eighty_columns() -> None:
     # The busiest topic of the default day has some 20,000 events in its busiest hour, the others below 10,000.
     busy = {(tier, topic, hour): 20_000 for tier in TIERS for topic in TOPICS for hour in range(24)}
     lines, lossy = tier_lines(busy), tier_lines(busy | {("table", "service-metrics", hour): 0 for hour in range(24)})
-    progress = finished(SetAside(499_804))
-    progress.take("web-1", Produced(500_000, 500_000, 0, 20_000))
+    progress = finished(jobs_done(well_formed_count=499_804))
+    progress.take("web-1", Produced(500_000, 0, 20_000))
     texts = [
-        *AUDIT_HEADING,
+        AUDIT_HEADING,
         *complete_hour_lines(lines, COMPLETE),
-        *found_lines(checked()),
         *checked_lines(progress),
         *measured_lines(progress, 59.5, 40_000_000),
     ]
@@ -98,22 +96,16 @@ def test_fullest_complete_hour_is_named() -> None:
     assert list(complete_hour_lines(lines, {})) == []
 
 
-def test_what_was_found_is_told_with_an_example_of_a_dead_letter() -> None:
-    text = "\n".join(found_lines(checked()))
-    assert "288 windows of five minutes; in the busiest, at 10:00:" in text
-    assert "3 events are dead letters; 3 can be put back" in text
-    assert "b'<html>" in text
+def test_report_has_the_results_and_says_that_all_was_checked_unless_there_are_problems() -> None:
+    for problems in ([], ["a problem"]):
+        shown = _shown(*report_of(finished(), 59.5, 1, problems))
+        assert "sessions   201,345" in shown
+        assert ("checked    " in shown) == (not problems)
 
 
-def test_a_day_without_windows_or_letters_is_told_as_well() -> None:
-    text = "\n".join(found_lines(checked(windows_count=0, letters={}, replayable_count=0, letter="")))
-    assert "top pages" not in text
-    assert "0 events are dead letters" in text
-
-
-def test_stages_take_from_their_begin_to_the_next_one() -> None:
+def test_stages_last_until_the_next_one_starts() -> None:
     assert finished().stages == [Stage("starts", 4_000), Stage("loads", 4_000)]
-    assert f"{EVENTS // 2:,} events/s loaded into 96 files" in "\n".join(measured_lines(finished(), 59.5, 1))
+    assert f"{EVENTS // 4:,} events/s loaded into 96 files" in "\n".join(measured_lines(finished(), 59.5, 1))
 
 
 @pytest.mark.parametrize("keep", [None, Path("/data/a day")])

@@ -5,10 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.demo.day import MINUTE_MS
-from ottla.demo.expected import GAP_MS, Session, sessions, top_pages, watermark_ms
-from ottla.demo.found import Found, Letter, differences
-from ottla.demo.sent import Sent
+from ottla.demo.checking import (
+    GAP_MS,
+    Found,
+    Letter,
+    Sent,
+    Session,
+    differences,
+    result_lines,
+    sessions,
+    top_pages,
+    watermark_ms,
+)
+from ottla.model.limits import MINUTE_MS
 
 # 2011-06-12 09:00 UTC
 NINE_MS = 1_307_869_200_000
@@ -66,7 +75,7 @@ def test_other_events_are_neither_views_nor_malformed() -> None:
         ),
     ],
 )
-def test_a_row_too_few_or_too_many_is_told(found: Found, problem: str) -> None:
+def test_a_row_too_few_or_too_many_is_reported(found: Found, problem: str) -> None:
     assert list(differences(found, _sent())) == [problem]
 
 
@@ -74,13 +83,13 @@ def test_a_late_view_that_was_not_kept_makes_the_top_pages_differ() -> None:
     assert any("top pages" in each for each in differences(replace(_found(), late_views=[]), _sent()))
 
 
-def test_a_late_view_that_was_never_sent_is_told() -> None:
+def test_a_late_view_that_was_never_sent_is_reported() -> None:
     invented = _found().late_views[0]._replace(member=99)
     problems = list(differences(replace(_found(), late_views=[*_found().late_views, invented]), _sent()))
     assert problems == ["late page views: 1 were never sent"]
 
 
-def test_busiest_window_and_longest_session_are_told() -> None:
+def test_busiest_window_and_longest_session_are_found() -> None:
     found = _found()
     # Four views of each of five pages; of equal windows the first counts.
     assert [(page.window_start_ms, page.rank, page.views) for page in found.busiest] == [
@@ -90,3 +99,17 @@ def test_busiest_window_and_longest_session_are_told() -> None:
     empty = Found([], [], [], [])
     assert (empty.busiest, empty.longest, empty.letters_by_topic) == ([], None, {})
     assert found.letters_by_topic == {"clicks": 1}
+
+
+def test_results_are_reported_with_an_example_of_a_dead_letter() -> None:
+    text = "\n".join(result_lines(_found(), replayable_count=1))
+    assert "12 windows of five minutes; in the busiest, at 09:00:" in text
+    assert "sessions   4; the longest has 60 views in 59 minutes" in text
+    assert "1 events are dead letters; 1 can be put back" in text
+    assert "b'<html>" in text
+
+
+def test_a_day_without_windows_or_letters_is_reported_as_well() -> None:
+    text = "\n".join(result_lines(Found([], [], [], []), replayable_count=0))
+    assert "top pages" not in text
+    assert "0 events are dead letters" in text

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ottla.demo.day import HOUR_MS, MINUTE_MS
-from ottla.demo.minutes import Minutes
+from ottla.demo.watching import Minutes
+from ottla.model.limits import HOUR_MS, MINUTE_MS
 
 NINE_MS = 9 * HOUR_MS
 

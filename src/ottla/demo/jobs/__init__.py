@@ -1,1 +1,0 @@
-"""The demo's jobs on Spark, written as a user writes them."""
