@@ -112,9 +112,9 @@ def make_venv() -> None:
             f"dev: {sys.executable} cannot make .venv: it has no ensurepip\n"
             "hint: on Debian and Ubuntu: apt install python3-venv"
         )
-    say("making .venv anew: it is not whole" if PYTHON.exists() else "making .venv")
+    say("recreating .venv: it is incomplete" if PYTHON.exists() else "making .venv")
     try:
-        # First: without it a clear that is interrupted begins anew, too.
+        # First: without it an interrupted clear is started again, too.
         PYTHON.unlink(missing_ok=True)
         _Venv(clear=True, with_pip=True).create(VENV)
     except (subprocess.CalledProcessError, OSError) as error:

@@ -52,7 +52,13 @@ NOT_REWRITTEN: Final = (
     "src/ottla/spark/",
     "src/ottla/testing/",
     "src/pyspark_ottla/",
-    "tests/",
+    "tests/architecture/",
+    "tests/integration/spark/test_spark_streams.py",
+    "tests/integration/test_message_streams.py",
+    "tests/integration/test_peer_connection.py",
+    "tests/mirror/test_between_clusters.py",
+    "tests/mirror/test_mirror.py",
+    "tests/unit/",
 )
 
 

@@ -97,7 +97,7 @@ def test_interrupted_first_run_is_started_again(
     dev_verbs.prepare("")
     assert not (dev_verbs.VENV / "half-installed").exists()
     assert capfd.readouterr().err.splitlines()[-2:] == [
-        "dev: making .venv anew: it is not whole",
+        "dev: recreating .venv: it is incomplete",
         "dev: installing . (once)",
     ]
     dev_verbs.prepare("")
