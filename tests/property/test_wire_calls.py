@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.async_requests import ColdCalls
+from ottla.broker.async_requests import AsyncRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, read_response_header
@@ -17,7 +17,7 @@ from ottla.runtime.event_loop import run
 from tests.property.test_wire_hostile import mutated
 from tests.property.wire_strategies import requests
 from tests.unit.broker.handlers.small_broker import SmallBroker
-from tests.unit.broker.handlers.test_cold_calls import COLD, CONNECTION, joined
+from tests.unit.broker.test_async_requests import COLD, CONNECTION, joined
 
 EVERY_COLD_CALL = pytest.mark.parametrize(("api", "version"), COLD, ids=[f"{a.name.lower()}-v{v}" for a, v in COLD])
 FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -33,7 +33,7 @@ def small_broker() -> SmallBroker:
 
 
 async def answer(broker: SmallBroker, api: ApiKey, version: int, body: bytes) -> object:
-    frame = joined(await ColdCalls(broker).answer(RequestHeader(api, version, 7, None, 0), body, CONNECTION))
+    frame = joined(await AsyncRequests(broker).answer(RequestHeader(api, version, 7, None, 0), body, CONNECTION))
     _, position = read_response_header(api, version, frame, 4, len(frame))
     return decode_response(api, version, frame[position:])
 

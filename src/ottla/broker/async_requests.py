@@ -12,7 +12,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.outbox import Piece
-from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import body_pieces, response_pieces
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.topics.metadata_answers import MetadataAnswers
@@ -42,14 +42,14 @@ class _InMaking:
         self.is_over = asyncio.Event()
 
 
-class ColdCalls:
+class AsyncRequests:
     """Answers the requests of every API but Produce and Fetch."""
 
     def __init__(
-        self, context: BrokerContext, slow: SlowRequests | None = None, room: AnswerRoom | None = None
+        self, context: BrokerContext, slow: SlowRequests | None = None, budget: ResponseBudget | None = None
     ) -> None:
-        """`slow` reports the requests that take long; `room` counts the large answers."""
-        self._room = room or AnswerRoom()
+        """`slow` reports the requests that take long; `budget` counts the large answers."""
+        self._budget = budget or ResponseBudget()
         self._context = context
         self._slow = slow
         self._metadata_answers = MetadataAnswers()
@@ -82,7 +82,7 @@ class ColdCalls:
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body)
                 served_s = perf_counter()
-                pieces = await body_pieces(api, version, header.correlation_id, made, self._room)
+                pieces = await body_pieces(api, version, header.correlation_id, made, self._budget)
                 self._note(connection, header, began_s, read_s, served_s)
                 return pieces
             if isinstance(body, bytes):
@@ -95,7 +95,7 @@ class ColdCalls:
             response = await HANDLERS[api](request, self._context, call)
             served_s = perf_counter()
             del request
-        pieces = await response_pieces(api, version, header.correlation_id, response, self._room)
+        pieces = await response_pieces(api, version, header.correlation_id, response, self._budget)
         self._note(connection, header, began_s, read_s, served_s)
         return pieces
 

@@ -18,7 +18,7 @@ from ottla.broker.net.failed_request import close_failed
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import response_pieces
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.model.errors import WireError
@@ -34,20 +34,20 @@ from ottla.runtime.steps import Steps
 _WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 
-class GroupCall:
+class GroupRequest:
     """One request that is being answered; `reply` takes the response, or the steps that make it, once."""
 
     __slots__ = (
         "_answer",
         "_api",
         "_began_s",
+        "_budget",
         "_connection",
         "_frame",
         "_header",
         "_is_answered",
         "_read_s",
         "_ready",
-        "_room",
         "_served_s",
         "_slow",
         "_start",
@@ -60,7 +60,7 @@ class GroupCall:
         header: RequestHeader,
         ready: ReadyConnections,
         start: Callable[[Coroutine[object, object, None]], None],
-        room: AnswerRoom,
+        budget: ResponseBudget,
         answer: Answer | None = None,
         slow: SlowRequests | None = None,
         began_s: float = 0.0,
@@ -74,7 +74,7 @@ class GroupCall:
         self._header = header
         self._ready = ready
         self._start = start
-        self._room = room
+        self._budget = budget
         self._answer = answer
         self._frame: bytes | None = None
         self._slow = slow
@@ -110,7 +110,7 @@ class GroupCall:
         if isinstance(response, Generator):
             try:
                 is_made, response = began(response)
-            except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+            except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
                 close_failed(self._connection, error, api_key=int(self._api))
                 return
             if not is_made:
@@ -122,7 +122,7 @@ class GroupCall:
         header = self._header
         try:
             body = encode_response(self._api, header.api_version, response)
-        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+        except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             # The caller is about to release other requests: a bug in this answer must not keep them waiting.
             close_failed(self._connection, error, api_key=int(self._api))
             return
@@ -149,13 +149,13 @@ class GroupCall:
         try:
             if isinstance(response, Generator):
                 response = await paced(response)
-            pieces = await response_pieces(self._api, header.api_version, header.correlation_id, response, self._room)
+            pieces = await response_pieces(self._api, header.api_version, header.correlation_id, response, self._budget)
             if self._api not in _WAITS_BY_INTENTION:
                 self._note(perf_counter())
             self._complete(pieces)
         except WireError as error:
             self._connection.refuse(str(error))
-        except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+        except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             close_failed(self._connection, error, api_key=int(self._api))
 
     def _complete(self, pieces: Sequence[Piece]) -> None:
@@ -167,7 +167,7 @@ class GroupCall:
             self._ready.add(self._connection)
 
 
-class GroupCalls:
+class GroupRequests:
     """Serves the APIs of `GROUP_HANDLERS`."""
 
     def __init__(
@@ -175,10 +175,10 @@ class GroupCalls:
         context: BrokerContext,
         ready: ReadyConnections,
         slow: SlowRequests | None = None,
-        room: AnswerRoom | None = None,
+        budget: ResponseBudget | None = None,
     ) -> None:
-        """`slow` reports the requests that take long; `room` counts the large answers."""
-        self._room: Final = room or AnswerRoom()
+        """`slow` reports the requests that take long; `budget` counts the large answers."""
+        self._budget: Final = budget or ResponseBudget()
         self._slow: Final = slow
         self._context: Final = context
         self._ready: Final = ready
@@ -189,7 +189,7 @@ class GroupCalls:
         api = ApiKey(header.api_key)
         began_s = perf_counter()
         request = decode_request(api, header.api_version, body)
-        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, None, self._slow, began_s)
+        waiting = self._request(connection, api, header, None, began_s)
         steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
         if steps is not None and not run_slice(steps):
             self._start(_go_on(steps, connection, api))
@@ -207,7 +207,7 @@ class GroupCalls:
         request = await paced(decode_request_steps(api, header.api_version, body))
         del body
         connection.let_go()
-        waiting = GroupCall(connection, api, header, self._ready, self._start, self._room, answer, self._slow, began_s)
+        waiting = self._request(connection, api, header, answer, began_s)
         steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
         if isinstance(request, JoinGroupRequest):
             self._watch_join(request.group_id, connection, waiting)
@@ -216,7 +216,14 @@ class GroupCalls:
             await paced(steps)
         waiting.served()
 
-    def _watch_join(self, group_id: str, connection: Connection, waiting: GroupCall) -> None:
+    def _request(
+        self, connection: Connection, api: ApiKey, header: RequestHeader, answer: Answer | None, began_s: float
+    ) -> GroupRequest:
+        return GroupRequest(
+            connection, api, header, self._ready, self._start, self._budget, answer, self._slow, began_s
+        )
+
+    def _watch_join(self, group_id: str, connection: Connection, waiting: GroupRequest) -> None:
         """Report to the group when the connection closes while its join is parked."""
         if connection.is_closed:
             self._context.groups.abandon_join(group_id, connection)
@@ -232,7 +239,7 @@ class GroupCalls:
 async def _go_on(steps: Steps[None], connection: Connection, api: ApiKey) -> None:
     try:
         await paced(steps)
-    except Exception as error:  # noqa: BLE001 (close_failed tells it, with its traceback)
+    except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
         close_failed(connection, error, api_key=int(api))
 
 

@@ -61,7 +61,7 @@ class GroupDispatch(Protocol):
 
 
 # Gives the whole response frame for a request: header, body.  A view is let go by it.
-ColdDispatch = Callable[[RequestHeader, bytes | memoryview, Connection], Awaitable[Sequence[Piece]]]
+AsyncDispatch = Callable[[RequestHeader, bytes | memoryview, Connection], Awaitable[Sequence[Piece]]]
 
 
 class Router:
@@ -73,7 +73,7 @@ class Router:
         fetch: HotHandler,
         groups: GroupDispatch,
         group_keys: Collection[int],
-        cold: ColdDispatch,
+        cold: AsyncDispatch,
         ready: ReadyConnections,
         meter: RequestMeter | None = None,
     ) -> None:

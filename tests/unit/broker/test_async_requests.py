@@ -11,8 +11,8 @@ from typing import cast
 
 import pytest
 
-from ottla.broker import async_requests as cold_calls
-from ottla.broker.async_requests import ColdCalls
+from ottla.broker import async_requests as async_requests
+from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.net.auto_creations import AutoCreations
@@ -61,7 +61,7 @@ def joined(pieces: Sequence[Piece]) -> bytes:
     return b"".join(pieces)  # type: ignore[arg-type]  # no runs of files
 
 
-async def ask(calls: ColdCalls, api: ApiKey, version: int, request: object) -> object:
+async def ask(calls: AsyncRequests, api: ApiKey, version: int, request: object) -> object:
     frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request))
     header = read_request_header(frame, 4, len(frame))
     answer = joined(await calls.answer(header, frame[header.body_position :], CONNECTION))
@@ -76,26 +76,26 @@ async def test_every_api_and_version_is_answered_with_a_whole_frame(api: ApiKey,
     request = request_class(api)()
     if isinstance(request, MetadataRequest):
         request.topics = []
-    await ask(ColdCalls(SmallBroker()), api, version, request)
+    await ask(AsyncRequests(SmallBroker()), api, version, request)
 
 
 async def test_unknown_version_of_api_versions_is_answered_in_16_bytes_behind_the_length() -> None:
     header = RequestHeader(18, 5, 77, "franz-go", 0)
-    answer = await ColdCalls(SmallBroker()).answer(header, b"whatever a later version has", CONNECTION)
+    answer = await AsyncRequests(SmallBroker()).answer(header, b"whatever a later version has", CONNECTION)
     assert joined(answer) == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
 
 
 async def test_body_that_is_not_of_its_version_is_refused() -> None:
     header = RequestHeader(ApiKey.METADATA, 4, 77, None, 0)
     with pytest.raises(WireError):
-        await ColdCalls(SmallBroker()).answer(header, b"\x7f\xff\xff\xff", CONNECTION)
+        await AsyncRequests(SmallBroker()).answer(header, b"\x7f\xff\xff\xff", CONNECTION)
 
 
 @pytest.mark.parametrize("partitions_count", [1, 100])
 async def test_metadata_follows_the_topics(partitions_count: int) -> None:
     """Large answers are kept as bytes, but never beyond a change."""
     broker = SmallBroker()
-    calls = ColdCalls(broker)
+    calls = AsyncRequests(broker)
     everything = MetadataRequest(None)
     expected: list[str] = []
     for name in ("a", "b", "c"):
@@ -110,7 +110,7 @@ async def test_metadata_follows_the_topics(partitions_count: int) -> None:
 async def test_metadata_that_makes_a_topic_is_answered_with_it_again_and_again() -> None:
     broker = SmallBroker()
     broker.add_topic("big", 100)
-    calls = ColdCalls(broker)
+    calls = AsyncRequests(broker)
     request = MetadataRequest([MetadataRequestTopic(name="big"), MetadataRequestTopic(name="new")])
     answers = [await ask(calls, ApiKey.METADATA, 12, request) for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
@@ -124,7 +124,7 @@ class CountedMetadata:
         self.made_count = 0
         self.in_the_middle: Callable[[], object] = lambda: None
         self._handle = HANDLERS[ApiKey.METADATA]
-        monkeypatch.setattr(cold_calls, "HANDLERS", {**HANDLERS, ApiKey.METADATA: self.handle})
+        monkeypatch.setattr(async_requests, "HANDLERS", {**HANDLERS, ApiKey.METADATA: self.handle})
 
     async def handle(self, request: object, broker: BrokerContext, call: Call) -> object:
         self.made_count += 1
@@ -133,14 +133,14 @@ class CountedMetadata:
         return await self._handle(request, broker, call)
 
 
-async def ask_at_once(calls: ColdCalls, request: MetadataRequest) -> list[object]:
+async def ask_at_once(calls: AsyncRequests, request: MetadataRequest) -> list[object]:
     return await asyncio.gather(*(ask(calls, ApiKey.METADATA, 12, request) for _ in range(5)))
 
 
 async def test_metadata_that_many_ask_for_at_once_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata, broker = CountedMetadata(monkeypatch), SmallBroker()
     broker.add_topic("t", 3)
-    answers = await ask_at_once(ColdCalls(broker), MetadataRequest(None))
+    answers = await ask_at_once(AsyncRequests(broker), MetadataRequest(None))
     assert answers == answers[:1] * 5
     assert metadata.made_count == 1
 
@@ -151,7 +151,7 @@ async def test_metadata_during_which_a_topic_came_is_made_anew_for_those_who_wai
     metadata, broker = CountedMetadata(monkeypatch), SmallBroker()
     names = iter(["t", "u"])
     metadata.in_the_middle = lambda: [broker.add_topic(name, 3) for name in itertools.islice(names, 1)]
-    answers = await ask_at_once(ColdCalls(broker), MetadataRequest(None))
+    answers = await ask_at_once(AsyncRequests(broker), MetadataRequest(None))
     counts = [len(answer.topics) for answer in answers if isinstance(answer, MetadataResponse)]
     assert (counts, metadata.made_count) == ([1, 2, 2, 2, 2], 3)
 
@@ -160,7 +160,7 @@ async def test_unknown_topic_is_looked_for_anew_for_each_who_asks(monkeypatch: p
     """One connection may have used up what it may create."""
     metadata = CountedMetadata(monkeypatch)
     request = MetadataRequest([MetadataRequestTopic(name="absent")], allow_auto_topic_creation=False)
-    await ask_at_once(ColdCalls(SmallBroker()), request)
+    await ask_at_once(AsyncRequests(SmallBroker()), request)
     assert metadata.made_count == 5
 
 
@@ -173,7 +173,7 @@ async def test_metadata_that_failed_is_made_anew_for_those_who_waited(monkeypatc
             raise failure
 
     metadata.in_the_middle = fail_once
-    calls = ColdCalls(broker)
+    calls = AsyncRequests(broker)
     asked = [ask(calls, ApiKey.METADATA, 12, MetadataRequest(None)) for _ in range(3)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [isinstance(answer, MetadataResponse) for answer in answers] == [False, True, True]
@@ -183,8 +183,8 @@ async def test_metadata_that_failed_is_made_anew_for_those_who_waited(monkeypatc
 async def test_request_that_takes_long_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, api: ApiKey
 ) -> None:
-    monkeypatch.setattr(cold_calls, "perf_counter", partial(next, itertools.count()))  # a second for each look
-    await ask(ColdCalls(SmallBroker(), SlowRequests(200)), api, API_VERSIONS[api].highest, request_class(api)())
+    monkeypatch.setattr(async_requests, "perf_counter", partial(next, itertools.count()))  # a second for each look
+    await ask(AsyncRequests(SmallBroker(), SlowRequests(200)), api, API_VERSIONS[api].highest, request_class(api)())
     assert [each.getMessage() for each in caplog.records] == ["request.slow"]
 
 
@@ -210,7 +210,7 @@ async def test_client_that_looks_for_brokers_is_answered_and_released_by_one_tha
     api: ApiKey, answered_count: int
 ) -> None:
     broker, reached = SmallBroker(), Reached()
-    calls, version = ColdCalls(broker), API_VERSIONS[api].highest
+    calls, version = AsyncRequests(broker), API_VERSIONS[api].highest
     frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request_class(api)()))
     header = read_request_header(frame, 4, len(frame))
     body, connection = frame[header.body_position :], cast("Connection", reached)
@@ -235,7 +235,7 @@ async def test_client_that_asks_for_brokers_only_stays_connected_to_one_that_may
         request = MetadataRequest(topics)
         frame = request_frame(ApiKey.METADATA, 12, 77, "a-client", encode_request(ApiKey.METADATA, 12, request))
         header = read_request_header(frame, 4, len(frame))
-        assert await ColdCalls(broker).answer(header, frame[header.body_position :], cast("Connection", reached))
+        assert await AsyncRequests(broker).answer(header, frame[header.body_position :], cast("Connection", reached))
         assert bool(reached.release_reasons) is is_released
 
 
@@ -244,7 +244,7 @@ async def test_metadata_of_a_time_when_the_broker_led_is_not_told_when_it_does_n
     broker.brokers = brokers
     broker.add_topic("big", 8)
     broker.add_topic("bigger", 12)
-    calls = ColdCalls(broker)
+    calls = AsyncRequests(broker)
     brokers.leads_when_asked = [False, False, *[True] * 22]
     assert await led_count(calls) == 20
     brokers.leads_when_asked = [False] * 24
@@ -258,7 +258,7 @@ async def test_metadata_of_a_time_before_a_leader_resigned_is_not_answered_after
     broker.add_topic("big", 20)
     broker.place("big", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
     broker.brokers.live = live(NODE_ID, 7)
-    calls = ColdCalls(broker)
+    calls = AsyncRequests(broker)
     assert [await led_count(calls) for _ in range(2)] == [20, 20]
     for partition in broker.partitions:
         resign(partition)
@@ -266,7 +266,7 @@ async def test_metadata_of_a_time_before_a_leader_resigned_is_not_answered_after
     assert await led_count(calls) == 0
 
 
-async def led_count(calls: ColdCalls) -> int:
+async def led_count(calls: AsyncRequests) -> int:
     response = await ask(calls, ApiKey.METADATA, 12, MetadataRequest(None))
     assert isinstance(response, MetadataResponse)
     return sum(each.error_code == 0 for topic in response.topics for each in topic.partitions)

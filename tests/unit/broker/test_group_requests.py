@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.group_requests import GroupCalls
+from ottla.broker.group_requests import GroupRequests
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.groups.commands import DescribeGroup
@@ -71,7 +71,7 @@ class Calls:
         self.broker.add_topic(OFFSETS_TOPIC)
         self.client = Client()
         self.ready = Ready()
-        self._calls = GroupCalls(self.broker, cast("ReadyConnections", self.ready))
+        self._calls = GroupRequests(self.broker, cast("ReadyConnections", self.ready))
 
     def ask(self, api: ApiKey, version: int, request: object) -> None:
         frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request))
@@ -150,6 +150,6 @@ def test_body_that_is_not_of_its_version_is_refused() -> None:
     frame = request_frame(ApiKey.HEARTBEAT, 4, 77, "a-client", b"\x7f")
     header = read_request_header(frame, 4, len(frame))
     with pytest.raises(WireError):
-        GroupCalls(calls.broker, cast("ReadyConnections", calls.ready)).handle(
+        GroupRequests(calls.broker, cast("ReadyConnections", calls.ready)).handle(
             header, frame[header.body_position :], cast("Connection", calls.client)
         )

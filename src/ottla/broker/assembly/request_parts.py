@@ -11,12 +11,12 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
-from ottla.broker.async_requests import ColdCalls
+from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext
 from ottla.broker.fetching.deadlines import Deadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
-from ottla.broker.group_requests import GroupCalls
+from ottla.broker.group_requests import GroupRequests
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS
@@ -26,7 +26,7 @@ from ottla.broker.net.limits import DRAIN_MS
 from ottla.broker.net.listener import ConnectionLimits, Listener
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter
-from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.net.started_tasks import StartedTasks
 from ottla.broker.partitions.batch_opener import BatchOpener
@@ -113,7 +113,7 @@ class RequestParts(NamedTuple):
     meter: RequestMeter | None
     deadlines: Deadlines
     slow: SlowRequests
-    answer_room: AnswerRoom
+    response_budget: ResponseBudget
 
 
 def serve_requests(
@@ -157,13 +157,13 @@ def serve_requests(
         selector,
         flushing.lease_watch,
     )
-    answer_room = AnswerRoom()
-    group_calls = GroupCalls(context, ready, slow, answer_room)
-    cold_calls = ColdCalls(context, slow, answer_room)
+    response_budget = ResponseBudget()
+    group_requests = GroupRequests(context, ready, slow, response_budget)
+    async_requests = AsyncRequests(context, slow, response_budget)
     meter = RequestMeter() if is_metered else None
-    router = Router(produce, fetch, group_calls, GROUP_HANDLERS, cold_calls.answer, ready, meter)
+    router = Router(produce, fetch, group_requests, GROUP_HANDLERS, async_requests.answer, ready, meter)
     start.closing.push_async_callback(router.stop)
-    return RequestParts(fetch, router, meter, deadlines, slow, answer_room)
+    return RequestParts(fetch, router, meter, deadlines, slow, response_budget)
 
 
 def accept_connections(
@@ -185,7 +185,7 @@ def accept_connections(
             housekeeping.expire_produces,
             start.sockets,
             requests.slow,
-            requests.answer_room,
+            requests.response_budget,
         )
         for each in listening.sockets
     ]

@@ -12,10 +12,10 @@ Departure: it is created before the answer, so the first answer has its partitio
 UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admin requests, and all name the live one
 with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
 replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
-While this broker may not lead and others live, the connection is closed after the second answer (cold_calls.py).  It
-still names itself among the brokers, since librdkafka drops a broker that is not there and looks no more for the leader
-of a partition that another answer says it leads.  No topic gets an error as a whole: kafka-python takes it for deleted,
-and its group rebalances.
+While this broker may not lead and others live, the connection is closed after the second answer
+(async_requests.py).  It still names itself among the brokers, since librdkafka drops a broker that is not there and
+looks no more for the leader of a partition that another answer says it leads.  No topic gets an error as a whole:
+kafka-python takes it for deleted, and its group rebalances.
 Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
 """

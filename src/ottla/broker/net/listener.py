@@ -24,7 +24,7 @@ from ottla.broker.net.limits import (
     SWEEP_INTERVAL_MS,
 )
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.net.response_budget import AnswerRoom
+from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.model.errors import ConfigError
 from ottla.observe.events import fields, frequent
@@ -107,13 +107,13 @@ class Listener:
         on_sweep: Callable[[], None],
         sockets: SocketLoop | None = None,
         slow: SlowReports | None = None,
-        room: AnswerRoom | None = None,
+        responses: ResponseBudget | None = None,
     ) -> None:
         """`sockets`: serves the connections; the loop itself unless a test has something between.
 
-        `slow` takes the times of requests; `room` has the large answers of these and other connections.
+        `slow` takes the times of requests; `responses` counts the large answers of these and other connections.
         """
-        self._room = room
+        self._responses = responses
         self._listening = listening
         self._loop = loop
         self._sockets: SocketLoop = sockets or loop
@@ -283,7 +283,7 @@ class Listener:
 
     def _keeps_others_waiting(self, connection: Connection) -> bool:
         """Whether it does not take a large answer, while those of others wait for its memory."""
-        answer = connection.unread_answer if self._room is not None and self._room.is_contended else None
+        answer = connection.unread_answer if self._responses is not None and self._responses.is_contended else None
         if answer is None:
             self._answer_paces.pop(connection, None)
             return False

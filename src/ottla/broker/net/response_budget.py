@@ -1,7 +1,8 @@
 """Memory of large answers that their peers have not received yet, over all connections.
 
-An answer that finds no room waits, in order, with what was made of it; so do not many: the request of one more is
-refused.  While one waits, the sweep closes peers that do not take theirs (`listener`), so waiting ends.
+An answer that finds no room in the budget waits, in order, with the bytes that were made for it.  Few can wait: the
+request of one more is refused.  While one waits, the sweep closes peers that do not take theirs (`listener`), so
+waiting ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla.broker.net.limits import UNSENT_ANSWERS_BYTES_MAX, WAITING_ANSWERS_BY
 from ottla.model.errors import WireError
 
 
-class AnswerRoom:
+class ResponseBudget:
     """A count of bytes."""
 
     def __init__(
@@ -66,12 +67,12 @@ class AnswerRoom:
 
 
 class CountedAnswer:
-    """The bytes of an answer that are not sent yet.  The room counts all of them until this object is gone."""
+    """The bytes of an answer that are not sent yet.  The budget counts all of them until this object is gone."""
 
-    __slots__ = ("_room", "_size_bytes", "number", "view")
+    __slots__ = ("_budget", "_size_bytes", "number", "view")
 
-    def __init__(self, room: AnswerRoom, body: bytes | bytearray, number: int) -> None:
-        self._room = room
+    def __init__(self, budget: ResponseBudget, body: bytes | bytearray, number: int) -> None:
+        self._budget = budget
         self._size_bytes = len(body)
         # Each has its own.
         self.number = number
@@ -82,7 +83,7 @@ class CountedAnswer:
 
     def __del__(self) -> None:
         # Wherever it went: sent, or dropped with its connection.
-        self._room.release(self._size_bytes)
+        self._budget.release(self._size_bytes)
 
     @property
     def sent_bytes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.broker.net.limits import STALLED_PEER_CONTENDED_MS, SWEEP_INTERVAL_MS
-from ottla.broker.net.response_budget import AnswerRoom, CountedAnswer
+from ottla.broker.net.response_budget import CountedAnswer, ResponseBudget
 from ottla.model.errors import WireError
 from tests.unit.broker.net.test_listener import FRAME, Served, is_closed
 
@@ -22,7 +22,7 @@ async def turn() -> None:
 
 
 async def test_answers_get_room_in_their_order_as_others_go() -> None:
-    room = AnswerRoom(100, 80)
+    room = ResponseBudget(100, 80)
     first = await room.counted(bytes(60))
     waiting = [asyncio.ensure_future(room.counted(bytes(size))) for size in (50, 30)]
     await turn()
@@ -38,7 +38,7 @@ async def test_answers_get_room_in_their_order_as_others_go() -> None:
 
 
 async def test_answer_that_nobody_waits_for_any_more_takes_no_room() -> None:
-    room = AnswerRoom(100, 80)
+    room = ResponseBudget(100, 80)
     first = await room.counted(bytes(100))
     gone, next_one = (asyncio.ensure_future(room.counted(bytes(size))) for size in (30, 40))
     await turn()
@@ -49,7 +49,7 @@ async def test_answer_that_nobody_waits_for_any_more_takes_no_room() -> None:
 
 
 async def test_answer_beyond_all_room_waits_until_it_is_alone() -> None:
-    room = AnswerRoom(100, 80)
+    room = ResponseBudget(100, 80)
     first = await room.counted(bytes(10))
     large = asyncio.ensure_future(room.counted(bytes(1_000)))
     await turn()
@@ -63,7 +63,7 @@ class Answering(Served):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = self.listener._room = AnswerRoom(2 * len(ANSWER))
+        self.room = self.listener._responses = ResponseBudget(2 * len(ANSWER))
 
     async def ask(self) -> socket.socket:
         """A client that has been answered, and has taken nothing yet."""
