@@ -140,7 +140,7 @@ def expected(row_list: list[Row]) -> list[Record]:
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=100)
 @given(rows, st.sampled_from(Codec), st.lists(st.integers(0, 600), max_size=3), st.integers(1, 30))
-def test_the_row_decoder_reads_back_what_was_encoded(
+def test_the_row_decoder_reads_the_encoded_rows(
     form: str, row_list: list[Row], codec: Codec, cuts: list[int], repeats: int
 ) -> None:
     row_list = row_list * repeats

@@ -27,7 +27,7 @@ from ottla.broker.tree.tree_follower import TreeFollower
 from ottla.broker.tree.tree_home import TreeHome, with_node_id
 from ottla.broker.upkeep.flush_signal import FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
-from ottla.coordination.patience import Patience
+from ottla.coordination.tree_retries import TreeRetries
 from ottla.model import broker_settings as setting
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId
@@ -98,7 +98,7 @@ class Broker:
             disk,
             sockets,
             open_files_max,
-            Patience(clock, settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS], asyncio.sleep),
+            TreeRetries(clock, settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS], asyncio.sleep),
             BrokerEvents(),
             AsyncExitStack(),
         )

@@ -106,7 +106,7 @@ class Consumer:
         return self._conclude(now_ms, [])
 
     def on_lease(self, until_ms: int) -> None:
-        """The session lives until then, at least."""
+        """The session is alive until then, at least."""
         if self._session_id is not None and until_ms > self.hand_out_until_ms:
             self.hand_out_until_ms = until_ms
 

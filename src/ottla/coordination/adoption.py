@@ -4,8 +4,8 @@ A note in the target says that it is under way, and of which cluster; no broker 
 interrupted adoption is repeated: what is there already is compared, and the rest is made.  Only then, and after all
 nodes were read back, the note goes.
 
-The states of partitions name lives of the broker (broker epochs) that no session of the new tree can have: they are
-replaced by one that no broker ever has, so the broker reaffirms itself when it starts.
+The states of partitions name incarnations of the broker (broker epochs) that no session of the new tree can have: they
+are replaced by one that no broker ever has, so the broker reaffirms itself when it starts.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Every replica computes the same result; the one that is to lead writes it, and the others only after a delay.  Writing
 is a compare-and-set on the state's version, so the races between them are safe.
 
-A member of the in-sync or eligible set counts only in the life (broker epoch) in which it was written there.  A broker
-that restarts has to *reaffirm*: it enters its new life if its log kept what the old one had reported, and leaves the
-sets otherwise.  So a broker that lost records never leads because of what it once had (KIP-903, KIP-966).
+A member of the in-sync or eligible set counts only in the incarnation (broker epoch) in which it was written there.  A
+broker that restarts must *reaffirm*: it enters its new incarnation if its log holds what the old one reported, and
+leaves the sets otherwise.  So a broker that lost records never leads because of what it once had (KIP-903, KIP-966).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTHING_KNOWN: Final[Mapping[NodeId, bool]] = MappingProxyType({})
 
 
 def is_due(state: PartitionState, live: LiveEpochs) -> bool:
-    """Whether the partition needs another leader: it has none, or one that is dead or in another life."""
+    """Whether the partition needs another leader: it has none, or one that is dead or in another incarnation."""
     return not state.has_current_leader(live)
 
 
@@ -69,8 +69,8 @@ def unclean_candidates(
 ) -> list[ReplicaIncarnation]:
     """The live replicas for an unclean election, the first one first; not those whose log is known to be unusable.
 
-    None while a member of the sets is alive in another life: it will show at once whether its log is complete.  One
-    whose log cannot be used will not.
+    None while a member of the sets is alive in another incarnation: it will show at once whether its log is complete.
+    One whose log cannot be used will not.
     """
     able = {node_id: epoch for node_id, epoch in live.items() if usability.get(node_id, True)}
     members = (*state.in_sync, *state.eligible)
@@ -122,9 +122,9 @@ def requested(
 def reaffirmed(state: PartitionState, own: ReplicaIncarnation, *, is_complete: bool) -> PartitionState | None:
     """The state after a broker has seen itself in it under another broker epoch; None when it is not there so.
 
-    With `is_complete`, its log holds all that it reported in its former life, and it continues in the same place.
-    Otherwise it leaves the sets, also when it is there in its present life: that is how an unusable log leaves.
-    The broker leads no longer: a new life needs a new leader epoch, and so an election.
+    With `is_complete`, its log holds all that its former incarnation reported, and it continues in the same place.
+    Otherwise it leaves the sets, also in its present incarnation: so an unusable log leaves them.
+    The broker leads no longer: a new incarnation needs a new leader epoch, and so an election.
     """
     members = [member for member in (*state.in_sync, *state.eligible) if member.node_id == own.node_id]
     if not members:

@@ -73,7 +73,7 @@ class BrokersView(NamedTuple):
         return {node_id: broker.broker_epoch for node_id, broker in self.by_id.items()}
 
     def has_leader(self, state: PartitionState) -> bool:
-        """Whether the leader that the tree names is alive, in the life in which it leads."""
+        """Whether the leader that the tree names is alive, in the incarnation that leads."""
         leader = self.by_id.get(state.leader)
         return leader is not None and state.is_led_by(ReplicaIncarnation(state.leader, leader.broker_epoch))
 
@@ -110,7 +110,7 @@ class BrokerRegistry:
         now_ms: int,
         with_it: Callable[[], Awaitable[Sequence[Operation]]] = _nothing,
     ) -> int:
-        """Register a broker for the life of this session; returns its broker epoch.
+        """Register a broker until this session ends; returns its broker epoch.
 
         Registering again in the same session replaces the node and gives a new epoch.  Raises `BrokerIdTaken`.
         `with_it`: further operations of the same request, called once no other session has the id.  When one of them

@@ -14,7 +14,7 @@ of the weaker one; `tests/contract` checks each of them on every home.
 * A watch is called at most once, on the event loop, after something under it changed or when the session is lost;
   several changes may come as one call.  It does not say what changed: read again.
 * Writes of one session take effect in the order in which they were started.
-* A session has a *lease*: while the monotonic clock is below it, the session lives and its ephemeral nodes exist.
+* A session has a *lease*: while the monotonic clock is below it, the session is alive and its ephemeral nodes exist.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def request_bytes(operations: Iterable[Operation]) -> int:
 
 
 class Lease:
-    """Until when a session lives for certain, by `Clock.boottime_ms`: it ends while the machine is suspended, too.
+    """The moment until which a session is alive for certain, by `Clock.boottime_ms`: it ends while the machine is
+    suspended, too.
 
     Callers must compare the clock with `until_ms` before they act for the session (acknowledge as leader): then a
     process that was paused does nothing after its session may have ended, even before it receives the event.  0: it has
@@ -120,7 +121,7 @@ class Lease:
         self.until_ms = until_ms
 
     def extend(self, until_ms: int) -> None:
-        """The session lives until then; answers may come in any order."""
+        """The session is alive until then; answers may come in any order."""
         self.until_ms = max(self.until_ms, until_ms)
 
     def end(self) -> None:

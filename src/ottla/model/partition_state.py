@@ -1,6 +1,6 @@
 """The state of one partition in the tree: leader, leader epoch, in-sync replicas.
 
-Shared by elections, replication and the broker, so it lives below them all.
+Shared by elections, replication and the broker, so it is below them all.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NO_BROKER_EPOCH: Final = 0
 
 
 class ReplicaIncarnation(NamedTuple):
-    """One life of a broker as a replica: a restart gives the same node another broker epoch (KIP-903)."""
+    """One incarnation of a broker as a replica: a restart gives the same node another broker epoch (KIP-903)."""
 
     node_id: NodeId
     broker_epoch: int
 
     def is_current(self, live: Mapping[NodeId, int]) -> bool:
-        """Whether this is the life that the node is in now.  `live` has the epochs of the registered brokers."""
+        """Whether this is the node's present incarnation.  `live` has the epochs of the registered brokers."""
         return live.get(self.node_id) == self.broker_epoch
 
 
@@ -47,11 +47,11 @@ class PartitionState(NamedTuple):
         return tuple(member.node_id for member in self.in_sync)
 
     def is_led_by(self, incarnation: ReplicaIncarnation) -> bool:
-        """Whether this life of a broker leads.  A restarted broker has another one, and resumes no old leader epoch."""
+        """Whether this incarnation of a broker leads.  A restarted broker resumes no old leader epoch."""
         return self.leader == incarnation.node_id and incarnation in self.in_sync
 
     def has_current_leader(self, live: Mapping[NodeId, int]) -> bool:
-        """Whether the leader is alive, in the life in which it is in sync."""
+        """Whether the leader is alive, in the incarnation that is in sync."""
         broker_epoch = live.get(self.leader)
         return broker_epoch is not None and ReplicaIncarnation(self.leader, broker_epoch) in self.in_sync
 

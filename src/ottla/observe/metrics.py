@@ -3,7 +3,7 @@
     def partitions() -> Iterator[Family]:
         yield gauge("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", len(table))
 
-    registry = Registry()
+    registry = CollectorRegistry()
     registry.add(partitions)
     "".join(registry.chunks())
 
@@ -102,7 +102,7 @@ def _samples(readings: Number | Mapping[LabelValues, Number]) -> Iterable[tuple[
     return readings.items() if isinstance(readings, Mapping) else [((), readings)]
 
 
-class Registry:
+class CollectorRegistry:
     """The collectors of a process; each is called at every scrape."""
 
     def __init__(self, samples_max: int = SAMPLES_MAX) -> None:

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower in one life of its broker."""
+"""What a leader knows of one follower in one incarnation of its broker."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Leadership:
             self._count_members(now_ms)
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
-        """Which brokers are registered, and in which life."""
+        """The registered brokers and their incarnations."""
         self._live = live
 
     @property
@@ -127,7 +127,7 @@ class Leadership:
         self.is_alone = not self._counted and not self.is_frozen
 
     def _progress_of(self, member: ReplicaIncarnation, now_ms: int) -> FollowerProgress:
-        """The member's progress.  Of a former life of its broker nothing more is ever reported."""
+        """The member's progress.  A former incarnation of its broker never reports again."""
         for counted in self._counted:
             if counted.incarnation == member:
                 return counted
@@ -142,7 +142,7 @@ class Leadership:
     # --- what followers report --------------------------------------------------------------------------------
 
     def follower(self, node_id: NodeId, broker_epoch: int, now_ms: int) -> FollowerProgress | None:
-        """The progress of a follower that fetches now; None when it is not assigned, or not registered in this life."""
+        """The progress of a follower that fetches now; None unless assigned, and registered in this incarnation."""
         if self._live.get(node_id) != broker_epoch or node_id == self.own.node_id:
             return None
         progress = self._followers.get(node_id)
@@ -204,7 +204,7 @@ class Leadership:
         return lags
 
     def low_watermark(self, own_start: int) -> int:
-        """The least log start of the live replicas; -1 while one of them has not fetched in its present life."""
+        """The least log start of the live replicas; -1 while one of them has not fetched in its present incarnation."""
         low_watermark = own_start
         for node_id in self.replicas:
             broker_epoch = self._live.get(node_id)
@@ -289,7 +289,7 @@ class Leadership:
             return False
         progress = self._followers.get(member.node_id)
         if progress is None or progress.incarnation != member:
-            # Registered in this life, but it did not fetch yet.
+            # Registered in this incarnation, but it did not fetch yet.
             progress = next(each for each in self._counted if each.incarnation == member)
         return progress.is_caught_up(log_end_offset, now_ms, self._lag_time_max_ms)
 

@@ -111,7 +111,7 @@ class Replica:
 
         `min_in_sync` is the topic's setting; `live` has the broker epochs of the registered brokers and may be shared;
         `own_broker_epoch` is -1 while this broker is not registered.  A state that is older than one seen before is not
-        applied.  A broker that registered again leads nothing until an election in its present life.
+        applied.  A broker that registered again leads nothing until an election in its present incarnation.
         Raises `EpochBehindLog`: the replica then neither leads nor follows.
         """
         self._live = live
@@ -168,9 +168,10 @@ class Replica:
         self._following.follow(None if leader == NO_LEADER else leader, state.leader_epoch)
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
-        """Other brokers are registered now, or the same ones in other lives; `propose` has what follows from it.
+        """Other brokers are registered now, or the same ones in other incarnations; `propose` returns the resulting
+        change.
 
-        This broker's own life is part of `on_state`.
+        This broker's own incarnation is part of `on_state`.
         """
         self._live = live
         if self._leadership is not None:

@@ -93,7 +93,7 @@ class LogBeingCut(StorageError):
 
 
 class DirectoryOffline(StorageError):
-    """The log directory failed as a whole; it stays out of use for the life of this process."""
+    """The log directory failed as a whole; it stays out of use until this process ends."""
 
     hint = "after a failed sync nothing unflushed can be trusted: check the disk, then start the broker again"
 

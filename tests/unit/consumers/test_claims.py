@@ -56,7 +56,7 @@ def test_claim_is_written_over_the_version_that_was_read_and_starts_at_its_offse
     assert start.until_ms == 1000
 
 
-def test_claim_that_was_refused_is_decided_by_what_is_found() -> None:
+def test_refused_claim_is_decided_by_the_nodes() -> None:
     one, claim = claiming()
     one.written(claim, ChangeResult.STALE)
     one.find(free_at(12, version=9))
@@ -150,7 +150,7 @@ def test_commits_wait_for_the_one_under_way_and_the_last_of_them_is_written() ->
     assert one.one(Write).offset == 3
 
 
-def test_commit_of_what_is_committed_writes_nothing() -> None:
+def test_commit_of_the_committed_offset_writes_nothing() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     assert one.given(one.consumer.commit([(T0, start.claim, 30)])) == [Committed(T0, start.claim, 30)]
@@ -184,7 +184,7 @@ def test_unknown_commit_that_was_applied_is_not_written_again() -> None:
     assert one.commit(start, 36).expected_version == 6
 
 
-def test_unknown_commit_that_was_not_applied_is_written_again_over_what_is_found() -> None:
+def test_unknown_commit_that_was_not_applied_is_written_again_over_the_read_version() -> None:
     one = OneConsumer()
     commit = one.commit(one.own_alone(offset=30), 35)
     one.written(commit, ChangeResult.UNKNOWN)
@@ -193,7 +193,7 @@ def test_unknown_commit_that_was_not_applied_is_written_again_over_what_is_found
     assert (again.kind, again.expected_version, again.offset) == (WriteKind.COMMIT, 5, 35)
 
 
-def test_tree_that_does_not_answer_a_consumer_which_has_its_share_is_told_and_so_is_the_end_of_it() -> None:
+def test_silent_tree_is_reported_to_a_consumer_that_has_its_share_and_so_is_its_return() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     commit = one.commit(start, 35)
@@ -231,7 +231,7 @@ def test_offset_that_an_operator_set_is_found_though_there_is_nothing_to_commit(
     assert one.one(Lost).claim == start.claim
 
 
-def test_look_at_what_an_operator_may_have_set_waits_for_the_write_under_way_and_goes_on_where_nothing_was() -> None:
+def test_read_after_a_reset_waits_for_the_write_under_way_and_continues_where_nothing_was_set() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     commit = one.commit(start, 35)
@@ -246,7 +246,7 @@ def test_look_at_what_an_operator_may_have_set_waits_for_the_write_under_way_and
     assert one.commit(start, 36).expected_version == 6
 
 
-def test_commit_back_to_where_an_unknown_one_began_is_answered() -> None:
+def test_commit_back_to_the_start_of_an_unknown_one_is_answered() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     commit = one.commit(start, 35)
@@ -300,7 +300,7 @@ def give_way(one: OneConsumer) -> None:
     one.see(group(1, a=1, Z=1))
 
 
-def test_revoked_partition_is_released_with_what_was_asked_past_in_one_write() -> None:
+def test_revoked_partition_is_released_with_its_passed_offset_in_one_write() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     give_way(one)
@@ -314,7 +314,7 @@ def test_revoked_partition_is_released_with_what_was_asked_past_in_one_write() -
     assert not one.has(Write)
 
 
-def test_stream_that_never_knew_where_to_begin_leaves_what_is_committed() -> None:
+def test_stream_without_a_start_offset_leaves_the_committed_one() -> None:
     one = OneConsumer()
     start = one.own_alone(offset=30)
     give_way(one)
@@ -344,7 +344,7 @@ def test_release_of_unknown_outcome_is_read_and_then_written_again_or_done(is_ap
     one.written(release, ChangeResult.UNKNOWN)
     if is_applied:
         one.find(held_by_other(33, version=7))
-        # Nobody can tell any more whether it was this release, or the end of it.
+        # It cannot be known any more whether it was this release, or the end of it.
         assert one.one(Lost).claim == start.claim
         assert not one.has(Write)
         return

@@ -87,7 +87,7 @@ def test_rebalance_has_ended_when_a_second_look_shows_the_same_group() -> None:
     assert one.consumer.is_settled
 
 
-def test_group_that_changed_during_the_rebalance_is_shared_anew() -> None:
+def test_group_that_changed_during_the_rebalance_is_shared_again() -> None:
     one = OneConsumer()
     one.begin()
     one.wait()
@@ -136,7 +136,7 @@ def test_lost_session_stops_everything_at_once_and_commits_nothing() -> None:
     assert one.given(one.consumer.commit([(T0, start.claim, 40)])) == []
 
 
-def test_next_session_begins_with_a_registration_and_reads_before_it_claims() -> None:
+def test_next_session_starts_with_a_registration_and_reads_before_it_claims() -> None:
     one = OneConsumer()
     former = one.own_alone(offset=30)
     one.given(one.consumer.on_session_lost())
@@ -171,7 +171,7 @@ def test_connection_that_came_back_is_a_reason_to_look() -> None:
     assert one.has(ReadGroup)
 
 
-def test_reads_that_fail_are_asked_again_later() -> None:
+def test_failed_reads_are_repeated_later() -> None:
     one = OneConsumer()
     one.begin()
     one.wait()

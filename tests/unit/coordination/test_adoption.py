@@ -1,4 +1,4 @@
-"""The tree of a broker by itself is moved whole, once, and again after every interruption."""
+"""The tree of a standalone broker is moved whole, once, and again after every interruption."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def state(leader: int, *in_sync: int, eligible: tuple[int, ...] = (), epoch: int
         (state(1, 1, 2, eligible=(3,)), 3, state(2, 2, eligible=(1, 3), epoch=6)),
     ],
 )
-def test_others_go_on_without_it(before: PartitionState, min_in_sync: int, after: PartitionState) -> None:
+def test_others_continue_without_it(before: PartitionState, min_in_sync: int, after: PartitionState) -> None:
     assert departed(REPLICAS, before, OWN, LIVE, min_in_sync) == after
 
 

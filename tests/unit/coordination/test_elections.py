@@ -109,7 +109,7 @@ def test_election_is_due_when_the_leader_is_not_in_sync_in_its_present_life(
 @pytest.mark.parametrize(
     ("state", "live", "min_in_sync", "after"),
     [
-        # the first in-sync replica in assignment order, whatever the order in the set
+        # the first in-sync replica in assignment order, in any order of the set
         (state_of("A", 5, "A1 B1 C1"), "B1 C1", 1, state_of("B", 6, "B1 C1")),
         (state_of("A", 5, "A1 C1 B1"), "C1 B1", 1, state_of("B", 6, "B1 C1")),
         (state_of("C", 5, "A1 B1 C1"), "A1 B1", 1, state_of("A", 6, "A1 B1")),
@@ -125,7 +125,7 @@ def test_election_is_due_when_the_leader_is_not_in_sync_in_its_present_life(
         (state_of("-", 5, "", "B1 C1"), "B1 C1", 2, state_of("B", 6, "B1", "C1")),
         (state_of("A", 5, "A1", "B1 C1"), "B2 C1", 3, state_of("C", 6, "C1", "A1 B1")),
         (state_of("A", 5, "A1", "B1"), "B2", 2, None),
-        # KIP-903: nobody who was restarted counts before it has looked at its own log
+        # KIP-903: a restarted member counts only once it has checked its own log
         (state_of("A", 5, "A1 B1"), "A2 B2", 1, None),
         (state_of("A", 5, "A1"), "B1 C1", 1, None),
         (state_of("-", 5, ""), "A1 B1 C1", 1, None),

@@ -42,7 +42,7 @@ def test_copy_of_before_the_last_move_is_stale(held: int, seen: int, expected: b
 
 
 @pytest.mark.parametrize("held", [6, 7, 8])
-def test_directory_that_another_one_replaced_is_stale_whatever_it_counted(held: int) -> None:
+def test_directory_that_another_one_replaced_is_stale_with_any_generation(held: int) -> None:
     assert is_stale(HeldGeneration(OWN, held, True), SeenGeneration(OTHER, 7))
 
 

@@ -82,7 +82,7 @@ def test_other_order_alone_is_written_at_once_and_moves_nothing() -> None:
     assert told(ask(partition("12", "12"), "21")) == ("21", "", "", 1, 5, "21", "")
 
 
-def test_request_for_what_is_there_changes_nothing() -> None:
+def test_request_for_the_present_replicas_changes_nothing() -> None:
     assert ask(partition("12", "12"), "12") is None
     assert ask(partition("3412", "12", adding="34", removing="12"), "34") is None
 
@@ -137,7 +137,7 @@ def test_partition_that_does_not_move_has_nothing_to_end() -> None:
     assert done(partition("12", "12")) is None
 
 
-def test_end_that_is_asked_for_leaves_the_replicas_of_before() -> None:
+def test_requested_end_leaves_the_former_replicas() -> None:
     assert told(ask(partition("3412", "12", adding="34", removing="12"), None)) == ("12", "", "", 1, 6, "12", "")
     assert told(ask(partition("312", "1", adding="3", removing="2"), None)) == ("12", "", "", 1, 6, "1", "")
 

@@ -17,7 +17,7 @@ from ottla.model.errors import RequestError, WireError
         (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
     ],
 )
-def test_refused_append_is_told_as_apache_kafka_tells_it(
+def test_refused_append_gets_the_code_of_apache_kafka(
     code: ErrorCode, to_member: ErrorCode, to_committer: ErrorCode
 ) -> None:
     assert code_for_member(code) is to_member

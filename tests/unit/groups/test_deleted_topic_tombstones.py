@@ -63,7 +63,7 @@ def test_deletion_writes_nothing_itself_and_a_slice_at_a_time_after_it(coordinat
 
 
 @pytest.mark.parametrize("slices_before", [0, 1, 3])
-def test_nobody_is_told_an_offset_of_a_topic_that_is_gone(coordinator: Coordinator, slices_before: int) -> None:
+def test_offset_of_a_deleted_topic_is_not_returned(coordinator: Coordinator, slices_before: int) -> None:
     for _ in range(slices_before):
         coordinator.shard.on_time(coordinator.now)
     for number in range(GROUPS):
@@ -71,7 +71,7 @@ def test_nobody_is_told_an_offset_of_a_topic_that_is_gone(coordinator: Coordinat
 
 
 @pytest.mark.parametrize("slices_before", [0, 1, 3])
-def test_commit_for_a_topic_made_anew_outlives_the_tombstones_of_the_old_one(
+def test_commit_for_a_recreated_topic_outlives_the_tombstones_of_the_old_one(
     coordinator: Coordinator, slices_before: int
 ) -> None:
     show(coordinator, image((TOPIC, 3), (OTHER, 2)))
@@ -85,7 +85,7 @@ def test_commit_for_a_topic_made_anew_outlives_the_tombstones_of_the_old_one(
         assert (TOPIC, 1) not in coordinator.committed(f"group-{number}")
 
 
-def test_topic_deleted_again_loses_what_was_committed_between(coordinator: Coordinator) -> None:
+def test_topic_deleted_again_loses_commits_made_between(coordinator: Coordinator) -> None:
     show(coordinator, image((TOPIC, 3)))
     coordinator.commit({0: 9}, group_id="group-0")
     show(coordinator, image())

@@ -38,7 +38,7 @@ def test_commit_under_which_the_disk_fails_is_answered_behind_one_that_waits(coo
     assert [set(asked.of(CommitReply).errors) for asked in (waits, fails)] == [{GONE}, {GONE}]
 
 
-def test_members_are_told_once_when_the_disk_fails_under_their_assignment(coordinator: Coordinator) -> None:
+def test_members_get_one_error_when_the_disk_fails_under_their_assignment(coordinator: Coordinator) -> None:
     asked = [coordinator.ask_join(client_id=f"client{number}") for number in range(3)]
     leader, *others = sorted(coordinator.join_together(asked), key=lambda one: one.leader_id != one.member_id)
     waiting = [coordinator.ask_sync(one) for one in others]
@@ -58,7 +58,7 @@ def test_last_member_goes_though_the_disk_fails_under_it(coordinator: Coordinato
     assert coordinator.heartbeat(member) is GONE
 
 
-def test_static_member_that_returns_is_told_when_the_disk_fails_under_it(coordinator: Coordinator) -> None:
+def test_static_member_that_returns_gets_an_error_when_the_disk_fails_under_it(coordinator: Coordinator) -> None:
     coordinator.stable_group(1, instance_id="static")
     break_disk(coordinator)
     assert coordinator.ask_join(instance_id="static").of(JoinReply).error is GONE

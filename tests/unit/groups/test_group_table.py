@@ -112,7 +112,7 @@ def test_offsets_outlive_the_record_of_their_group(coordinator: Coordinator) -> 
     assert coordinator.describe()[2:4] == ("Empty", "")
 
 
-def test_tombstone_of_what_is_not_there_is_nothing(coordinator: Coordinator) -> None:
+def test_tombstone_of_a_missing_key_has_no_effect(coordinator: Coordinator) -> None:
     coordinator.shard.replay(KEY, None)
     coordinator.shard.replay(group_key(GROUP), None)
     coordinator.shard.replay(b"\x00\x03\x00\x04team", None)

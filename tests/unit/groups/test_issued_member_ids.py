@@ -48,7 +48,7 @@ def test_member_that_used_its_id_stays_however_many_are_given_out_after_it(coord
     assert coordinator.heartbeat(joined) is ErrorCode.NONE
 
 
-def test_ids_of_one_group_are_bounded_and_hold_nobody_up_when_they_go(coordinator: Coordinator) -> None:
+def test_ids_of_one_group_are_bounded_and_block_no_join_when_they_expire(coordinator: Coordinator) -> None:
     ids = [given(coordinator, "team") for _ in range(5)]
     coordinator.pass_ms(0)
     assert [coordinator.leave((member_id, None)).members[0].error for member_id in ids] == [

@@ -33,7 +33,7 @@ def errors(asked: list[Asked]) -> list[ErrorCode]:
     return [one.of(JoinReply).error for one in asked]
 
 
-def test_joins_beyond_the_memory_of_all_groups_are_told_to_come_again(coordinator: Coordinator) -> None:
+def test_joins_beyond_the_memory_of_all_groups_must_retry(coordinator: Coordinator) -> None:
     assert errors(joins(coordinator, 5)) == [ErrorCode.NONE] * 3 + [FULL] * 2
     # Nothing stays of a group whose only join was refused.
     assert len(coordinator.shard) == 3
@@ -95,7 +95,7 @@ def test_many_protocols_without_metadata_count(coordinator: Coordinator) -> None
     assert coordinator.ask_join(protocols=many).of(JoinReply).error is FULL
 
 
-def test_members_that_were_logged_are_there_after_a_restart_whatever_they_hold(coordinator: Coordinator) -> None:
+def test_logged_members_are_loaded_at_a_restart_beyond_the_bound_too(coordinator: Coordinator) -> None:
     joined = joins(coordinator, 1)[0].of(JoinReply)
     coordinator.ask_sync(joined, {joined.member_id: b"all"}, group_id="group-0")
     before_bytes = coordinator.member_bytes.held_bytes
@@ -151,7 +151,7 @@ def test_hosts_of_one_ipv6_network_share_its_room(coordinator: Coordinator) -> N
     assert errors(asked) == [ErrorCode.NONE] * 3 + [FULL]
 
 
-def test_one_group_leaves_room_to_others_whatever_networks_its_members_are_of(coordinator: Coordinator) -> None:
+def test_one_group_leaves_room_to_others_with_members_of_many_networks(coordinator: Coordinator) -> None:
     asked = [coordinator.ask_join(protocols=LARGE, host=f"/192.0.2.{n}") for n in range(5)]
     assert [one.of(JoinReply).error for one in asked[-2:]] == [FULL] * 2
     assert coordinator.ask_join(group_id="mine", host="/192.0.2.9").of(JoinReply).error is ErrorCode.NONE

@@ -45,7 +45,7 @@ def test_shard_that_leaves_gives_everything_back(coordinator: Coordinator) -> No
     assert coordinator.offset_bytes.held_bytes == 0
 
 
-def test_at_the_bound_only_what_is_there_is_committed_again(
+def test_at_the_bound_only_existing_offsets_are_committed_again(
     coordinator: Coordinator,
 ) -> None:
     committed(coordinator, {0: 1})

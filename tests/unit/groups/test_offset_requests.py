@@ -18,7 +18,7 @@ def coordinator() -> Coordinator:
     return Coordinator()
 
 
-def test_committed_offset_is_told_with_its_epoch_and_metadata(coordinator: Coordinator) -> None:
+def test_committed_offset_is_returned_with_its_epoch_and_metadata(coordinator: Coordinator) -> None:
     coordinator.commit({2: 44}, metadata="café")
     reply = coordinator.ask_committed(topics=[TopicPartitions(TOPIC, [2, 3]), TopicPartitions("none", [0])])
     assert reply.of(FetchReply).topics == [
@@ -78,7 +78,7 @@ def test_commit_keeps_the_session_alive(coordinator: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("knows_stale_epoch", "error"), [(True, ErrorCode.GROUP_ID_NOT_FOUND), (False, ErrorCode.ILLEGAL_GENERATION)]
 )
-def test_member_of_a_group_that_is_gone_is_told_so_in_words_of_its_version(
+def test_member_of_a_group_that_is_gone_gets_the_error_of_its_version(
     coordinator: Coordinator, knows_stale_epoch: bool, error: ErrorCode
 ) -> None:
     offsets = [OffsetToCommit(TOPIC, 0, 1, -1, "")]
@@ -105,7 +105,7 @@ def test_metadata_never_exceeds_what_the_format_can_hold() -> None:
     assert coordinator.commit_errors({0: 1}, metadata="x" * 32_767) == {ErrorCode.NONE}
 
 
-def test_commit_that_is_to_be_kept_for_ever_is(coordinator: Coordinator) -> None:
+def test_commit_without_an_expiry_is_kept(coordinator: Coordinator) -> None:
     assert coordinator.commit_errors({0: 5}, retention_ms=2**63 - 1) == {ErrorCode.NONE}
     coordinator.pass_ms(20 * 24 * 3_600_000)
     assert coordinator.committed() == {(TOPIC, 0): 5}

@@ -61,7 +61,7 @@ class TestReplies:
         coordinator.flush()
         assert second.of(CommitReply).errors == [ErrorCode.NONE]
 
-    def test_what_is_not_yet_stable_is_told_to_nobody(self, coordinator: Coordinator) -> None:
+    def test_unstable_state_is_not_revealed(self, coordinator: Coordinator) -> None:
         coordinator.log.holds_back = True
         coordinator.commit({0: 1})
         fetched, listed, described = (
@@ -75,7 +75,7 @@ class TestReplies:
         coordinator.flush()
         assert fetched.of(FetchReply).topics[0].partitions[0].offset == 1
 
-    def test_commands_during_a_flush_are_decided_on_what_was_applied(self, coordinator: Coordinator) -> None:
+    def test_commands_during_a_flush_are_decided_on_the_applied_state(self, coordinator: Coordinator) -> None:
         (joined,) = coordinator.stable_group(1)
         coordinator.log.holds_back = True
         commit = coordinator.commit({0: 5}, joined)
@@ -149,7 +149,7 @@ class TestFailing:
         error = reply if isinstance(reply, ErrorCode) else getattr(reply, "error", None) or reply.errors[0]
         assert error is ErrorCode.NOT_COORDINATOR
 
-    def test_everybody_who_waits_is_told_once(self, coordinator: Coordinator) -> None:
+    def test_each_waiting_request_gets_one_answer(self, coordinator: Coordinator) -> None:
         leader, follower = coordinator.join_together([coordinator.ask_join(), coordinator.ask_join()])
         synced, joining = coordinator.ask_sync(follower), coordinator.ask_join(group_id="other")
         coordinator.log.holds_back = True
@@ -227,7 +227,7 @@ class TestGroupsAsAWhole:
         assert coordinator.delete() is ErrorCode.NONE
         assert coordinator.ask_join(told.member_id).of(JoinReply).error is ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_description_of_what_is_no_classic_group_says_so(self, coordinator: Coordinator) -> None:
+    def test_description_of_a_group_that_is_not_classic_says_so(self, coordinator: Coordinator) -> None:
         dead = DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, GROUP, "Dead")
         assert coordinator.describe() == dead
         consumer_beat(coordinator)

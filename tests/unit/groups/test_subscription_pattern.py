@@ -88,7 +88,7 @@ def test_pattern_is_run_on_new_topics_only_when_topics_change(matched_names: lis
     assert matched_names == ["abc"]
 
 
-def test_patterns_that_were_not_asked_for_lately_are_forgotten(
+def test_patterns_that_were_not_requested_lately_are_dropped(
     monkeypatch: pytest.MonkeyPatch, matched_names: list[str]
 ) -> None:
     monkeypatch.setattr(subscription_pattern, "PATTERNS_KEPT_MAX", 2)

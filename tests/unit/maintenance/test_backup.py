@@ -1,4 +1,4 @@
-"""Backups of logs that go on meanwhile, restored and compared; crashes at every operation of both."""
+"""Backups of logs that grow meanwhile, restored and compared; crashes at every operation of both."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_backup_beside_a_broker_that_appends_rolls_deletes_and_compacts(
     found = values_of(again.logs[CLICKS])
     end = again.logs[CLICKS].log_end_offset
     assert end >= acknowledged
-    # What was acknowledged before, and nobody removed since, is there; with keys, at least the last one of each.
+    # What was acknowledged before, and was not removed since, is there; with keys, at least the last one of each.
     assert {offset: key for offset, key in now.items() if offset < acknowledged}.items() <= found.items()
     if config is SMALL:
         start = again.logs[CLICKS].log_start_offset
@@ -267,7 +267,7 @@ def test_backup_is_of_one_state_wherever_a_compaction_comes_in_between(links: bo
     pytest.fail("it never ends")
 
 
-def test_log_of_a_topic_that_was_deleted_or_made_anew_meanwhile_is_left_out() -> None:
+def test_log_of_a_topic_that_was_deleted_or_recreated_meanwhile_is_left_out() -> None:
     place = place_of(batches=3)
     run_inline(place.open_directory.create([(OTHER, topic_id(5))]))
     assert [log.partition for log in back_up(place, topics={"clicks": topic_id(0)}).logs] == ["clicks-0"]
@@ -319,7 +319,7 @@ def test_backup_goes_to_a_new_directory_outside_of_the_data_and_with_room() -> N
         back_up(place, "/second")
 
 
-def test_directory_of_a_cluster_or_of_nobody_is_not_backed_up() -> None:
+def test_directory_of_a_cluster_or_without_an_owner_is_not_backed_up() -> None:
     place = place_of(batches=3)
     place.close()
     properties = disk_of(place).open("/data/meta.properties")
@@ -339,7 +339,7 @@ def test_no_broker_takes_a_backup_for_its_data_directory() -> None:
 
 
 def crashes(begin: Callable[[], Place], run: Callable[[Place], object], check: Callable[[MemoryDisk], None]) -> int:
-    """Run anew, and lose the power at each operation in turn; returns how many there were."""
+    """Run again, and lose the power at each operation in turn; returns how many there were."""
     count = seen = 0
 
     def lose_power(operation: Operation) -> None:
@@ -370,7 +370,7 @@ def test_backup_that_a_crash_cuts_short_is_never_taken_for_a_whole_one() -> None
             assert list(damages(disk, "/backup", deep=True)) == []
             return
         place = Place("/data", disk, SMALL)
-        assert back_up(place).logs[0].end == 12, "the next one begins anew"
+        assert back_up(place).logs[0].end == 12, "the next one starts over"
         assert "/backup.unfinished" not in {path.rpartition("/")[0] for path in disk.files()}
 
     def begin() -> Place:
@@ -470,7 +470,7 @@ def test_remains_of_an_interrupted_backup_or_restore_take_no_room_from_the_next_
 
 
 @pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
-def test_room_for_indexes_and_for_a_broker_beside_it_is_asked_for(links: bool) -> None:
+def test_room_for_indexes_and_for_a_running_broker_is_required(links: bool) -> None:
     place = place_of(batches=60)
     disk = disk_of(place)
     logs_bytes = sum(segment.size_bytes for segment in place.log().segments[-1 if links else 0 :])
@@ -521,7 +521,7 @@ def test_second_backup_of_a_name_is_refused_until_the_first_one_has_it(tmp_path:
     assert not {".lock", ".backing-up"} & set(disk.list_directory(target))
 
 
-def test_restore_that_ended_meanwhile_is_not_begun_anew() -> None:
+def test_restore_that_ended_meanwhile_is_not_repeated() -> None:
     """Another process ends its own just before this one has the lock."""
     place = place_of(batches=3)
     disk = disk_of(place)

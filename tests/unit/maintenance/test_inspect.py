@@ -115,7 +115,7 @@ def test_index_entries_behind_a_damage_are_one_note(place: Place) -> None:
     [index] = [each for each in findings(place) if each.severity is Severity.NOTE]
     assert (index.path, index.position, index.offset) == (str(path), 2 * BATCH_BYTES, 2)
     assert "the indexes are not checked behind the damage (" in index.problem
-    # An entry before the damage that is wrong is told as ever.
+    # A wrong entry before the damage is reported as ever.
     (directory_of(place) / f"{FIRST}.index").write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, 7]))
     notes = [each.problem for each in findings(place) if each.severity is Severity.NOTE]
     assert "no batch starts at the entry's position" in notes
@@ -128,7 +128,7 @@ def test_a_directory_without_segments_is_damage(tmp_path: Path, place: Place) ->
 
 
 def test_damage_behind_the_flushed_end_is_a_note(place: Place) -> None:
-    """A torn write, or a batch that a crash left half written: nobody was promised it."""
+    """A torn write, or a batch that a crash left half written: it was never acknowledged."""
     path = directory_of(place) / f"{FIRST}.log"
     change(path, 2 * BATCH_BYTES + 70, 1)
     ends = {flushed_end: list(verify(place, flushed_end)) for flushed_end in (None, 1, 2, 3)}

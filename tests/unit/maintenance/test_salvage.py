@@ -94,7 +94,7 @@ def test_batch_inside_a_value_is_not_taken_for_one_of_the_log() -> None:
     assert kept_of(damaged(batches, (4, LENGTH_AT + 1))) == without(4)
 
 
-def test_index_proves_what_lies_between_two_breaks_of_lengths() -> None:
+def test_index_proves_the_batches_between_two_breaks_of_lengths() -> None:
     content = damaged(BATCH_LIST, (3, LENGTH_AT), (8, LENGTH_AT))
     size = len(BATCH_LIST[0])
     assert kept_of(content) == without(3, 4, 5, 6, 7, 8), "nothing leads from 4 to a known place"
@@ -188,7 +188,7 @@ def test_gaps_of_a_compacted_log_are_no_damage_and_stay() -> None:
     assert found == BATCH_LIST[0] + empty_batch(RECORDS, 4 * RECORDS, 0) + b"".join(batches[2:])
 
 
-def test_gaps_that_nobody_announced_cost_no_batch() -> None:
+def test_unexpected_gaps_cost_no_batch() -> None:
     """A policy that was changed, or a mark that got lost: what is whole stays."""
     batches = [BATCH_LIST[number] for number in without(2, 3, 7)]
     disk = disk_with(b"".join(batches))

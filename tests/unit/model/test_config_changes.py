@@ -25,7 +25,7 @@ def test_delete_of_a_value_that_is_not_there_changes_nothing() -> None:
     assert _after({}, ConfigChange("retention.ms", DELETE, None)) == {}
 
 
-def test_append_starts_from_what_is_inherited_and_keeps_elements_single() -> None:
+def test_append_starts_from_the_inherited_value_and_keeps_elements_single() -> None:
     assert _after({}, ConfigChange("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
     assert _after({}, ConfigChange("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "delete"}
 

@@ -41,7 +41,7 @@ def test_topic_without_values_shows_defaults_of_all_of_kafkas_keys() -> None:
     assert not any(entry.is_read_only for entry in entries)
 
 
-def test_broker_entries_that_are_read_at_start_are_read_only_and_tell_given_from_default() -> None:
+def test_broker_entries_read_at_start_are_read_only_and_mark_defaults() -> None:
     entries = describe_broker(BrokerSettings.of({"num.partitions": "3"}))
     entry = _entry(entries, "num.partitions")
     assert (entry.value, entry.source) == ("3", Source.STATIC_BROKER)

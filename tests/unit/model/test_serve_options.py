@@ -8,7 +8,7 @@ from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
 from ottla.model.settings import BrokerSettings
 
 
-def test_broker_listens_on_loopback_unless_told_otherwise() -> None:
+def test_broker_listens_on_loopback_by_default() -> None:
     options = serve_options(BrokerSettings())
     assert options.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
     assert options.data_dir == DEFAULT_DATA_DIR

@@ -70,7 +70,7 @@ def test_flag_with_one_choice_refuses_the_other() -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-0.1", "1.1", "half"])
-def test_number_refuses_what_is_no_finite_number_within_bounds(text: str) -> None:
+def test_number_refuses_values_that_are_not_finite_or_not_within_bounds(text: str) -> None:
     with pytest.raises(ConfigError):
         number("some.ratio", 0.5, "A ratio.", minimum=0, maximum=1, honoured=True).parse(text)
 

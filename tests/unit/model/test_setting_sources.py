@@ -26,7 +26,7 @@ def test_command_line_wins_over_environment_over_file() -> None:
     assert given.origin == "environment OTTLA_NUM_PARTITIONS"
 
 
-def test_newer_name_wins_over_older_in_one_layer_whatever_their_order() -> None:
+def test_newer_name_wins_over_older_in_one_layer_in_any_order() -> None:
     for layer in (
         [_raw("log.dirs", "/new"), _raw("log.dir", "/old")],
         [_raw("log.dir", "/old"), _raw("log.dirs", "/new")],
@@ -100,12 +100,12 @@ def test_flag_may_hold_further_equal_signs() -> None:
     assert from_command_line(["listeners = A=B"])[0][:2] == ("listeners", " A=B")
 
 
-def test_no_key_is_both_ours_and_ignored() -> None:
+def test_no_key_is_both_a_setting_and_ignored() -> None:
     names = {name for setting in BROKER_SETTINGS.values() for name in (setting.name, *setting.aliases)}
     assert not names & IGNORED_KAFKA_KEYS
 
 
-def test_unit_that_another_unit_hides_is_noticed_whatever_layer_gave_it() -> None:
+def test_unit_that_another_unit_hides_is_noticed_in_any_layer() -> None:
     settings, notices = resolve([[_raw("log.retention.hours", "1")], [_raw("log.retention.ms", "5")]])
     (notice,) = notices
     assert (notice.event, notice.facts["name"], notice.facts["by"]) == (

@@ -9,10 +9,10 @@ import pytest
 from ottla.observe.metrics import (
     CHUNK_SAMPLES,
     PAUSE,
+    CollectorRegistry,
     Family,
     Histogram,
     Pause,
-    Registry,
     counter,
     gauge,
     histogram,
@@ -20,7 +20,7 @@ from ottla.observe.metrics import (
 
 
 def _text(*families: Family, samples_max: int = 100) -> str:
-    registry = Registry(samples_max)
+    registry = CollectorRegistry(samples_max)
     registry.add(lambda: families)
     return "".join(registry.chunks())
 
@@ -69,7 +69,7 @@ def test_samples_above_the_limit_are_left_out_and_counted() -> None:
 
 
 def test_long_family_comes_in_chunks_that_join_to_one_text() -> None:
-    registry = Registry()
+    registry = CollectorRegistry()
     registry.add(lambda: [gauge("size", "Sizes.", {(str(n),): n for n in range(2 * CHUNK_SAMPLES + 1)}, ("n",))])
     chunks = list(registry.chunks())
     assert max(chunk.count("\n") for chunk in chunks) <= CHUNK_SAMPLES
@@ -85,7 +85,7 @@ def test_collector_that_pauses_is_left_between_its_families() -> None:
         at.append("second half")
         yield gauge("size", "Size.", 1)
 
-    registry = Registry()
+    registry = CollectorRegistry()
     registry.add(collect)
     chunks = registry.chunks()
     next(chunks)
@@ -94,7 +94,7 @@ def test_collector_that_pauses_is_left_between_its_families() -> None:
 
 
 def test_two_collectors_with_one_name_are_a_mistake() -> None:
-    registry = Registry()
+    registry = CollectorRegistry()
     registry.add(lambda: [gauge("size", "Size.", 1)])
     registry.add(lambda: [gauge("size", "Size.", 2)])
     with pytest.raises(AssertionError, match="two collectors have size"):

@@ -6,7 +6,7 @@ from ottla.observe.events import EventFormatter, MultilineFact, fields
 from ottla.observe.transition_history import TransitionHistory
 
 
-def test_story_tells_transitions_in_order_with_their_facts() -> None:
+def test_history_lists_transitions_in_order_with_their_facts() -> None:
     history = TransitionHistory("orders-3")
     history.add(1042, "opened", log_end_offset=7)
     history.add(1043, "rolled", base_offset=7)

@@ -25,7 +25,7 @@ STATUS = Path("/proc/self/status")
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(data=st.binary(max_size=200) | st.binary(min_size=1, max_size=20).map(lambda part: part * 5000))
-def test_decompress_gives_back_what_was_compressed(codec: Codec, data: bytes) -> None:
+def test_decompress_returns_the_data_that_was_compressed(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
 
 
@@ -186,7 +186,7 @@ def test_data_is_decompressed_in_place_where_it_fits(codec: Codec, size_bytes: i
 
 
 @pytest.mark.parametrize("codec", PACKING)
-def test_data_that_does_not_fit_is_told_and_nothing_behind_the_place_is_touched(codec: Codec) -> None:
+def test_data_that_does_not_fit_is_reported_and_no_byte_after_the_buffer_is_touched(codec: Codec) -> None:
     packed = memoryview(compress(codec, bytes(70_000)))
     target = bytearray(b"#" * 69_999 + b"behind")
     assert decompress_into(codec, packed, memoryview(target)[:69_999]) is None

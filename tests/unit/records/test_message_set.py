@@ -71,7 +71,7 @@ def test_batch_with_gaps_holds_the_bytes_of_its_records_too(records: list[Record
     assert read_header(batch).last_offset_delta == deltas[-1]
 
 
-def test_set_after_a_gap_goes_on_behind_it() -> None:
+def test_set_after_a_gap_continues_after_it() -> None:
     builder = BatchBuilder()
     builder.append(0, None, b"a", offset_delta=7)
     builder.extend(0, [b"b", b"c"])
@@ -152,7 +152,7 @@ def test_buffer_that_changes_after_it_was_added_is_sent_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", 7, ["list"]])
-def test_what_is_no_bytes_is_refused_before_anything_is_added(wrong: object) -> None:
+def test_value_that_is_not_bytes_is_refused_before_a_record_is_added(wrong: object) -> None:
     builder = BatchBuilder()
     with pytest.raises(TypeError, match=f"this one is {type(wrong).__name__}"):
         builder.append(0, None, wrong)  # type: ignore[arg-type]

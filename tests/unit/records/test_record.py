@@ -112,7 +112,7 @@ def test_split_batches_refuses_the_old_formats() -> None:
         list(split_batches(memoryview(batch)))
 
 
-def test_decode_batch_refuses_a_wrong_checksum_unless_told_not_to_look() -> None:
+def test_decode_batch_refuses_a_wrong_checksum_unless_the_check_is_off() -> None:
     batch = build_batch([ONE])
     batch[CRC_AT] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):

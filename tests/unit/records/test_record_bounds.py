@@ -249,7 +249,7 @@ def alike_batch(source: random.Random) -> bytearray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_taken_is_what_a_client_can_read(seed: int) -> None:
+def test_accepted_batches_are_those_that_a_client_can_read(seed: int) -> None:
     """Random damage: both forms of the check and our own decoder agree."""
     source = random.Random(seed)
     forms = [IN_PYTHON, compiled()]

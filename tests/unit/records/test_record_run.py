@@ -220,7 +220,7 @@ def test_checks_of_the_whole_batch_come_before_its_records() -> None:
         next(read_runs(memoryview(build_batch([Record(0, 0, None, bytes(1 << 20))], Codec.ZSTD)), size_bytes_max=1000))
 
 
-def test_run_begins_at_the_offset_that_was_asked_for() -> None:
+def test_run_starts_at_the_requested_offset() -> None:
     for run in (*read_runs(memoryview(even_batch(64))), *read_runs(memoryview(even_batch(3)))):
         first, last = run.offsets[0], run.offsets[-1]
         assert run.from_offset(first) is run

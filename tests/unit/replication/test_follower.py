@@ -178,7 +178,7 @@ def test_error_changes_nothing(error: ErrorCode) -> None:
     assert partition.log.log_end_offset == 2
 
 
-def test_follower_starts_anew_where_the_leaders_log_begins_above_its_end() -> None:
+def test_follower_is_reset_where_the_leaders_log_starts_above_its_end() -> None:
     partition = follower_of(1, 1, high_watermark=2)
     asked = fetch(partition)
     step = answer(partition, asked, error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9)
@@ -190,7 +190,7 @@ def test_follower_starts_anew_where_the_leaders_log_begins_above_its_end() -> No
     assert fetch(partition)[3:] == (9, -1)
 
 
-def test_follower_starts_anew_when_the_histories_part_below_its_start() -> None:
+def test_follower_is_reset_when_the_histories_diverge_below_its_start() -> None:
     partition = follower_of(1, 1, 1, 1)
     partition.log.delete_records_before(3)
     partition.replica.on_truncated()
@@ -199,7 +199,7 @@ def test_follower_starts_anew_when_the_histories_part_below_its_start() -> None:
     assert step == (FollowerAction.RESET, 1, 1)
 
 
-def test_empty_follower_starts_anew_at_the_end_of_a_shorter_leader() -> None:
+def test_empty_follower_is_reset_to_the_end_of_a_shorter_leader() -> None:
     partition = follower_of(1, 1, high_watermark=2)
     partition.log.delete_records_before(2)
     partition.log.reset_to(9)
@@ -220,7 +220,7 @@ def test_records_that_the_leader_cannot_compare_any_more_are_dropped() -> None:
     assert partition.replica.high_watermark == 1
 
 
-def test_nobody_is_followed_while_there_is_no_leader() -> None:
+def test_replica_follows_no_broker_while_there_is_no_leader() -> None:
     partition = follower_of(1)
     partition.see(state_of(-1, 5, ()), 8)
     assert partition.replica.next_fetch() is None

@@ -228,7 +228,7 @@ def test_outcome_of_an_earlier_epochs_change_says_nothing() -> None:
 def test_follower_whose_process_has_ended_leaves_at_once() -> None:
     partition = leader_of(1, 2, 3)
     assert partition.replica.on_gone(NodeId(3), member(3).broker_epoch)
-    assert not partition.replica.on_gone(NodeId(3), member(3).broker_epoch), "it is told as often as it is asked for"
+    assert not partition.replica.on_gone(NodeId(3), member(3).broker_epoch), "each call returns it"
     assert propose(partition).state == state_of(1, 5, (1, 2))
 
 

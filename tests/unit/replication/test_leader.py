@@ -20,7 +20,7 @@ def leader_of(*in_sync: int, min_in_sync: int = 2, epoch: int = 5) -> OnePartiti
     return partition
 
 
-def test_replica_begins_as_a_follower_of_nobody() -> None:
+def test_replica_starts_as_a_follower_without_a_leader() -> None:
     replica = OnePartition(1, log_of(1)).replica
     assert (replica.role, replica.leader, replica.leader_epoch) == (Role.FOLLOWER, -1, -1)
     assert replica.next_fetch() is None
@@ -213,7 +213,7 @@ def test_position_outside_of_the_log_is_out_of_range(fetch_offset: int, last_epo
     assert partition.fetched_by(2, fetch_offset, last_epoch)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_empty_log_that_begins_above_the_leaders_end_is_sent_back_to_it() -> None:
+def test_empty_log_that_starts_above_the_leaders_end_is_sent_back_to_it() -> None:
     """Retention had emptied it before an unclean election made a shorter log the partition's."""
     assert leader_of(1, 2).fetched_by(2, 9, -1) == (0, (5, 2), False)
 
@@ -228,7 +228,7 @@ def test_epoch_start_is_reached_with_the_high_watermark() -> None:
     assert partition.replica.has_reached_epoch_start
 
 
-def test_high_watermark_of_a_checkpoint_is_kept_within_what_is_stable() -> None:
+def test_high_watermark_of_a_checkpoint_is_at_most_the_stable_end() -> None:
     assert OnePartition(1, log_of(1, 1, 1, stable_end=2), high_watermark=3).replica.high_watermark == 2
     log = log_of(1, 1, 1)
     log.delete_records_before(2)

@@ -78,7 +78,7 @@ async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pyte
 
     loop = asyncio.get_running_loop()
     works = [loop.create_task(work(name)) for name in "abcd"]
-    # One that ends before its turn is in nobody's way.
+    # Work that ends before its turn delays no other work.
     gone = loop.create_task(work("gone"))
     await asyncio.sleep(0)
     gone.cancel()
@@ -87,7 +87,7 @@ async def test_long_works_take_one_slice_together_in_each_turn(monkeypatch: pyte
     assert len({each for each, _ in turns}) == len(turns)
 
 
-async def test_long_works_that_begin_in_one_turn_do_not_all_take_a_slice_in_it(
+async def test_long_works_that_start_in_one_turn_do_not_all_take_a_slice_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = SlowLoop(monkeypatch)

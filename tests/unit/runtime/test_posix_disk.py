@@ -15,7 +15,7 @@ from ottla.runtime.posix_disk import PosixDisk
 ABSENCE_S = 0.2
 
 
-def test_sync_of_the_file_system_begins_after_the_failure_of_the_one_before_was_reported(
+def test_sync_of_the_file_system_starts_after_the_failure_of_the_one_before_was_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it could succeed, and be believed, although the one descriptor has reported the loss to another thread."""

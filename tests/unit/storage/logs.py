@@ -91,7 +91,7 @@ class Place:
         self.clock = HandClock()
         self.config = LogConfig() if config is None else config
         self.directory: LogDirectory | None = None
-        # What the directory reported, whichever of its starts it was.
+        # What the directory reported, at any of its starts.
         self.failures: list[DirectoryOffline] = []
         self.damaged_logs: list[Log] = []
 

@@ -52,7 +52,7 @@ def test_checkpoint_that_kafka_wrote_is_believed_without_a_checksum() -> None:
             parse_offsets(ours, "x")
 
 
-def test_flip_of_any_byte_is_told_or_changes_no_offset() -> None:
+def test_flip_of_any_byte_is_reported_or_changes_no_offset() -> None:
     content = checkpoints.format_offsets(OFFSETS)
     for position in range(len(content)):
         for flip in (0x01, 0x04, 0x10):
@@ -81,7 +81,7 @@ def test_flip_of_any_byte_is_told_or_changes_no_offset() -> None:
         bytes(40),
     ],
 )
-def test_damage_is_told(content: bytes) -> None:
+def test_damage_is_reported(content: bytes) -> None:
     with pytest.raises(DamagedCheckpoint, match="x"):
         parse_offsets(content, "x")
 
@@ -109,7 +109,7 @@ def test_topic_id_is_written_as_kafka_writes_it(disk: MemoryDisk) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"version: 0", b"version: 1\ntopic_id: EjRWeJq8Te-BI0VniavN7w", b"version: 0\ntopic_id: x"]
 )
-def test_damaged_topic_id_is_told(disk: MemoryDisk, content: bytes) -> None:
+def test_damaged_topic_id_is_reported(disk: MemoryDisk, content: bytes) -> None:
     put(disk, "/data/partition.metadata", content)
     with pytest.raises(DamagedCheckpoint):
         checkpoints.read_topic_id(disk, "/data")
@@ -133,9 +133,7 @@ def test_meta_properties_come_back(disk: MemoryDisk) -> None:
         (b"\xff\xfe", "it is no text"),
     ],
 )
-def test_meta_properties_that_nobody_has_written_are_called_damaged(
-    disk: MemoryDisk, content: bytes, reason: str
-) -> None:
+def test_meta_properties_with_foreign_content_are_damaged(disk: MemoryDisk, content: bytes, reason: str) -> None:
     put(disk, "/data/meta.properties", content)
     with pytest.raises(checkpoints.DamagedCheckpoint, match=f"/data/meta.properties is damaged: {reason}"):
         checkpoints.read_meta_properties(disk, "/data")
@@ -146,13 +144,13 @@ def test_meta_properties_of_java_are_read(disk: MemoryDisk) -> None:
     assert checkpoints.read_meta_properties(disk, "/data") == {"cluster.id": "a=b", "node.id": "1", "version": "1"}
 
 
-def test_damaged_meta_properties_are_told(disk: MemoryDisk) -> None:
+def test_damaged_meta_properties_are_reported(disk: MemoryDisk) -> None:
     put(disk, "/data/meta.properties", b"node.id=1\n\0\0\0\0\n")
     with pytest.raises(DamagedCheckpoint):
         checkpoints.read_meta_properties(disk, "/data")
 
 
-def test_clean_shutdown_mark_counts_once_whatever_happens_then(disk: MemoryDisk) -> None:
+def test_clean_shutdown_mark_counts_once_even_if_the_start_fails(disk: MemoryDisk) -> None:
     assert not checkpoints.take_clean_shutdown_mark(disk, "/data")
     checkpoints.write_clean_shutdown_mark(disk, "/data", broker_epoch=9)
     assert read_file(disk, "/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":9}'

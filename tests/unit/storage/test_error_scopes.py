@@ -28,7 +28,7 @@ def place(tmp_path: Path, disk: FailingDisk) -> Place:
 
 
 @pytest.mark.parametrize("room_bytes", [0, 1, BATCH_BYTES - 1])
-def test_a_full_disk_refuses_the_batch_and_appends_go_on_when_there_is_room(
+def test_a_full_disk_refuses_the_batch_and_appends_continue_when_there_is_room(
     place: Place, disk: FailingDisk, room_bytes: int
 ) -> None:
     log = place.log()
@@ -87,7 +87,7 @@ def test_a_write_error_takes_the_partition_offline_and_no_other(place: Place, di
     disk.heal()
     with pytest.raises(LogOffline):
         append(log, batch_of())
-    # What was written before is still there, and the flush of it goes on.
+    # What was written before is still there, and its flush continues.
     place.flush()
     assert read_all(log, log.stable_end) == [0, 1, 2]
     assert append(other, batch_of()) == 0
@@ -108,7 +108,7 @@ def test_a_write_that_cannot_be_undone_takes_the_directory_offline(place: Place,
 
 
 @pytest.mark.parametrize("policy", ["ack", "os"])
-def test_a_failed_sync_takes_the_directory_offline_and_shows_only_what_was_flushed(tmp_path: Path, policy: str) -> None:
+def test_a_failed_sync_takes_the_directory_offline_and_shows_only_flushed_records(tmp_path: Path, policy: str) -> None:
     disk = FailingDisk()
     place = Place(tmp_path / "data", disk, LogConfig(flush_policy=policy))  # type: ignore[arg-type]
     log = place.log()

@@ -16,7 +16,7 @@ from tests.unit.storage.logs import Place, append, append_many, batch_of, read_a
 
 
 class Watched:
-    """A log, and the stable ends that it told."""
+    """A log, and the stable ends that it reported."""
 
     def __init__(self, path: Path, config: LogConfig) -> None:
         self.place = Place(path / "data", config=config)
@@ -33,7 +33,7 @@ def watched(tmp_path: Path, policy: FlushPolicy, **settings: int) -> Watched:
     return Watched(tmp_path, LogConfig(flush_policy=policy, **settings))  # type: ignore[arg-type] # ints only
 
 
-def test_policy_ack_shows_and_acknowledges_only_what_was_flushed(tmp_path: Path) -> None:
+def test_policy_ack_shows_and_acknowledges_only_flushed_records(tmp_path: Path) -> None:
     it = watched(tmp_path, "ack")
     append_many(it.log, 3)
     assert (it.visible(), it.told) == ([], [])
@@ -92,7 +92,7 @@ def test_policy_interval_has_the_defaults_of_the_paper(tmp_path: Path) -> None:
     assert it.place.flush() == 1
 
 
-def test_policy_interval_counts_the_age_anew_after_each_flush(tmp_path: Path) -> None:
+def test_policy_interval_restarts_the_age_after_each_flush(tmp_path: Path) -> None:
     it = watched(tmp_path, "interval", flush_ms=100)
     append(it.log, batch_of())
     it.place.clock.ms = 100
@@ -133,7 +133,7 @@ def test_policy_os_flushes_the_old_segment_when_it_rolls(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("policy", ["ack", "interval"])
-def test_a_roll_makes_the_old_segment_due_and_the_stable_end_may_lie_in_it(tmp_path: Path, policy: FlushPolicy) -> None:
+def test_a_roll_makes_the_old_segment_due_and_the_stable_end_may_be_in_it(tmp_path: Path, policy: FlushPolicy) -> None:
     it = watched(tmp_path, policy, segment_bytes=500)
     append_many(it.log, 2)
     scheduler = it.place.open_directory.scheduler
@@ -160,7 +160,7 @@ def test_a_roll_makes_the_old_segment_due_and_the_stable_end_may_lie_in_it(tmp_p
         ("os", {"flush_messages": 2}, 1),
     ],
 )
-def test_whoever_flushes_hears_once_of_a_log_that_is_due_or_will_be(
+def test_flusher_is_notified_once_of_a_log_that_is_due_or_will_be(
     tmp_path: Path, policy: FlushPolicy, settings: dict[str, int], marks_count: int
 ) -> None:
     it = watched(tmp_path, policy, **settings)

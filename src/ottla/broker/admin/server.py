@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from ottla.observe.events import fields
-from ottla.observe.metrics import CONTENT_TYPE, Registry
+from ottla.observe.metrics import CONTENT_TYPE, CollectorRegistry
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class AdminServer:
     """Serves figures and health on one socket, which is bound already."""
 
     def __init__(self, listening: socket.socket, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        self.registry: Final = Registry()
+        self.registry: Final = CollectorRegistry()
         self.health: Final = Health()
         self._listening = listening
         self._request_timeout_s = request_timeout_s

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.broker.events import BrokerEvents
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.tree.tree_home import TreeHome
-from ottla.coordination.patience import Patience
+from ottla.coordination.tree_retries import TreeRetries
 from ottla.model.identifiers import NodeId
 from ottla.model.serve_options import ServeOptions
 from ottla.model.settings import BrokerSettings
@@ -37,6 +37,6 @@ class BrokerStart:
     # None: the number of open files is not limited.
     open_files_max: int | None
     # How long calls of the tree are repeated during the start.
-    patience: Patience
+    retries: TreeRetries
     events: BrokerEvents
     closing: AsyncExitStack

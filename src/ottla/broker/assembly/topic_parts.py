@@ -108,10 +108,10 @@ async def serve_topics(
     if cluster is not None:
         events.log_damaged.subscribe(DamagedLogs(lambda: served.view, cluster.on_log_failed).on_damaged)
     start.closing.push_async_callback(served.stop)
-    await start.patience.until_done(served.start)
+    await start.retries.until_done(served.start)
     updates = TreeUpdates(registering, tree, served, cluster)
     updates.elect()
-    await start.patience.until_done(lambda: _sweep(tree))
+    await start.retries.until_done(lambda: _sweep(tree))
     room = _logs_room(start, directory)
     if room is not None and not room.allows_start(len(directory.logs)):
         # Clients could not connect, nor modules be imported.

@@ -58,7 +58,7 @@ async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable
         start.clock,
         None if start.is_sole else on_stale,
         on_session_lost=start.events.session_lost,
-        patience=start.patience,
+        retries=start.retries,
         data_dir=path,
         found_cluster_id=directory_tree.cluster_id_of(start.disk, path),
     )
@@ -113,6 +113,6 @@ async def _open_generation(
     )
     start.closing.push_async_callback(generation.stop)
     # Before anything is written there: a copy that is refused stays as it is.
-    await start.patience.until_done(generation.check)
+    await start.retries.until_done(generation.check)
     directory_tree.mark_shared(disk, path)
     return generation

@@ -40,7 +40,7 @@ class Registering:
             # Before the registration: connections to a live broker that are refused would mean that its process ended.
             for each in listening.sockets:
                 listen(each)
-        await start.patience.until_done(lambda: self.register(patience_ms, was_clean=was_clean))
+        await start.retries.until_done(lambda: self.register(patience_ms, was_clean=was_clean))
         if tree.generation is not None:
             tree.generation.start(self._directory.stored)
 

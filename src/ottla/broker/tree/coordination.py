@@ -17,11 +17,11 @@ from ottla.broker.tree.tree_home import TreeHome
 from ottla.coordination import layout
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.configs import ConfigRegistry
-from ottla.coordination.patience import Patience
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import SessionState, Tree
+from ottla.coordination.tree_retries import TreeRetries
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.storage.errors import ForeignDirectory
@@ -73,7 +73,7 @@ class Coordination:
         on_stale: Callable[[], None] | None,
         *,
         on_session_lost: Callable[[], None],
-        patience: Patience,
+        retries: TreeRetries,
         data_dir: str,
         found_cluster_id: str | None,
     ) -> Coordination:
@@ -97,9 +97,9 @@ class Coordination:
             await coordination.configs.refresh()
 
         try:
-            own_cluster_id = await patience.until_done(lay_out)
+            own_cluster_id = await retries.until_done(lay_out)
             coordination = cls(tree, own_cluster_id, registration, clock, on_stale, on_session_lost, data_dir)
-            await patience.until_done(read)
+            await retries.until_done(read)
         except BaseException:
             await tree.close()
             raise

@@ -9,7 +9,7 @@ separate thread.  Changed here, because a `Tree` promises more than kazoo does:
 * An expired session stays so: kazoo would start another under the same object.
 * The negotiated session timeout is known (kazoo keeps it to itself), and a connection can be dropped: kazoo notices a
   server that is silent only while nothing is being sent.
-* The session lives on the event loop's progress: while the loop hangs, no ping is sent and no connection is made.
+* The session depends on the event loop's progress: while the loop hangs, no ping is sent and no connection is made.
 
 It relies on these inner names of kazoo (the tests of this folder run against the installed version):
 `KazooClient._call`, `_session_callback`, `_connection`, `_conn_retry`, `_state`, `_stopped`, and
@@ -184,7 +184,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, *address: Any) -> Any:
         if self.client.is_loop_stopped:
-            # A server takes a connection for a sign of life.
+            # A server counts a connection as a heartbeat.
             raise ConnectionDropped("the event loop makes no progress")
         try:
             return super()._connect(host, *address)
@@ -263,7 +263,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         self._connection.drop()
 
     def release(self) -> None:
-        """Wait for the thread's end and free what it held; blocks.  Ends the session if it still lives."""
+        """Wait for the thread's end and free what it held; blocks.  Ends the session if it is still alive."""
         try:
             self.stop()
             self._connection.stop()

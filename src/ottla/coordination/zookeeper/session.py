@@ -10,7 +10,7 @@ session sends an empty write (a check of the chroot) six times per session timeo
 
 How long it is, and why, says `model.session_lease`.
 
-**The session** lives on the event loop's progress: the loop beats (`loop_pulse.py`), and kazoo's thread, which would
+**The session** depends on the event loop's progress: the loop beats (`loop_pulse.py`), and kazoo's thread, which would
 keep the session of a loop that hangs, sends nothing without a recent beat.  So the session of a process whose loop
 hangs ends as that of a paused one does.
 """

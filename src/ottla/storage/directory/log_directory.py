@@ -459,7 +459,7 @@ class LogDirectory:
             await offload(lambda: self._disk.sync_file_system(self.path))
 
     def directory_failed(self, error: OSError) -> None:
-        """A sync failed: the whole directory is offline for this process's life (a retry may wrongly succeed)."""
+        """A sync failed: the whole directory is offline until this process ends (a retry may wrongly succeed)."""
         self.scheduler.stop_planning()
         if self.offline is not None:
             return

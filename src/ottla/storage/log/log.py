@@ -1341,7 +1341,7 @@ class Log:
         if self._is_os_policy and self.failure is None:
             assert self.stable_end == self.log_end_offset
 
-    # --- the end of its life --------------------------------------------------------------------------------
+    # --- the end of the log ---------------------------------------------------------------------------------
 
     def mark_deleted(self) -> None:
         """The directory deleted the log: no plan of a flush and no clean may use it any more, and its files are closed

@@ -9,7 +9,7 @@ from ottla.broker.admin.figures import partition_figures
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.observe.metrics import PAUSE, Registry
+from ottla.observe.metrics import PAUSE, CollectorRegistry
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
 from tests.unit.broker.served_log import ServedLog, one_record, topic_id_of
@@ -19,7 +19,7 @@ def _scraped(log: ServedLog, table: PartitionTable | None = None) -> list[str]:
     if table is None:
         table = PartitionTable()
         table.add(log.partition)
-    registry = Registry()
+    registry = CollectorRegistry()
     registry.add(lambda: partition_figures(table, log.directory, log.clock.monotonic_ms()))
     return [line for line in "".join(registry.chunks()).splitlines() if not line.startswith("#")]
 

@@ -13,7 +13,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER
 from ottla.model.settings import BrokerSettings
-from ottla.observe.metrics import Registry
+from ottla.observe.metrics import CollectorRegistry
 from ottla.runtime.clock import SystemClock
 from ottla.storage.errors import LogOffline
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
@@ -148,7 +148,7 @@ async def test_log_that_accepts_no_appends_is_reported_until_it_is_followed_agai
         found.follow([a.partition])
         found._on_partition_failed(a.partition)
         assert found.failed_logs == [a.partition.topic_partition]
-        registry = Registry()
+        registry = CollectorRegistry()
         registry.add(lambda: replica_fetcher_figures(found))
         shown = "".join(registry.chunks()).splitlines()
         assert "kafka_server_replicafetchermanager_failedpartitionscount 1" in shown

@@ -83,7 +83,7 @@ async def test_change_is_visible_acknowledged_and_watched_only_after_its_commit(
         assert called == [None]
 
 
-async def test_failure_is_told_only_when_what_caused_it_is_durable(tmp_path: Path) -> None:
+async def test_failure_is_reported_only_when_its_cause_is_durable(tmp_path: Path) -> None:
     async with gated(tmp_path / "tree") as (home, journal):
         tree = await home.connect()
         journal.gate.clear()
@@ -169,7 +169,7 @@ async def test_session_ends_even_while_the_disk_is_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [TreeStoreFull, TreeStoreFailed])
-def test_client_whose_change_the_disk_did_not_take_is_told_of_the_disk(failure: type[TreeStoreError]) -> None:
+def test_client_whose_change_failed_on_the_disk_gets_the_error_of_the_disk(failure: type[TreeStoreError]) -> None:
     assert failure("tree.sqlite", "the disk is full").error_code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -193,7 +193,7 @@ async def test_unknown_outcome_ends_all_sessions_for_ever(tmp_path: Path) -> Non
             await home.connect()
 
 
-async def test_bug_while_a_batch_is_applied_leaves_nobody_waiting(
+async def test_bug_while_a_batch_is_applied_leaves_no_caller_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fall(_: TreeChange) -> None:

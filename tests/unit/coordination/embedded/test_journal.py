@@ -87,7 +87,7 @@ def test_committed_nodes_and_ceiling_are_loaded_again(path: str) -> None:
     assert ceiling == 100
 
 
-def test_every_commit_is_synced_and_nobody_else_may_read_the_file(path: str, journal: Journal) -> None:
+def test_every_commit_is_synced_and_no_other_user_may_read_the_file(path: str, journal: Journal) -> None:
     pragma = journal._connection.execute
     assert pragma("PRAGMA journal_mode").fetchone() == ("wal",)
     assert pragma("PRAGMA synchronous").fetchone() == (2,)  # FULL: the log is synced at each commit
@@ -123,7 +123,7 @@ def test_second_opener_is_kept_out_while_the_file_is_open(path: str, journal: Jo
 
 
 def test_file_of_another_kind_is_refused_and_not_touched(path: str) -> None:
-    content = b"this is somebody's letter, not a database" * 100
+    content = b"this is a user's letter, not a database" * 100
     Path(path).write_bytes(content)
     assert isinstance(refusal(path), TreeStoreForeign)
     assert Path(path).read_bytes() == content
@@ -144,7 +144,7 @@ def test_file_of_a_later_format_is_refused(path: str) -> None:
     assert "format 2" in str(error)
 
 
-def test_missing_directory_is_told_with_a_hint(tmp_path: Path) -> None:
+def test_missing_directory_is_reported_with_a_hint(tmp_path: Path) -> None:
     assert "data directory" in str(refusal(str(tmp_path / "missing" / "tree.sqlite")).hint)
 
 
@@ -236,7 +236,7 @@ def test_commit_that_fails_in_another_way_is_of_unknown_outcome(journal: Journal
 
 
 @pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
-def test_file_that_must_be_there_is_not_made_anew(path: str, content: bytes | None) -> None:
+def test_file_that_must_be_there_is_not_recreated(path: str, content: bytes | None) -> None:
     if content is not None:
         Path(path).write_bytes(content)
     Path(path + "-wal").write_bytes(b"what remains of it")
@@ -246,7 +246,7 @@ def test_file_that_must_be_there_is_not_made_anew(path: str, content: bytes | No
     assert {name: Path(path).with_name(name).read_bytes() for name in os.listdir(os.path.dirname(path))} == before
 
 
-def test_file_without_its_schema_is_not_made_anew(path: str) -> None:
+def test_file_without_its_schema_is_not_recreated(path: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()

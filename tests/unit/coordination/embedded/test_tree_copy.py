@@ -1,4 +1,4 @@
-"""Copies of a tree file that a journal has open: each is one whole state, whatever is committed meanwhile."""
+"""Copies of a tree file that a journal has open: each is one whole state, with commits in progress."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def test_copies_beside_a_writer_that_wraps_its_log_hold_one_commit_each(tmp_path
     assert max(seen) <= number
 
 
-def test_copy_is_taken_again_when_the_log_begins_anew_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_is_repeated_when_the_log_restarts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal.open(str(tmp_path / "tree"))
     journal.commit(entry(1))
     copies: list[str] = []

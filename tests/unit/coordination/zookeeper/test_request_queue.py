@@ -17,7 +17,7 @@ LEASE_MS = 1_000
 
 
 class Numbered:
-    """A request that a test can tell from others."""
+    """A request that a test can recognize."""
 
     type = 0
 

@@ -55,14 +55,16 @@ class ScriptedHome(ZooKeeperHome):
         return cast("ZooKeeperSession", outcome)
 
 
-@pytest.mark.parametrize("failure", [ZooKeeperUnreachable("nobody answers"), RuntimeError("no thread can be started")])
-async def test_keeper_tries_again_when_the_next_session_cannot_begin(
+@pytest.mark.parametrize(
+    "failure", [ZooKeeperUnreachable("no server answers"), RuntimeError("no thread can be started")]
+)
+async def test_keeper_retries_when_the_next_session_cannot_start(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await comes_back_after(ScriptedSession(1), failure, monkeypatch)
 
 
-async def test_keeper_begins_the_next_session_when_the_lost_one_cannot_be_closed(
+async def test_keeper_starts_the_next_session_when_the_lost_one_cannot_be_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await comes_back_after(ScriptedSession(1, close_fails=True), None, monkeypatch)

@@ -45,5 +45,5 @@ def test_range_does_not_change_when_a_static_member_comes_back_under_another_id(
     assert after == {"zz": before["m"], "n": before["n"]}
 
 
-def test_range_leaves_out_topics_that_nobody_reads() -> None:
+def test_range_leaves_out_topics_without_subscribers() -> None:
     assert RANGE.assign([member("x", {A})], {A: 1, B: 4}) == {"x": {A: {0}}}

@@ -78,7 +78,7 @@ def test_uniform_levels_past_a_member_that_has_given_all_it_could() -> None:
     assert [len(found[name][A]) for name in ("y", "z")] == [4, 4]
 
 
-def test_uniform_leaves_out_topics_that_nobody_reads() -> None:
+def test_uniform_leaves_out_topics_without_subscribers() -> None:
     assert UNIFORM.assign([member("x", {A}), member("y", set())], {A: 1, B: 5}) == {"x": {A: {0}}, "y": {}}
 
 

@@ -39,7 +39,7 @@ def test_heartbeat_queues_nothing(coordinator: Coordinator) -> None:
     assert coordinator.shard.deadlines.queued_count == queued_count
 
 
-def test_silent_member_is_removed_and_the_others_begin_anew(coordinator: Coordinator) -> None:
+def test_silent_member_is_removed_and_the_others_rebalance(coordinator: Coordinator) -> None:
     leader, silent = coordinator.stable_group(2, session_timeout_ms=10_000)
     coordinator.pass_ms(6_000)
     coordinator.heartbeat(leader)
@@ -65,7 +65,7 @@ def test_members_leave_in_one_request_each_with_its_own_answer(coordinator: Coor
     assert coordinator.ask_join(first.member_id).of(JoinReply).generation == 2
 
 
-def test_stranger_that_leaves_disturbs_nobody(coordinator: Coordinator) -> None:
+def test_leave_of_an_unknown_member_disturbs_no_member(coordinator: Coordinator) -> None:
     (joined,) = coordinator.stable_group(1)
     coordinator.leave(("stranger", None))
     assert coordinator.heartbeat(joined) is ErrorCode.NONE
@@ -130,7 +130,7 @@ def test_cooperative_members_keep_what_they_have_through_a_rebalance(coordinator
     assert again.of(JoinReply).members[0].metadata == b"owns 0"
 
 
-def test_group_tells_its_history(coordinator: Coordinator) -> None:
+def test_group_lists_its_history(coordinator: Coordinator) -> None:
     (joined,) = coordinator.stable_group(1)
     coordinator.leave((joined.member_id, None))
     history = str(coordinator.shard.history("team"))

@@ -43,7 +43,7 @@ def test_rebalance_waits_for_an_id_that_was_given_out(coordinator: Coordinator) 
     assert again.of(JoinReply).generation == 2
 
 
-def test_rebalance_goes_on_when_an_id_that_was_given_out_is_handed_back_or_times_out(coordinator: Coordinator) -> None:
+def test_rebalance_continues_when_an_issued_id_is_returned_or_times_out(coordinator: Coordinator) -> None:
     (first,) = coordinator.stable_group(1)
     told = coordinator.ask_join(requires_known_member_id=True).reply
     again = coordinator.ask_join(first.member_id)
@@ -103,7 +103,7 @@ def test_emptied_group_may_be_joined_with_another_protocol_type(coordinator: Coo
     assert (again.protocol_type, again.generation) == ("connect", 3)
 
 
-def test_leader_alone_is_told_the_members_and_what_they_say(coordinator: Coordinator) -> None:
+def test_only_the_leader_gets_the_members_and_their_metadata(coordinator: Coordinator) -> None:
     leader, follower = coordinator.stable_group(2)
     told = [JoinedMember(one.member_id, None, b"range of a") for one in (leader, follower)]
     assert list(leader.members) == told
@@ -117,7 +117,7 @@ def test_follower_that_says_nothing_new_gets_the_present_generation_at_once(coor
     assert coordinator.state() == "Stable"
 
 
-def test_follower_that_says_something_new_begins_a_rebalance(coordinator: Coordinator) -> None:
+def test_follower_with_changed_metadata_starts_a_rebalance(coordinator: Coordinator) -> None:
     leader, follower = coordinator.stable_group(2)
     assert coordinator.ask_join(follower.member_id, protocols=OTHER_METADATA).waits
     assert coordinator.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -125,7 +125,7 @@ def test_follower_that_says_something_new_begins_a_rebalance(coordinator: Coordi
     assert (again.generation, again.members[1].metadata) == (2, b"changed")
 
 
-def test_leader_that_joins_again_begins_a_rebalance(coordinator: Coordinator) -> None:
+def test_leader_that_joins_again_starts_a_rebalance(coordinator: Coordinator) -> None:
     leader, follower = coordinator.stable_group(2)
     assert coordinator.ask_join(leader.member_id).waits
     assert coordinator.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -138,7 +138,7 @@ def test_member_that_missed_its_answer_gets_it_again_before_the_assignment_is_kn
     assert coordinator.state() == "CompletingRebalance"
 
 
-def test_member_that_changes_before_the_assignment_is_known_begins_anew(coordinator: Coordinator) -> None:
+def test_member_that_changes_before_the_assignment_is_known_restarts_the_rebalance(coordinator: Coordinator) -> None:
     leader, follower = coordinator.join_together([coordinator.ask_join(), coordinator.ask_join()])
     synced = coordinator.ask_sync(leader._replace(member_id=follower.member_id))
     assert synced.waits
@@ -168,7 +168,7 @@ class TestFullGroup:
     def coordinator(self) -> Coordinator:
         return Coordinator(GroupSettings(max_size=2))
 
-    def test_stable_group_takes_nobody_more(self, coordinator: Coordinator) -> None:
+    def test_full_stable_group_refuses_members(self, coordinator: Coordinator) -> None:
         members = coordinator.stable_group(2)
         refused = coordinator.ask_join().of(JoinReply)
         assert refused == JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)

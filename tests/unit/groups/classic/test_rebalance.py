@@ -27,7 +27,7 @@ def test_first_rebalance_waits_for_its_delay(coordinator: Coordinator) -> None:
     assert asked.of(JoinReply).generation == 1
 
 
-def test_first_rebalance_waits_again_when_somebody_came_meanwhile(coordinator: Coordinator) -> None:
+def test_first_rebalance_waits_again_when_a_member_joined_meanwhile(coordinator: Coordinator) -> None:
     first = coordinator.ask_join()
     coordinator.pass_ms(DELAY_MS - 1)
     second = coordinator.ask_join()
@@ -102,7 +102,7 @@ def test_assignment_of_a_follower_is_not_taken(coordinator: Coordinator) -> None
     assert waiting.of(SyncReply).assignment == b""
 
 
-def test_nobody_sees_an_assignment_before_it_is_stable(coordinator: Coordinator) -> None:
+def test_no_member_sees_an_assignment_before_it_is_stable(coordinator: Coordinator) -> None:
     leader, follower = coordinator.join_together([coordinator.ask_join(), coordinator.ask_join()])
     coordinator.log.holds_back = True
     waiting = [coordinator.ask_sync(follower), coordinator.ask_sync(leader, {leader.member_id: b"L"})]
@@ -112,7 +112,7 @@ def test_nobody_sees_an_assignment_before_it_is_stable(coordinator: Coordinator)
     assert [one.of(SyncReply).assignment for one in waiting] == [b"", b"L"]
 
 
-def test_assignment_that_the_log_refuses_is_told_to_all_and_they_begin_anew(coordinator: Coordinator) -> None:
+def test_refused_append_of_an_assignment_reaches_all_members_and_they_rebalance(coordinator: Coordinator) -> None:
     leader, follower = coordinator.join_together([coordinator.ask_join(), coordinator.ask_join()])
     waiting = coordinator.ask_sync(follower)
     coordinator.log.refuses_with = ErrorCode.MESSAGE_TOO_LARGE
@@ -138,13 +138,13 @@ def test_sync_of_another_generation_or_protocol_is_refused(coordinator: Coordina
     assert error_of(protocol_type="consumer", name="range") is ErrorCode.NONE
 
 
-def test_sync_while_others_join_is_told_to_join(coordinator: Coordinator) -> None:
+def test_sync_while_others_join_must_rejoin(coordinator: Coordinator) -> None:
     (joined,) = coordinator.stable_group(1)
     coordinator.ask_join()
     assert coordinator.ask_sync(joined).of(SyncReply).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_leader_that_never_syncs_is_expelled_and_the_others_begin_anew(coordinator: Coordinator) -> None:
+def test_leader_that_never_syncs_is_expelled_and_the_others_rebalance(coordinator: Coordinator) -> None:
     options: dict[str, Any] = {"rebalance_timeout_ms": 8_000}
     leader, follower = coordinator.join_together([coordinator.ask_join(**options), coordinator.ask_join(**options)])
     waiting = coordinator.ask_sync(follower)

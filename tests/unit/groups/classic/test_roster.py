@@ -44,7 +44,7 @@ def test_of_equal_votes_the_first_wins() -> None:
     assert roster_of(member("a", "x", "y"), member("b", "y", "x")).choose_protocol() == "x"
 
 
-def test_choice_may_be_asked_as_if_a_member_had_other_protocols() -> None:
+def test_choice_can_be_computed_as_if_a_member_had_other_protocols() -> None:
     one = member("a", "x", "y")
     roster = roster_of(one, member("b", "y", "x"))
     assert roster.choose_protocol(one, [JoinProtocol("y", b"")]) == "y"

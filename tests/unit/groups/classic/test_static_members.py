@@ -24,7 +24,7 @@ def static_group(coordinator: Coordinator, *names: str) -> list[JoinReply]:
     return joined
 
 
-def test_returning_member_takes_its_place_and_nobody_notices(coordinator: Coordinator) -> None:
+def test_returning_member_takes_its_place_without_a_rebalance(coordinator: Coordinator) -> None:
     leader, old = static_group(coordinator, "a", "b")
     new = coordinator.ask_join(instance_id="b").of(JoinReply)
     assert new.member_id not in {leader.member_id, old.member_id}
@@ -45,7 +45,7 @@ def test_id_of_before_is_fenced(coordinator: Coordinator) -> None:
     assert coordinator.heartbeat(old) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_returning_leader_is_told_to_skip_the_assignment(coordinator: Coordinator) -> None:
+def test_returning_leader_must_skip_the_assignment(coordinator: Coordinator) -> None:
     static_group(coordinator, "a", "b")
     new = coordinator.ask_join(instance_id="a").of(JoinReply)
     assert new.skip_assignment
@@ -54,7 +54,7 @@ def test_returning_leader_is_told_to_skip_the_assignment(coordinator: Coordinato
     assert coordinator.ask_sync(new, instance_id="a").of(SyncReply).assignment == b"part 0"
 
 
-def test_returning_leader_that_cannot_skip_is_told_its_old_id_leads(coordinator: Coordinator) -> None:
+def test_returning_leader_that_cannot_skip_gets_its_old_id_as_leader(coordinator: Coordinator) -> None:
     old, _ = static_group(coordinator, "a", "b")
     new = coordinator.ask_join(instance_id="a", may_skip_assignment=False).of(JoinReply)
     assert (new.skip_assignment, new.leader_id, new.members) == (False, old.member_id, ())
@@ -87,7 +87,7 @@ def test_return_that_the_log_refuses_leaves_the_old_id_in_its_place(coordinator:
     assert coordinator.heartbeat(old, "b") is ErrorCode.NONE
 
 
-def test_return_with_another_protocol_begins_a_rebalance(coordinator: Coordinator) -> None:
+def test_return_with_another_protocol_starts_a_rebalance(coordinator: Coordinator) -> None:
     both = (JoinProtocol("range", b""), JoinProtocol("sticky", b""))
     asked = [coordinator.ask_join(instance_id=name, protocols=both) for name in ("a", "b")]
     leader, _ = coordinator.join_together(asked)
@@ -107,7 +107,7 @@ def test_member_that_returns_while_others_join_fences_its_own_waiting_join(coord
     assert kept.of(JoinReply).generation == 1
 
 
-def test_member_that_returns_before_the_assignment_is_known_begins_anew(coordinator: Coordinator) -> None:
+def test_member_that_returns_before_the_assignment_is_known_restarts_the_rebalance(coordinator: Coordinator) -> None:
     asked = [coordinator.ask_join(instance_id=name) for name in ("a", "b")]
     leader, follower = coordinator.join_together(asked)
     synced = coordinator.ask_sync(follower, instance_id="b")

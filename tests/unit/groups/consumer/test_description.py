@@ -8,7 +8,7 @@ from ottla.model.error_code import ErrorCode
 from tests.unit.groups.consumer.small_group import SmallGroup, image, topic_id
 
 
-def test_description_tells_what_members_may_read_and_what_they_are_to_have() -> None:
+def test_description_lists_assignments_and_targets_of_members() -> None:
     group = SmallGroup(image(a=2))
     join = ConsumerGroupHeartbeat("g", "m", 0, "c", "/h", "i", "rack", 9, ["a"], None, "range", [])
     group.send(join)
@@ -35,7 +35,7 @@ def test_description_leaves_out_topics_that_are_gone() -> None:
     assert [part.topic for part in m.assignment] == ["b"]
 
 
-def test_states_are_told_by_their_names() -> None:
+def test_states_are_returned_by_their_names() -> None:
     group = SmallGroup(image(a=2))
     assert group.group.state_name == "Empty"
     group.joined("m")
@@ -49,7 +49,7 @@ def test_states_are_told_by_their_names() -> None:
     assert group.group.state_name == "Empty"
 
 
-def test_story_tells_who_joined_moved_and_left() -> None:
+def test_history_lists_joins_moves_and_leaves() -> None:
     group = SmallGroup(image(a=2))
     group.joined("m")
     group.joined("n")

@@ -21,7 +21,7 @@ def group() -> SmallGroup:
     return small
 
 
-def test_unknown_member_is_told_so(group: SmallGroup) -> None:
+def test_unknown_member_gets_that_error(group: SmallGroup) -> None:
     assert group.beat("stranger", 2).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert group.beat("stranger", 2, instance_id="i").error is ErrorCode.UNKNOWN_MEMBER_ID
     assert group.leave("stranger").error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -40,7 +40,7 @@ def test_epoch_that_the_member_never_had_is_fenced(group: SmallGroup, epoch: int
     assert reply.error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_previous_epoch_is_taken_from_a_member_that_holds_no_more_than_it_was_told(group: SmallGroup) -> None:
+def test_previous_epoch_is_accepted_from_a_member_that_holds_no_more_than_its_assignment(group: SmallGroup) -> None:
     reply = group.beat("m", 1, owned=owned("a-0", "a-1"))
     assert (reply.error, reply.member_epoch) == (ErrorCode.NONE, 2)
     assert names_of(reply.assignment or ()) == {"a-0", "a-1"}, "it may have missed that, too"
@@ -63,7 +63,7 @@ def test_previous_epoch_is_fenced_while_the_member_must_give_something_up(group:
     assert group.beat("m", 2, owned=owned("a-0")).member_epoch == 4
 
 
-def test_lost_answer_to_a_join_may_be_asked_for_again(group: SmallGroup) -> None:
+def test_lost_answer_to_a_join_may_be_requested_again(group: SmallGroup) -> None:
     fresh = SmallGroup(image(a=1))
     fresh.joined("m")
     again = fresh.join("m")
@@ -104,7 +104,7 @@ def test_commit_of_a_member_that_gives_something_up_is_taken_at_its_old_epoch(gr
     assert group.group.check_commit(commit("m", 2), group.moment) is ErrorCode.NONE
 
 
-def test_fetch_is_answered_to_anybody_without_a_member_and_to_members_at_their_epoch(group: SmallGroup) -> None:
+def test_fetch_is_answered_without_a_member_and_for_members_at_their_epoch(group: SmallGroup) -> None:
     check = group.group.check_fetch
     assert check(None, -1) is ErrorCode.NONE
     assert check("m", 2) is ErrorCode.NONE

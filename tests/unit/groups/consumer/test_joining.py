@@ -23,7 +23,7 @@ def test_first_member_gets_everything_with_the_answer_to_its_join(group: SmallGr
     assert group.group.state_name == "Stable"
 
 
-def test_heartbeat_that_changes_nothing_logs_nothing_and_tells_no_assignment(group: SmallGroup) -> None:
+def test_heartbeat_that_changes_nothing_logs_nothing_and_returns_no_assignment(group: SmallGroup) -> None:
     epoch = group.joined("m")
     records_count = len(group.log)
     reply = group.beat("m", epoch)
@@ -31,7 +31,7 @@ def test_heartbeat_that_changes_nothing_logs_nothing_and_tells_no_assignment(gro
     assert len(group.log) == records_count
 
 
-def test_heartbeat_that_says_all_is_told_its_assignment(group: SmallGroup) -> None:
+def test_full_heartbeat_gets_its_assignment(group: SmallGroup) -> None:
     group.joined("m")
     reply = group.beat("m", 1, topics=["a"], owned=owned("a-0"), rebalance_timeout_ms=30_000)
     assert reply.assignment is not None
@@ -39,7 +39,7 @@ def test_heartbeat_that_says_all_is_told_its_assignment(group: SmallGroup) -> No
 
 
 @pytest.mark.parametrize("missing", ["topics", "owned", "rebalance_timeout_ms"])
-def test_heartbeat_that_says_nearly_all_is_not_told_its_assignment(group: SmallGroup, missing: str) -> None:
+def test_incomplete_heartbeat_does_not_get_its_assignment(group: SmallGroup, missing: str) -> None:
     group.joined("m")
     said = {"topics": ["a"], "owned": owned("a-0"), "rebalance_timeout_ms": 30_000}
     del said[missing]
@@ -77,7 +77,7 @@ def test_member_gets_back_at_once_what_it_has_just_given_up_when_the_newcomer_ha
     assert names_of(reply.assignment or ()) == {"a-0", "a-1", "a-2", "a-3"}
 
 
-def test_newcomer_gets_at_once_what_is_free_and_the_rest_when_it_becomes_free(group: SmallGroup) -> None:
+def test_new_member_gets_free_partitions_at_once_and_the_rest_when_they_become_free(group: SmallGroup) -> None:
     group.joined("m")
     group.topics = image(a=6, b=2)
     reply = group.join("n")
@@ -99,7 +99,7 @@ def test_member_with_nothing_to_give_up_moves_to_the_new_epoch_at_once(group: Sm
     assert (reply.member_epoch, reply.assignment) == (2, None)
 
 
-def test_member_that_says_before_being_asked_that_it_gave_up_skips_the_wait(group: SmallGroup) -> None:
+def test_member_that_reports_a_revocation_early_skips_the_wait(group: SmallGroup) -> None:
     group.joined("m")
     group.joined("n")
     reply = group.beat("m", 1, owned=owned("a-0"))
@@ -157,7 +157,7 @@ def test_client_and_assignor_are_kept_without_a_new_epoch(group: SmallGroup) -> 
     assert (metadata.client_id, metadata.client_host, metadata.server_assignor) == ("renamed", "/10.0.0.1", "range")
 
 
-def test_assignor_that_most_members_ask_for_is_used(group: SmallGroup) -> None:
+def test_assignor_that_most_members_request_is_used(group: SmallGroup) -> None:
     group.topics = image(a=5)
     group.joined("m", assignor="range")
     assert group.group.describe().assignor == "range"
@@ -167,7 +167,7 @@ def test_assignor_that_most_members_ask_for_is_used(group: SmallGroup) -> None:
     assert [group.target(member) for member in "mno"] == [{"a-0", "a-1"}, {"a-2", "a-3"}, {"a-4"}]
 
 
-def test_assignor_that_a_member_asks_for_now_counts_and_not_the_one_before(group: SmallGroup) -> None:
+def test_assignor_that_a_member_requests_now_counts_and_not_its_former_one(group: SmallGroup) -> None:
     group.joined("z", assignor="uniform")
     group.joined("a")
     assert group.target("z") == {"a-0", "a-1"}
@@ -181,7 +181,7 @@ def test_broker_makes_the_member_id_for_a_client_of_v0(group: SmallGroup) -> Non
     assert group.send(command).member_id == "c-2"
 
 
-def test_full_group_takes_nobody_more(group: SmallGroup) -> None:
+def test_full_group_refuses_members(group: SmallGroup) -> None:
     group = SmallGroup(image(a=4), GroupSettings(consumer_max_size=1))
     group.joined("m")
     assert group.join("n").error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -224,7 +224,7 @@ def test_assignor_that_the_broker_does_not_have_is_refused(group: SmallGroup) ->
     assert only_range.join("m").error is ErrorCode.NONE
 
 
-def test_group_that_nobody_has_joined_is_not_found(group: SmallGroup) -> None:
+def test_group_without_a_join_is_not_found(group: SmallGroup) -> None:
     assert group.beat("m", 1).error is ErrorCode.GROUP_ID_NOT_FOUND
     assert group.leave("m").error is ErrorCode.GROUP_ID_NOT_FOUND
     assert not group.group.has_records

@@ -67,7 +67,7 @@ def test_silent_member_is_fenced_after_the_session_time_out(group: SmallGroup) -
     assert group.beat("n", 2).member_epoch == 3
 
 
-def test_every_heartbeat_begins_a_new_session(group: SmallGroup) -> None:
+def test_every_heartbeat_starts_a_new_session(group: SmallGroup) -> None:
     for _ in range(4):
         assert group.pass_time(SESSION_MS // 2) == []
         group.beat("m", 2)
@@ -75,7 +75,7 @@ def test_every_heartbeat_begins_a_new_session(group: SmallGroup) -> None:
     assert group.group.state_name == "Stable"
 
 
-def test_refused_heartbeat_begins_no_new_session(group: SmallGroup) -> None:
+def test_refused_heartbeat_starts_no_new_session(group: SmallGroup) -> None:
     group.pass_time(SESSION_MS - 1)
     assert group.beat("m", 9).error is ErrorCode.FENCED_MEMBER_EPOCH
     group.beat("n", 2)
@@ -126,7 +126,7 @@ def test_member_that_gave_up_in_time_is_not_fenced() -> None:
     assert group.pass_time(20_000) == []
 
 
-def test_member_is_not_fenced_for_what_it_was_never_told_to_give_up() -> None:
+def test_member_is_not_fenced_for_a_revocation_that_it_never_received() -> None:
     group = SmallGroup(image(a=2))
     group.join("m", rebalance_timeout_ms=10_000)
     group.joined("n")

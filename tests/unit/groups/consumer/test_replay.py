@@ -134,7 +134,7 @@ def test_topics_record_of_an_older_kafka_is_removed_with_the_next_epoch(group: S
     assert not group.group.state.has_topics_record
 
 
-def test_member_in_a_state_of_a_newer_broker_must_join_anew(group: SmallGroup) -> None:
+def test_member_in_a_state_of_a_newer_broker_must_rejoin(group: SmallGroup) -> None:
     unknown = group.group.state.current("n")._replace(state=MemberState.UNKNOWN)
     group.group.replay(ConsumerRecordKey(ConsumerRecordType.CURRENT, "g", "n"), encode_current(unknown))
     assert group.beat("n", 2).error is ErrorCode.FENCED_MEMBER_EPOCH

@@ -65,7 +65,7 @@ def test_static_member_that_returns_with_other_topics_raises_the_epoch(group: Sm
     assert names_of(reply.assignment) == {"a-0", "a-1", "a-2", "a-3"}
 
 
-def test_static_member_that_returns_to_changed_targets_holds_only_what_is_still_its_own(group: SmallGroup) -> None:
+def test_static_member_that_returns_to_changed_targets_holds_only_its_remaining_partitions(group: SmallGroup) -> None:
     group.leave("m", -2, instance_id="i")
     group.joined("o")
     group.joined("p")
@@ -108,7 +108,7 @@ def test_static_member_may_leave_for_good(group: SmallGroup) -> None:
     assert group.leave("m", -1, instance_id="i").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_static_member_is_asked_for_its_epoch_as_any_other(group: SmallGroup) -> None:
+def test_static_member_must_send_its_epoch_as_any_other(group: SmallGroup) -> None:
     assert group.beat("m", 7, instance_id="i").error is ErrorCode.FENCED_MEMBER_EPOCH
     assert group.beat("m", 2, instance_id="i").error is ErrorCode.NONE
 

@@ -22,7 +22,7 @@ def told(group: SmallGroup, epoch: int, *partitions: str) -> tuple[int, set[str]
     return reply.member_epoch, None if reply.assignment is None else names_of(reply.assignment)
 
 
-def test_topic_that_grows_is_assigned_anew(group: SmallGroup) -> None:
+def test_topic_that_grows_is_assigned_again(group: SmallGroup) -> None:
     group.joined("m", ["orders"])
     group.topics = image(orders=3)
     assert told(group, 1) == (2, {"orders-0", "orders-1", "orders-2"})
@@ -38,7 +38,7 @@ def test_topic_that_goes_is_taken_away(group: SmallGroup) -> None:
     assert group.group.state.group_epoch == 2
 
 
-def test_topic_that_is_made_anew_under_its_name_is_another_one(group: SmallGroup) -> None:
+def test_topic_that_is_recreated_under_its_name_is_another_one(group: SmallGroup) -> None:
     group.joined("m", ["orders"])
     group.topics = TopicsImage.of([TopicImage("orders", topic_id("orders", 2), 2)])
     epoch, assignment = told(group, 1)
@@ -48,7 +48,7 @@ def test_topic_that_is_made_anew_under_its_name_is_another_one(group: SmallGroup
     assert [part.topic_id for part in reply.assignment or ()] == [topic_id("orders", 2)]
 
 
-def test_change_of_a_topic_that_nobody_reads_disturbs_nobody(group: SmallGroup) -> None:
+def test_change_of_a_topic_without_readers_disturbs_no_member(group: SmallGroup) -> None:
     group.joined("m", ["orders"])
     records_count = len(group.log)
     group.topics = image(orders=2, other=7)
@@ -156,7 +156,7 @@ def test_empty_pattern_is_none(group: SmallGroup) -> None:
     assert group.group.state.members["m"].topic_pattern is None
 
 
-def test_pattern_whose_logged_answer_is_not_true_any_more_is_resolved_anew(group: SmallGroup) -> None:
+def test_pattern_whose_logged_topics_are_outdated_is_resolved_again(group: SmallGroup) -> None:
     # The topics that the group reads are the same, so their hash does not show it.
     group.joined("m", ["orders"])
     group.joined("n", None, pattern="orders")

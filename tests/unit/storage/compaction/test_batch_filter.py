@@ -138,7 +138,7 @@ def test_tombstone_behind_the_map_gets_no_time_yet() -> None:
     assert kept == batch
 
 
-def test_batch_that_nobody_can_open_stays() -> None:
+def test_batch_that_cannot_be_opened_stays() -> None:
     batch = bytearray(batch_of((b"a", b"1")))
     batch[ATTRIBUTES_AT + 1] |= Codec.GZIP
     CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
@@ -163,7 +163,7 @@ def test_aborted_records_go_and_their_marker_after_its_time() -> None:
     end = marker(ABORT, 7, 12)
     first = filter_with({b"a": 10, b"b": 11}, aborted=aborted)
     assert filtered(first, data) is None
-    # The marker still tells of data that was passed in this clean.
+    # The marker still belongs to data that was passed in this clean.
     assert filtered(first, end) == end
     second = filter_with(aborted=aborted)
     stamped = filtered(second, end)

@@ -119,7 +119,7 @@ def test_cleaned_log_is_found_again_after_a_restart_and_after_a_crash(place: Pla
     assert compactor_of(place).cleaned_end(CLICKS) == 20
 
 
-def test_active_segment_and_what_is_not_flushed_are_never_cleaned(place: Place) -> None:
+def test_active_segment_and_unflushed_segments_are_never_cleaned(place: Place) -> None:
     log = place.log()
     for _ in range(30):
         put(log, b"a", b"v" * 100)
@@ -180,7 +180,7 @@ def test_compacted_log_rolls_by_the_greatest_lag() -> None:
     assert replace(config, cleanup_policy="delete").roll_ms == 10_000
 
 
-def test_map_that_fills_up_ends_the_clean_and_the_next_one_goes_on(place: Place) -> None:
+def test_map_that_fills_up_ends_the_clean_and_the_next_one_continues(place: Place) -> None:
     log = place.log()
     for number in range(60):
         put(log, b"%d" % (number % 20), b"v" * 50)
@@ -283,7 +283,7 @@ def test_clean_of_a_log_that_was_cut_meanwhile_is_given_up(place: Place) -> None
     assert not list(Path(log.path).glob("*.cleaned"))
 
 
-def test_clean_of_segments_that_retention_took_goes_on_with_the_others(place: Place) -> None:
+def test_clean_of_segments_that_retention_took_continues_with_the_others(place: Place) -> None:
     place.config = replace(COMPACTED, cleanup_policy="compact,delete")
     log = place.log()
     for number in range(40):
@@ -417,7 +417,7 @@ def test_failure_in_the_middle_of_a_swap_takes_the_log_offline_and_a_restart_com
     assert [record.offset for record in all_records(place.reopen_log())] == list(range(complete_from, 20))
 
 
-def test_clean_tells_what_it_did(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_clean_logs_its_result(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     log = fill(place)
     clean_all(place)
@@ -428,7 +428,7 @@ def test_clean_tells_what_it_did(place: Place, caplog: pytest.LogCaptureFixture)
     assert any("cleaned" in line for line in log.history.as_fact().lines)
 
 
-def test_producer_goes_on_after_its_batches_were_cleaned_and_after_a_restart(place: Place) -> None:
+def test_producer_continues_after_its_batches_were_cleaned_and_after_a_restart(place: Place) -> None:
     log = place.log()
     for sequence in range(8):
         put(log, b"a", b"v", producer_id=3, producer_epoch=0, base_sequence=sequence)
@@ -447,7 +447,7 @@ def test_producer_goes_on_after_its_batches_were_cleaned_and_after_a_restart(pla
     assert log.log_end_offset == 10
 
 
-def test_worker_ends_when_nobody_waits_for_its_results() -> None:
+def test_worker_ends_when_its_broker_is_gone() -> None:
     checks = iter([None, BrokerGone()])
 
     def check() -> None:
@@ -549,7 +549,7 @@ def test_retention_waits_for_a_swap(place: Place) -> None:
     assert log.delete_old_segments(NOW_MS) > 0
 
 
-def test_work_is_done_once_and_awaited_by_whoever_comes_second() -> None:
+def test_work_is_done_once_and_awaited_by_a_second_caller() -> None:
     begun, may_end = Event(), Event()
     done: list[int] = []
 
@@ -573,7 +573,7 @@ def test_work_is_done_once_and_awaited_by_whoever_comes_second() -> None:
     assert done == [1]
 
 
-def test_swap_that_cannot_be_committed_is_no_success_for_who_asks_again(tmp_path: Path) -> None:
+def test_swap_that_cannot_be_committed_fails_for_a_second_caller_too(tmp_path: Path) -> None:
     disk = FailingDisk()
     place = Place(tmp_path, disk=disk, config=COMPACTED)
     log = fill(place)

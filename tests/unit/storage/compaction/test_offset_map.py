@@ -38,5 +38,5 @@ def test_full_map_takes_no_new_key_but_newer_offsets_of_known_ones() -> None:
     assert offsets.newest(b"15") == -1
 
 
-def test_memory_is_what_was_asked_for() -> None:
+def test_memory_has_the_requested_size() -> None:
     assert len(OffsetMap(1024 * 1024)._table) <= 1024 * 1024

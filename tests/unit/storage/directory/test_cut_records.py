@@ -86,7 +86,7 @@ def offsets_in(disk: MemoryDisk, directory: str) -> list[int]:
     return found
 
 
-def test_what_is_cut_is_kept_and_survives_a_power_cut_after_it() -> None:
+def test_cut_records_are_copied_and_survive_a_power_cut_after_the_cut() -> None:
     cut = Cut()
     cut.keep_and_cut(6)
     assert offsets_in(cut.disk, NAME) == list(range(6, APPENDED))

@@ -20,7 +20,7 @@ from ottla.storage.errors import DirectoryUnusable
         (errno.EACCES, DirectoryUnusable.hint),
     ],
 )
-def test_directory_that_cannot_be_used_is_told_with_what_helps(
+def test_directory_that_cannot_be_used_is_reported_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:
     def fails(_disk: PosixDisk, path: str) -> None:
@@ -32,6 +32,6 @@ def test_directory_that_cannot_be_used_is_told_with_what_helps(
     assert caught.value.hint == hint
 
 
-def test_directory_without_a_name_is_told_as_one() -> None:
+def test_directory_without_a_name_is_reported_as_one() -> None:
     with pytest.raises(DirectoryUnusable, match=r"^'' cannot be a data directory"):
         claim(PosixDisk(), "", 0, FileLock())

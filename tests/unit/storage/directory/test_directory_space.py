@@ -1,4 +1,4 @@
-"""A log directory on a disk that fills: what is refused, what lives from the reserve, and that it goes on by itself."""
+"""A log directory on a disk that fills: what is refused, what uses the reserve, and how it recovers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESERVE: Final = f"/data/{RESERVE_FILE}"
 
 
 class Filled:
-    """A directory with a log of clicks and one of committed offsets, whose space somebody looks at."""
+    """A directory with a log of clicks and one of committed offsets, whose space is watched."""
 
     def __init__(self, disk: MemoryDisk | None = None, config: LogConfig | None = None) -> None:
         self.disk = MemoryDisk() if disk is None else disk
@@ -100,7 +100,9 @@ class Filled:
         return [record.message for record in caplog.records if record.message.startswith(("disk.", "append."))]
 
 
-def test_produces_are_refused_while_there_is_room_and_everything_else_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_produces_are_refused_while_there_is_room_and_all_else_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     place = Filled()
     assert place.disk.file_size_bytes(RESERVE) == RESERVE_BYTES
@@ -122,7 +124,7 @@ def test_produces_are_refused_while_there_is_room_and_everything_else_goes_on(ca
 def test_write_that_fails_between_two_looks_takes_nothing_of_the_reserve(caplog: pytest.LogCaptureFixture) -> None:
     place = Filled()
     taken_count = place.produce_until_refused(looks=False)
-    # Given back, and nobody's yet.
+    # Released, and not used yet.
     assert not place.disk.exists(RESERVE)
     assert place.free_bytes >= RESERVE_BYTES
     with pytest.raises(DiskFull):
@@ -175,7 +177,7 @@ def test_new_logs_are_refused_but_for_the_brokers_own() -> None:
     run_inline(place.directory.create([(TopicPartition(OFFSETS_TOPIC, 1), topic_id(1))]))
 
 
-def test_retention_that_is_shortened_on_a_full_disk_makes_room_and_produces_go_on(
+def test_retention_that_is_shortened_on_a_full_disk_makes_room_and_produces_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -193,7 +195,7 @@ def test_retention_that_is_shortened_on_a_full_disk_makes_room_and_produces_go_o
     assert place.events(caplog).count("disk.full") == 1
 
 
-def test_topic_is_deleted_on_a_full_disk_and_produces_go_on() -> None:
+def test_topic_is_deleted_on_a_full_disk_and_produces_continue() -> None:
     place = Filled()
     other = TopicPartition("other", 0)
     run_inline(place.directory.create([(other, topic_id(2))]))
@@ -308,7 +310,7 @@ def test_reserve_that_cannot_be_made_is_reported_once_and_the_directory_serves(
     assert not space.is_full
 
 
-def test_nothing_is_refused_after_a_failed_write_when_nobody_looks_at_the_space() -> None:
+def test_no_append_is_refused_after_a_failed_write_when_the_space_is_not_watched() -> None:
     disk = MemoryDisk()
     disk.make_directory("/data")
     space = DirectorySpace(disk, "/data", RULES)

@@ -39,7 +39,7 @@ def test_records_are_refused_before_the_reserve_is_needed() -> None:
     assert states == [SpaceState.AMPLE, SpaceState.LOW, SpaceState.LOW, SpaceState.FULL]
 
 
-def test_reserve_is_given_back_when_what_is_free_beside_it_is_nearly_used_up() -> None:
+def test_reserve_is_released_when_the_free_room_beside_it_is_nearly_used_up() -> None:
     space = full_disk()
     assert not space.on_look(100, WHOLE).gives_back
     assert space.on_look(99, WHOLE).gives_back
@@ -126,7 +126,7 @@ def test_disk_is_long_full_after_some_looks_and_until_the_first_that_sees_room()
     assert seen == [*[False] * (LONG_FULL_LOOKS - 1), True, False, False]
 
 
-def test_looks_are_as_frequent_as_what_is_left_asks_for() -> None:
+def test_interval_of_checks_follows_the_free_room() -> None:
     space = DiskSpace(SpaceRules(refuse_below_bytes=REFUSE_BELOW_BYTES))
     assert space.next_look_ms(100 * GIB) == LOOK_EVERY_MS_MAX
     assert LOOK_EVERY_MS_MIN < space.next_look_ms(500 * MIB) < LOOK_EVERY_MS_MAX

@@ -1,4 +1,4 @@
-"""A lost write-back is learned of, whoever is told first; every failed sync takes the directory offline."""
+"""A lost write-back is detected in any order of reports; every failed sync takes the directory offline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tell_another_process(disk: MemoryDisk) -> None:
     disk.report_failed_syncs(report)
 
 
-def test_flush_learns_of_a_lost_write_back_although_another_process_was_told_before(
+def test_flush_detects_a_lost_write_back_although_another_process_got_the_report_before(
     place: Place, disk: MemoryDisk
 ) -> None:
     disk.lose_write_back(".log")
@@ -57,7 +57,7 @@ def test_flush_learns_of_a_lost_write_back_although_another_process_was_told_bef
 
 
 @pytest.mark.parametrize("count", [1, 10])
-def test_creation_that_is_told_of_a_lost_write_back_takes_the_directory_offline(
+def test_creation_that_detects_a_lost_write_back_takes_the_directory_offline(
     place: Place, disk: MemoryDisk, count: int
 ) -> None:
     disk.lose_write_back(".log")

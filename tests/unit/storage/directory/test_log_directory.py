@@ -62,7 +62,7 @@ def test_a_directory_of_apache_kafka_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["partition.metadata", f"{0:020d}.log"])
-def test_logs_that_nobody_claims_are_refused(tmp_path: Path, name: str) -> None:
+def test_logs_without_an_owner_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "clicks-0").mkdir()
     (tmp_path / "clicks-0" / name).write_text("")
     with pytest.raises(ForeignDirectory, match="holds logs") as refused:
@@ -71,7 +71,7 @@ def test_logs_that_nobody_claims_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["passwd", "clicks-0/notes.txt", ".ssh/id"])
-def test_directory_of_somebody_else_is_refused(tmp_path: Path, name: str) -> None:
+def test_directory_of_another_owner_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("")
     with pytest.raises(ForeignDirectory, match=f"not a data directory.*{name.split('/')[0]}") as refused:
@@ -81,7 +81,7 @@ def test_directory_of_somebody_else_is_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", [".lock", "lost+found/", "meta.properties.tmp"])
-def test_directory_is_taken_when_nothing_of_anybody_is_in_it(tmp_path: Path, name: str) -> None:
+def test_directory_without_files_of_an_owner_is_accepted(tmp_path: Path, name: str) -> None:
     if name.endswith("/"):
         (tmp_path / name).mkdir()
     else:
@@ -157,7 +157,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(place: Plac
     assert not any("clicks" in path.name for path in Path(place.path).iterdir())
 
 
-def test_a_topic_of_the_same_name_starts_anew(tmp_path: Path) -> None:
+def test_a_topic_of_the_same_name_starts_empty(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=LogConfig(segment_bytes=3 * BATCH_BYTES))
     log = place.log()
     append_many(log, 9)
@@ -463,7 +463,7 @@ def test_log_whose_lost_directory_is_restored_is_opened_although_files_below_its
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 @pytest.mark.parametrize("other_starts_move", [False, True])
-def test_log_that_was_away_when_the_starts_were_lost_is_opened_where_its_first_file_begins(
+def test_log_that_was_away_when_the_starts_were_lost_is_opened_where_its_first_file_starts(
     damage: str, other_starts_move: bool
 ) -> None:
     disk = MemoryDisk()
@@ -519,7 +519,7 @@ def test_log_made_while_another_one_is_away_starts_at_0() -> None:
     assert isinstance(place.open().failed[other], CorruptLog)
 
 
-def test_log_made_anew_starts_at_0_when_a_crash_kept_the_start_of_a_deleted_one_of_its_name() -> None:
+def test_recreated_log_starts_at_0_when_a_crash_kept_the_start_of_a_deleted_one_of_its_name() -> None:
     disk = MemoryDisk()
     place = Place("/data", disk)
     append_many(place.log(), 3)
@@ -605,7 +605,7 @@ def test_a_directory_that_is_only_named_like_a_partition_is_left_as_it_is_and_re
 
 
 @pytest.mark.parametrize("content", FOREIGN)
-def test_no_log_is_made_in_a_directory_of_somebody_else_until_it_is_moved_away(
+def test_no_log_is_created_in_a_foreign_directory_until_it_is_moved_away(
     tmp_path: Path, content: dict[str, bytes]
 ) -> None:
     place, beside = started_beside(tmp_path, content)
@@ -656,7 +656,7 @@ def test_a_removal_that_fails_is_not_reported_as_done(caplog: pytest.LogCaptureF
     assert "log.half_created_removed" not in [each.message for each in caplog.records]
 
 
-def test_log_that_was_refused_when_all_records_were_lost_is_opened_where_its_first_file_begins() -> None:
+def test_log_that_was_refused_when_all_records_were_lost_is_opened_where_its_first_file_starts() -> None:
     disk = MemoryDisk()
     place = Place("/data", disk, LogConfig(segment_bytes=3 * len(batch_of())))
     log = place.log()

@@ -1,4 +1,4 @@
-"""A process that may open no more files refuses what needs one, loses nothing, and goes on by itself afterwards."""
+"""A process that may open no more files refuses what needs one, loses nothing, and continues afterwards."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_roll_is_refused_and_done_when_files_can_be_opened(place: Place, disk: M
     assert read_all(after.reopen_log()) == [0, 1, 2]
 
 
-def test_flush_needs_no_descriptor_of_its_own(place: Place, disk: MemoryDisk) -> None:
+def test_flush_needs_no_further_descriptor(place: Place, disk: MemoryDisk) -> None:
     ids = [(CLICKS._replace(partition=number), topic_id(0)) for number in range(20)]
     logs = run_inline(place.open().create(ids))
     for log in logs:

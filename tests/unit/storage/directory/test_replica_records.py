@@ -128,7 +128,7 @@ def test_directory_of_a_former_version_gets_an_id_and_keeps_the_rest(place: Plac
     assert {name: value for name, value in now.items() if name != "directory.id"} == former
 
 
-def test_id_that_is_none_is_told_and_not_replaced(place: Place) -> None:
+def test_invalid_id_is_reported_and_not_replaced(place: Place) -> None:
     place.open()
     place.close()
     found = read_meta_properties(place.disk, place.path) or {}
@@ -180,7 +180,7 @@ def test_new_directory_keeps_nothing_of_before_its_first_registration() -> None:
     assert not directory.is_complete(ORDERS, 40), "there is no such log"
 
 
-def test_later_registrations_keep_what_the_first_one_began() -> None:
+def test_later_registrations_keep_the_first_complete_epoch() -> None:
     disk = MemoryDisk()
     _registered(disk, b"a", broker_epoch=10)
     _registered(disk, b"a", broker_epoch=20)
@@ -258,7 +258,7 @@ def test_log_that_was_flushed_since_policy_os_ended_is_kept() -> None:
     assert _open(disk, b"b", "ack").is_complete(CLICKS, 10)
 
 
-def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flushed() -> None:
+def test_end_of_policy_os_counts_only_when_records_acknowledged_under_it_are_flushed() -> None:
     disk = MemoryDisk()
     directory = _open(disk, b"a", "os")
     directory.set_complete_from(10)
@@ -275,7 +275,7 @@ def test_end_of_policy_os_counts_only_when_what_was_acknowledged_under_it_is_flu
     assert set(kept) == {3}
 
 
-def test_only_replica_goes_on_with_what_a_power_cut_left_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_replica_continues_after_a_power_cut_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     _registered(disk, b"a")
     assert _open(disk, b"b", is_only_replica=True).is_complete(CLICKS, 10)
@@ -283,7 +283,7 @@ def test_only_replica_goes_on_with_what_a_power_cut_left_and_says_so(caplog: pyt
     assert "flush.policy=ack" in str(vars(line))
 
 
-def test_only_replica_of_a_new_disk_has_nothing_to_go_on_with() -> None:
+def test_only_replica_of_a_new_disk_is_not_complete() -> None:
     assert not _open(MemoryDisk(), b"b", is_only_replica=True).is_complete(CLICKS, 10)
 
 
@@ -294,7 +294,7 @@ def test_second_start_knows_what_the_first_one_after_a_power_loss_knew() -> None
     assert not _open(disk, b"b").is_complete(CLICKS, 10)
 
 
-def test_loss_is_recorded_before_the_note_that_tells_it_is_replaced() -> None:
+def test_loss_is_recorded_before_the_note_that_shows_it_is_replaced() -> None:
     disk = MemoryDisk()
     _registered(disk, b"a")
     moments: list[MemoryDisk] = []
@@ -360,7 +360,7 @@ def test_damaged_record_of_losses_means_that_nothing_is_kept(place: Place) -> No
     assert place.open().complete_from == 30
 
 
-def test_log_that_was_made_anew_is_kept_from_the_next_registration_on(place: Place) -> None:
+def test_recreated_log_is_complete_from_the_next_registration_on(place: Place) -> None:
     directory = _damaged(place)
     directory.set_complete_from(10)
     directory.set_aside(CLICKS, topic_id(0))
@@ -381,7 +381,7 @@ def test_log_that_was_made_anew_is_kept_from_the_next_registration_on(place: Pla
     assert directory.is_complete(CLICKS, 10), "another topic's log"
 
 
-def test_log_that_was_made_anew_before_it_reported_anything_is_kept_from_this_registration_on(place: Place) -> None:
+def test_log_recreated_before_its_first_report_is_complete_from_this_registration_on(place: Place) -> None:
     directory = _damaged(place)
     directory.set_complete_from(20)
     directory.set_aside(CLICKS, topic_id(0), 20)
@@ -444,7 +444,7 @@ def test_damaged_log_is_set_aside_and_an_empty_one_made(place: Place) -> None:
     directory.housekeep(place.clock.now_ms())
     place.crash()
     assert read_all(place.reopen_log()) == [0, 1, 2]
-    assert _kept_names(place) == [name], "kept until somebody removes it"
+    assert _kept_names(place) == [name], "kept until an operator removes it"
 
 
 def test_log_without_a_readable_topic_id_is_set_aside_by_the_trees(place: Place) -> None:
@@ -459,7 +459,7 @@ def test_log_without_a_readable_topic_id_is_set_aside_by_the_trees(place: Place)
     assert directory.is_usable(CLICKS)
 
 
-def test_lost_log_is_made_anew_after_it_was_set_aside(place: Place) -> None:
+def test_lost_log_is_recreated_after_it_was_set_aside(place: Place) -> None:
     append_many(place.log(), 20)
     place.flush()
     place.crash()
@@ -472,7 +472,7 @@ def test_lost_log_is_made_anew_after_it_was_set_aside(place: Place) -> None:
     run_inline(directory.create([(CLICKS, topic_id(0))]))
 
 
-def test_log_that_went_offline_is_set_aside_while_its_readers_go_on(place: Place) -> None:
+def test_log_that_went_offline_is_set_aside_while_its_readers_continue(place: Place) -> None:
     log = place.log()
     append_many(log, 3)
     place.flush()

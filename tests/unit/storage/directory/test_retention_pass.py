@@ -36,7 +36,7 @@ def retention(logs: list[AgedLog]) -> RetentionPass:
     return RetentionPass(by_name, INTERVAL_MS)
 
 
-def test_round_begins_when_its_interval_is_over(retention: RetentionPass, logs: list[AgedLog]) -> None:
+def test_round_starts_when_its_interval_is_over(retention: RetentionPass, logs: list[AgedLog]) -> None:
     while retention.run_slice(1, 0):
         pass
     assert not retention.run_slice(2, INTERVAL_MS - 1)
@@ -45,9 +45,7 @@ def test_round_begins_when_its_interval_is_over(retention: RetentionPass, logs: 
     assert [log.asked_ms for log in logs] == [[1, 3]] * len(logs)
 
 
-def test_round_that_is_asked_for_begins_before_its_interval_is_over(
-    retention: RetentionPass, logs: list[AgedLog]
-) -> None:
+def test_requested_round_starts_before_its_interval_is_over(retention: RetentionPass, logs: list[AgedLog]) -> None:
     while retention.run_slice(1, 0):
         pass
     retention.begin()
@@ -56,7 +54,7 @@ def test_round_that_is_asked_for_begins_before_its_interval_is_over(
     assert [log.asked_ms for log in logs] == [[1, 2]] * len(logs)
 
 
-def test_round_that_is_asked_for_goes_through_all_logs_although_another_was_under_way(
+def test_requested_round_visits_all_logs_although_another_was_under_way(
     retention: RetentionPass, logs: list[AgedLog]
 ) -> None:
     assert retention.run_slice(1, 0)

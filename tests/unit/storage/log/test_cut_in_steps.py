@@ -1,4 +1,4 @@
-"""A follower's log that is cut while the event loop goes on: what may happen meanwhile, and what a power cut leaves."""
+"""A follower's log that is cut while the event loop continues: what may happen meanwhile and after a power cut."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_log_that_is_deleted_meanwhile_is_not_cut() -> None:
     assert log.failure is None
 
 
-def test_log_whose_role_changed_after_its_new_begin_was_recorded_takes_nothing_any_more() -> None:
+def test_log_whose_role_changed_after_its_new_start_was_recorded_refuses_appends() -> None:
     cutting = Cutting()
     asked: list[bool] = []
 

@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def stamped(base_offset: int, count: int = 2, *, epoch: int = 0, producer_id: int = -1, sequence: int = -1) -> bytes:
-    """A batch as it lies in a leader's log."""
+    """A batch as a leader's log has it."""
     batch = batch_of(count, producer_id=producer_id, producer_epoch=min(producer_id, 0), base_sequence=sequence)
     BASE_OFFSET.pack_into(batch, 0, base_offset)
     LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, epoch)
@@ -113,7 +113,7 @@ def test_run_without_one_whole_batch_is_refused(place: Place, size_bytes: int) -
 
 
 @pytest.mark.parametrize("base_offset", [0, 3, 5, 2**62])
-def test_run_that_does_not_begin_at_the_logs_end_is_refused(place: Place, base_offset: int) -> None:
+def test_run_that_does_not_start_at_the_logs_end_is_refused(place: Place, base_offset: int) -> None:
     log = place.log()
     log.append_run(pairs(0, 2), NOW_MS)
     with pytest.raises(RunDoesNotFollow, match=f"base offset {base_offset}.* continues at 4"):
@@ -157,7 +157,7 @@ def test_producers_of_a_run_are_known_when_the_follower_leads(place: Place) -> N
     assert append(log, batch_of(2, producer_id=4, producer_epoch=0, base_sequence=4)) == 4
 
 
-def test_batch_larger_than_a_segment_gets_one_of_its_own(place: Place) -> None:
+def test_batch_larger_than_a_segment_gets_its_own_segment(place: Place) -> None:
     log = place.log()
     log.append_run(run_of(stamped(0), stamped(2, 40), stamped(42)), NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 42]
@@ -258,7 +258,7 @@ def test_leaders_epoch_whose_first_append_failed_is_not_in_its_log(tmp_path: Pat
     assert log.last_epoch() == 8
 
 
-def test_refusals_are_told_to_the_follower_as_errors_of_the_protocol() -> None:
+def test_refusals_reach_the_follower_as_errors_of_the_protocol() -> None:
     assert issubclass(CorruptRun, AppendRefused)
     assert issubclass(RunDoesNotFollow, AppendRefused)
 
@@ -282,7 +282,7 @@ def _with_history(place: Place) -> Log:
 
 @pytest.mark.parametrize("offset", [1, 6, 11, 20, 21, 1_000, 2**40])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_reset_drops_everything_and_goes_on_at_the_offset(place: Place, offset: int, is_clean: bool) -> None:
+def test_reset_drops_everything_and_continues_at_the_offset(place: Place, offset: int, is_clean: bool) -> None:
     log = _with_history(place)
     ends: list[tuple[int, int, int]] = []
     log.watch(
@@ -349,7 +349,7 @@ def test_empty_log_takes_the_batch_that_holds_its_leaders_start(place: Place) ->
     assert read_all(place.reopen_log()) == [31, 32, 33]
 
 
-def test_batch_that_begins_below_the_end_is_refused_when_it_does_not_hold_it(place: Place) -> None:
+def test_batch_that_starts_below_the_end_is_refused_when_it_does_not_hold_it(place: Place) -> None:
     log = place.log()
     log.reset_to(31)
     for base_offset in (28, 29):

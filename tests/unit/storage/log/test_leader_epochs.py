@@ -60,7 +60,7 @@ def test_end_offset_is_where_the_next_epoch_starts(epochs: LeaderEpochs, epoch: 
         (10, (-1, -1)),  # above the started one
     ],
 )
-def test_started_epoch_is_known_and_begins_at_the_log_end_before_its_first_append(
+def test_started_epoch_is_known_and_starts_at_the_log_end_before_its_first_append(
     epochs: LeaderEpochs, epoch: int, found: tuple[int, int]
 ) -> None:
     assert epochs.end_offset_for(epoch, 40, leader_epoch=9) == found
@@ -97,7 +97,7 @@ def test_assigned_epoch_is_durable_when_the_file_system_is_synced(disk: MemoryDi
 
 def test_moved_start_is_durable_when_the_file_system_is_synced(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
     assert epochs.truncate_from_start(4)
-    assert not epochs.truncate_from_start(4), "nothing is to be synced"
+    assert not epochs.truncate_from_start(4), "nothing needs a sync"
     disk.sync_file_system("/")
     after = disk.crash(random.Random(1), Survival.NOTHING)
     assert reloaded(after) == epochs.entries == ((2, 4), (5, 10), (6, 30))
@@ -168,20 +168,20 @@ def test_damaged_checkpoint_is_as_good_as_none(disk: MemoryDisk, content: bytes)
     assert LeaderEpochs.load(disk, "/t-0") is None
 
 
-def test_missing_checkpoint_is_told_from_an_empty_one(disk: MemoryDisk) -> None:
+def test_missing_checkpoint_differs_from_an_empty_one(disk: MemoryDisk) -> None:
     assert LeaderEpochs.load(disk, "/t-0") is None
     LeaderEpochs.empty(disk, "/t-0").save()
     assert reloaded(disk) == ()
 
 
-def test_what_a_scan_found_stands_for_what_was_known(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
+def test_epochs_of_a_scan_replace_the_known_ones(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
     count = len(disk.operations)
     epochs.replace_from(10, [EpochStart(2, 10), EpochStart(3, 12), EpochStart(3, 14), EpochStart(5, 20)])
     assert epochs.entries == ((2, 0), (3, 12), (5, 20)) == reloaded(disk)
     assert [operation.kind for operation in disk.operations[count:]].count("sync") == 1
 
 
-def test_scan_that_tells_nothing_new_writes_nothing(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
+def test_scan_without_a_new_epoch_writes_nothing(disk: MemoryDisk, epochs: LeaderEpochs) -> None:
     count = len(disk.operations)
     epochs.replace_from(10, [EpochStart(5, 10), EpochStart(6, 30)])
     assert len(disk.operations) == count

@@ -120,7 +120,7 @@ def test_duplicate_of_an_idempotent_producer_gets_its_original_offset(place: Pla
         append(log, batch_of(1, producer_id=5, producer_epoch=0, base_sequence=4))
 
 
-def test_read_is_cut_at_its_size_but_never_before_one_whole_batch_if_asked(place: Place) -> None:
+def test_read_is_cut_at_its_size_but_never_before_one_whole_batch_if_requested(place: Place) -> None:
     log = place.log()
     append_many(log, 3)
     size = len(batch_of())
@@ -140,7 +140,7 @@ def test_read_ends_below_its_limit(place: Place) -> None:
     assert log.read(6, 6, 10_000, whole_first_batch=True) is None
 
 
-def test_read_from_inside_a_batch_begins_with_that_batch(place: Place) -> None:
+def test_read_from_inside_a_batch_starts_with_that_batch(place: Place) -> None:
     log = place.log()
     append_many(log, 2, 5)
     assert records_in(log.read(7, 10, 10_000, whole_first_batch=True))[0].offset == 5
@@ -163,7 +163,7 @@ def test_read_finds_every_offset_in_every_segment(tmp_path: Path) -> None:
         assert records_in(run)[0].offset == offset - offset % 2
 
 
-def test_log_keeps_its_batches_and_goes_on_after_a_clean_stop(tmp_path: Path) -> None:
+def test_log_keeps_its_batches_and_continues_after_a_clean_stop(tmp_path: Path) -> None:
     place = Place(tmp_path / "data", config=SMALL)
     append_many(place.log(), 30, 2)
     place.flush()
@@ -189,7 +189,7 @@ def test_log_keeps_its_batches_after_a_crash_of_the_process(tmp_path: Path) -> N
     assert log.stable_end == log.flushed_end == 60
 
 
-def test_what_was_appended_is_summed_over_rolls_retention_and_cuts(tmp_path: Path) -> None:
+def test_appended_sums_continue_over_rolls_retention_and_cuts(tmp_path: Path) -> None:
     pair_bytes = len(batch_of(2))
     place = Place(tmp_path / "summed", config=LogConfig(segment_bytes=3 * pair_bytes))
     log = place.log()

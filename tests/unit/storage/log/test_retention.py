@@ -62,7 +62,7 @@ def test_by_size_the_oldest_go_while_the_rest_is_enough(place: Place) -> None:
     assert log.delete_old_segments(NOW_MS) == 0
 
 
-def test_segments_below_the_log_start_go_whatever_the_limits(place: Place) -> None:
+def test_segments_below_the_log_start_are_dropped_with_any_limits(place: Place) -> None:
     log = fill(place, 8)
     log.delete_records_before(5)
     assert log.delete_old_segments(NOW_MS) == 2
@@ -111,7 +111,7 @@ def test_a_reader_keeps_its_files_when_the_wall_clock_jumps_forward(place: Place
     assert len(run.file.read_at(run.position, run.length_bytes)) == run.length_bytes
 
 
-def test_retention_goes_on_when_the_wall_clock_has_gone_back(place: Place) -> None:
+def test_retention_continues_when_the_wall_clock_has_gone_back(place: Place) -> None:
     log = fill(place, 8)
     place.clock.off_ms = 3_600_000
     place.open_directory.housekeep(place.clock.now_ms())

@@ -148,7 +148,7 @@ def test_search_gives_what_the_log_has_at_its_end_when_records_left_it(change: C
         log.check_invariants()
 
 
-def test_search_goes_on_in_cleaned_segments() -> None:
+def test_search_continues_in_cleaned_segments() -> None:
     config = LogConfig(
         cleanup_policy="compact",
         segment_bytes=SEGMENT_BYTES,

@@ -57,7 +57,7 @@ def test_producers_and_epochs_go_back_with_the_log(place: Place) -> None:
     assert log.epoch_of(8) == 5
 
 
-def test_a_flush_under_way_does_not_count_for_what_was_appended_after_a_cut(place: Place) -> None:
+def test_a_flush_under_way_does_not_count_for_appends_after_a_cut(place: Place) -> None:
     log = place.log()
     append_many(log, 8, 2)
     scheduler = place.open_directory.scheduler

@@ -89,7 +89,7 @@ def test_snapshot_of_kafka_with_one_batch_for_each_producer_is_read() -> None:
     assert (entry.coordinator_epoch, entry.current_txn_first_offset) == (4, 110)
 
 
-def test_every_cut_and_every_flipped_byte_is_told() -> None:
+def test_every_cut_and_every_flipped_byte_is_reported() -> None:
     content = encode_snapshot(some_states())
     for length_bytes in range(len(content)):
         with pytest.raises(DamagedSnapshot):
@@ -101,7 +101,7 @@ def test_every_cut_and_every_flipped_byte_is_told() -> None:
             decode_snapshot(bytes(damaged))
 
 
-def test_count_that_does_not_fit_is_told_although_the_checksum_is_right() -> None:
+def test_count_that_does_not_fit_is_reported_although_the_checksum_is_right() -> None:
     covered = struct.pack(">i", 2**31 - 1)
     with pytest.raises(DamagedSnapshot, match="cannot hold"):
         decode_snapshot(struct.pack(">hI", 1, crc32c(covered)) + covered)

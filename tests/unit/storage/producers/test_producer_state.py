@@ -28,13 +28,13 @@ def states() -> ProducerStates:
     return ProducerStates()
 
 
-def test_unknown_producer_may_begin_anywhere(states: ProducerStates) -> None:
+def test_unknown_producer_may_start_anywhere(states: ProducerStates) -> None:
     assert states.check(PRODUCER, 3, 4711, 4720) is None
     states.update(PRODUCER, 3, 4711, 4720, 0, 9, NOW_MS)
     assert states.check(PRODUCER, 3, 4721, 4721) is None
 
 
-def test_unknown_producer_must_begin_with_0_where_beginnings_are_expected(states: ProducerStates) -> None:
+def test_unknown_producer_must_start_with_0_where_starts_are_expected(states: ProducerStates) -> None:
     states.expect_beginnings(True)
     with pytest.raises(BeginningMissing):
         states.check(PRODUCER, 3, 1, 1)
@@ -88,7 +88,7 @@ def test_lower_epoch_is_fenced(states: ProducerStates) -> None:
         states.check(PRODUCER, 3, 10, 10)
 
 
-def test_higher_epoch_must_begin_with_zero_and_forgets_the_former_batches(states: ProducerStates) -> None:
+def test_higher_epoch_must_start_with_zero_and_forgets_the_former_batches(states: ProducerStates) -> None:
     appended(states, 0, 9, 0)
     with pytest.raises(OutOfOrderSequence):
         states.check(PRODUCER, 1, 10, 10)

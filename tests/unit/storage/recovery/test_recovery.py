@@ -236,7 +236,7 @@ def test_the_end_of_a_closed_segment_is_found_without_its_index(place: Place, co
 
 
 @pytest.mark.parametrize("snapshots", ["kept", "lost", "damaged"])
-def test_producers_are_remembered_after_a_crash_whatever_became_of_snapshots(place: Place, snapshots: str) -> None:
+def test_producers_are_remembered_after_a_crash_with_or_without_snapshots(place: Place, snapshots: str) -> None:
     log = place.log()
     for sequence in range(13):
         append(log, batch_of(producer_id=9, producer_epoch=0, base_sequence=sequence))
@@ -257,9 +257,7 @@ def test_producers_are_remembered_after_a_crash_whatever_became_of_snapshots(pla
 
 
 @pytest.mark.parametrize("checkpoint", ["kept", "lost", "damaged"])
-def test_leader_epochs_are_known_after_a_crash_whatever_became_of_their_checkpoint(
-    place: Place, checkpoint: str
-) -> None:
+def test_leader_epochs_are_known_after_a_crash_with_or_without_their_checkpoint(place: Place, checkpoint: str) -> None:
     log = place.log()
     for epoch in (0, 1, 4):
         log.start_epoch(epoch)
@@ -349,7 +347,7 @@ def test_indexes_of_a_log_that_was_only_recovered_are_written_at_its_clean_stop(
     assert read_all(place.reopen_log()) == list(range(7))
 
 
-def test_damage_that_a_read_meets_is_told_once(place: Place) -> None:
+def test_damage_that_a_read_meets_is_reported_once(place: Place) -> None:
     log = place.log()
     append_many(log, 12)
     place.flush()
@@ -381,7 +379,7 @@ def test_distrusted_log_is_read_whole_at_the_next_start_and_refused(place: Place
         place.close()
     else:
         place.crash()
-    # In the records: no head tells it.
+    # In the records: no head shows it.
     damage(path, 2 * BATCH_BYTES + 80)
     for _ in range(2):
         error = place.open().failed[CLICKS]

@@ -28,7 +28,7 @@ BATCHES = [stamped(0), stamped(1, 3), stamped(4, 1, b"v" * 9_000), stamped(5)]
 
 
 @pytest.mark.parametrize("chunk_bytes", [BATCH_OVERHEAD_BYTES, 100, 4_096, 10**6])
-def test_a_scan_sees_every_batch_whatever_its_chunks(tmp_path: Path, chunk_bytes: int) -> None:
+def test_a_scan_sees_every_batch_with_chunks_of_any_size(tmp_path: Path, chunk_bytes: int) -> None:
     content = b"".join(BATCHES)
     file = file_of(tmp_path, content)
     heads = BatchScan(file, 0, len(content), chunk_bytes)

@@ -58,9 +58,7 @@ def assert_finds_all(log: Log) -> None:
 
 @pytest.mark.parametrize("field", ["offset", "position"])
 @pytest.mark.parametrize("value", [-7, 0, 1, 5, 333, 2_000, 3_999, 2**31 - 1])
-def test_reads_find_their_batches_whatever_an_entry_of_the_offset_index_says(
-    place: Place, field: str, value: int
-) -> None:
+def test_reads_find_their_batches_with_any_entry_of_the_offset_index(place: Place, field: str, value: int) -> None:
     log = place.log()
     path = log.segments[0].path + ".index"
     whole = content_of(place, path)
@@ -75,7 +73,7 @@ def test_reads_find_their_batches_whatever_an_entry_of_the_offset_index_says(
 
 
 @pytest.mark.parametrize("value", [-7, 0, NOW_MS - 1, NOW_MS + 31, NOW_MS + 10**9, 2**63 - 1])
-def test_searches_find_their_records_whatever_a_timestamp_of_the_time_index_says(place: Place, value: int) -> None:
+def test_searches_find_their_records_with_any_timestamp_in_the_time_index(place: Place, value: int) -> None:
     log = place.log()
     path = log.segments[0].path + ".timeindex"
     whole = content_of(place, path)
@@ -88,7 +86,7 @@ def test_searches_find_their_records_whatever_a_timestamp_of_the_time_index_says
         assert_finds_all(log)
 
 
-def test_wrong_entry_that_lets_a_search_begin_too_early_has_the_index_made_again(place: Place) -> None:
+def test_wrong_entry_that_lets_a_search_start_too_early_rebuilds_the_index(place: Place) -> None:
     log = place.log()
     path = log.segments[0].path + ".index"
     whole = content_of(place, path)

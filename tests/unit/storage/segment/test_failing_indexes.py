@@ -113,7 +113,7 @@ def test_log_is_as_it_was_when_an_index_cannot_be_made_again(
     assert_whole(place)
 
 
-def test_retention_keeps_what_is_young_when_an_index_could_not_be_made_again(place: Place, disk: MemoryDisk) -> None:
+def test_retention_keeps_young_segments_when_an_index_could_not_be_rebuilt(place: Place, disk: MemoryDisk) -> None:
     """Half an index knows the older records of its segment only."""
     lose_indexes(place)
     log = place.log()

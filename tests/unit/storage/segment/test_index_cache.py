@@ -30,7 +30,7 @@ def test_one_that_is_larger_than_the_bound_is_kept_alone() -> None:
     assert (small.is_dropped, large.is_dropped) == (True, False)
 
 
-def test_what_is_forgotten_or_added_again_counts_once() -> None:
+def test_segment_that_is_forgotten_or_added_again_counts_once() -> None:
     cache = IndexCache(bytes_max=100)
     segment = FakeSegment()
     cache.add(segment, 50)

@@ -1,4 +1,4 @@
-"""What a log tells when it fails."""
+"""The events of a log that fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.storage.failing_disk import FailingDisk
 from tests.unit.storage.logs import Place, append, append_many, batch_of
 
 
-def test_log_that_goes_offline_tells_its_last_transitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_that_goes_offline_logs_its_last_transitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = FailingDisk()
     place = Place(tmp_path / "data", disk, LogConfig(segment_bytes=2 * len(batch_of())))
     log = place.log()

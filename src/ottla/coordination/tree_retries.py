@@ -13,9 +13,8 @@ T = TypeVar("T")
 ATTEMPT_INTERVAL_S: Final = 0.1
 
 
-class Patience:
-    """For a start, which has no caller that repeats it: a broken connection, or a session that ended meanwhile, is no
-    reason to fail.
+class TreeRetries:
+    """Retries for a broker's start: a broken connection or an ended session does not fail it.
 
     Each piece of work has `patience_ms` from its first failure on; None: as long as it takes.
     """

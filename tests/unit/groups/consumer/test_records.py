@@ -98,7 +98,7 @@ def test_members_of_apache_kafka_are_read() -> None:
     assert second == MemberMetadata("i2", None, "c", "/127.0.0.1", (), PATTERN, 300_000, "range")
 
 
-def test_members_are_written_as_apache_kafka_does_but_for_the_empty_marks_of_what_is_absent() -> None:
+def test_members_are_written_as_apache_kafka_does_but_for_the_empty_marks_of_absent_fields() -> None:
     first, second = values(ConsumerRecordType.MEMBER)
     assert encode_member(decode_member(second)) == second.removesuffix(NO_CLASSIC_METADATA) + b"\x00"
     # No pattern: null here, an empty string there.
@@ -125,7 +125,7 @@ def test_a_group_of_apache_kafka_comes_back_as_it_was() -> None:
     assert state.patterns.keys() == {PATTERN}
 
 
-def test_keys_of_other_groups_are_told_apart() -> None:
+def test_keys_of_other_groups_are_distinguished() -> None:
     assert [number for number in range(-1, 30) if is_consumer_record(number)] == [3, 4, 5, 6, 7, 8, 16]
 
 
