@@ -159,7 +159,7 @@ def test_second_broker_of_one_id_is_refused_when_the_session_timeout_is_over(mem
 
 
 def test_broker_without_an_id_is_refused_unless_its_directory_has_one(member: Member) -> None:
-    assert "needs a node id of its own" in refusal(member, None, "broker-7")
+    assert "needs its own node id" in refusal(member, None, "broker-7")
     member(7).stop()
     again = member(None, "broker-7")
     eventually(lambda: set(seen_by(again)), lambda found: found == {7})

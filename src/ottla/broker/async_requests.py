@@ -24,10 +24,10 @@ from ottla.runtime.loop_offload import paced
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 # By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
-# cannot lead, before it is closed: clients ask a broker that they are connected to, and find another one when they are
-# not.  The first answers count: tools that ask once see what this broker knows.  librdkafka asks for metadata after a
-# refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused ListOffsets hundreds
-# of times a second, and asks for metadata only when its connection closes.
+# cannot lead, before it is closed: clients send these to a broker that they are connected to, and find another one when
+# they are not.  The first answers count: tools that send one request see what this broker knows.  librdkafka requests
+# metadata after a refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused
+# ListOffsets hundreds of times a second, and requests metadata only when its connection closes.
 _ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
 _RELEASED: Final = "this broker may not lead now: another one knows who does"
 
@@ -110,35 +110,35 @@ class AsyncRequests:
     async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change.
 
-        Of many who ask the same at once, as after a restart, one has it made, and the others wait for it.
+        Of many equal requests at once, as after a restart, one computes the answer, and the others wait for it.
         """
         while True:
             view = self._context.topics
-            asked = (self._brokers_state(), call.api_version, call.local_address, body)
-            kept = self._metadata_answers.find(view, asked)
+            key = (self._brokers_state(), call.api_version, call.local_address, body)
+            kept = self._metadata_answers.find(view, key)
             if kept is not None:
                 return kept
-            in_making = self._in_making.get(asked)
+            in_making = self._in_making.get(key)
             if in_making is None:
                 break
             await in_making.is_over.wait()
             if in_making.answer is not None:
                 return in_making.answer
-        making = self._in_making[asked] = _InMaking()
+        making = self._in_making[key] = _InMaking()
         try:
             request = decode_request(ApiKey.METADATA, call.api_version, body)
             response = await HANDLERS[ApiKey.METADATA](request, self._context, call)
             assert isinstance(response, MetadataResponse)
             answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
             # Else parts of the answer may describe what was before, and others what came between two steps.
-            if self._context.topics is view and self._brokers_state() == asked[0]:
-                self._metadata_answers.keep(view, asked, response, answer)
+            if self._context.topics is view and self._brokers_state() == key[0]:
+                self._metadata_answers.keep(view, key, response, answer)
                 # A topic that this connection may not create may be created by another one.
                 if not any(topic.error_code for topic in response.topics):
                     making.answer = answer
             return answer
         finally:
-            del self._in_making[asked]
+            del self._in_making[key]
             making.is_over.set()
 
     def _brokers_state(self) -> tuple[int, bool, int]:
@@ -154,7 +154,7 @@ class AsyncRequests:
 
 
 def _wants_brokers_only(api: ApiKey, version: int, body: bytes | memoryview) -> bool:
-    """Whether a client asks for no topic: librdkafka does so on each new connection, followed by what it wants there.
+    """Whether a client requests no topic: librdkafka does so on each new connection, followed by what it wants there.
 
     Closed at once it would learn nothing from that, and come back.
     """

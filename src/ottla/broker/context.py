@@ -45,7 +45,7 @@ class NewTopic(NamedTuple):
     replication_factor: int = -1
     assignment: Mapping[int, Sequence[int]] | None = None
     config: Mapping[str, str | None] = {}
-    # Nobody asked for it but by its name.
+    # Created because a client named it in a Metadata request.
     is_automatic: bool = False
 
 
@@ -80,7 +80,7 @@ class Groups(Protocol):
         ...
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
-        """Ask every shard, one in each step; `on_all` is called once, with all their answers."""
+        """Submit it to every shard, one in each step; `on_all` is called once, with all their replies."""
         ...
 
 

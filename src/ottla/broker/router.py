@@ -77,7 +77,7 @@ class Router:
         ready: ReadyConnections,
         meter: RequestMeter | None = None,
     ) -> None:
-        """`meter`: takes the latencies, and counts all but Produce and Fetch; without one, nobody does."""
+        """`meter`: takes the latencies, and counts all but Produce and Fetch; without one, nothing is counted."""
         self._produce = produce
         self._fetch = fetch
         self._groups = groups
@@ -124,7 +124,7 @@ class Router:
         except WireError as error:
             self.refuse(connection, error)
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
-            # A bug of ours must leave no client waiting: the connection could not go on behind an unanswered request.
+            # A bug must leave no client waiting: no later request of the connection could be answered.
             close_failed(connection, error, client_id=connection.client_id)
 
     def refuse(self, connection: Connection, error: WireError) -> None:
@@ -155,11 +155,13 @@ class Router:
     def _start_other(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
         if not _is_answered(header, API_VERSIONS):
             raise WireError(
-                f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions tells what is"
+                f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions lists what is"
             )
         if len(body) > COLD_REQUEST_BYTES_MAX:
             api = ApiKey(header.api_key).name
-            raise WireError(f"{api} has {len(body)} bytes, {COLD_REQUEST_BYTES_MAX} are taken: ask for less at a time")
+            raise WireError(
+                f"{api} has {len(body)} bytes, {COLD_REQUEST_BYTES_MAX} are accepted: request less at a time"
+            )
         is_of_groups = header.api_key in self._group_keys
         if len(body) <= IN_STEPS_BYTES:
             if is_of_groups:
@@ -190,7 +192,7 @@ class Router:
         except WireError as error:
             self.refuse(connection, error)
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
-            # A bug of ours must not leave a client waiting for ever: the connection is closed and the failure logged.
+            # A bug must not leave a client waiting for ever: the connection is closed and the failure logged.
             close_failed(connection, error, api_key=header.api_key)
 
     async def _serve_cold(

@@ -38,7 +38,7 @@ async def serve(
     """Run a broker until SIGTERM, SIGINT or SIGHUP; then answer requests in progress, flush, and return.
 
     Raises `OttlaError` when it cannot start.  `clock`, `disk`, `sockets`: the machine's own, unless a test has
-    something between; `on_started` is called before anybody hears that the broker is ready.
+    something between; `on_started` is called before readiness is reported.
     """
     clock = clock or SystemClock()
     started_ms = clock.monotonic_ms()

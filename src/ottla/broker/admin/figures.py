@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator[Family]:
-    """What the platform does not tell is left out.  `started_ms`: by the wall clock."""
+    """Figures that the platform does not report are left out.  `started_ms`: by the wall clock."""
     figures = process_figures()
     yield gauge(
         "ottla_broker_info",

@@ -42,7 +42,7 @@ class Health:
     """Whether the broker lives, and whether it serves; each problem is a line for people."""
 
     def __init__(self) -> None:
-        # Asked at each request: the text of a problem, or None.
+        # Called at each request: the text of a problem, or None.
         self._life_checks: list[Callable[[], str | None]] = []
         self._service_checks: list[Callable[[], str | None]] = []
         self._not_serving: str | None = "starting"
@@ -96,7 +96,7 @@ class AdminServer:
         log.info("admin.listening", extra=fields(host=host, port=port))
 
     async def stop(self) -> None:
-        """Close at once: what is asked now would be asked of a broker that has stopped."""
+        """Close at once: a request from now on would be for a broker that has stopped."""
         if self._server is not None:
             self._server.close()
         self._listening.close()
@@ -148,7 +148,7 @@ class AdminServer:
         try:
             return await serve()
         except Exception as bug:
-            # A bug of ours in a figure: its scrape fails visibly, and the broker serves.
+            # A bug in a figure: the scrape fails visibly, and the broker serves.
             log.exception("admin.failed")
             return Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug: {bug!r}\n")
 

@@ -1,5 +1,5 @@
 """Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own,
-compressed records that are to be checked.
+compressed records that must be checked.
 
 All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  A batch is
 opened on the event loop when it is small, else in a thread (`batch_opener`): nothing here touches more than the batch.
@@ -89,7 +89,7 @@ class NoRoom(Exception):
 def opening_of(config: LogConfig) -> BatchOpening | None:
     """What a topic's settings require, None when its batches need not be opened.
 
-    The greatest timestamp of a batch is in its head, so the bound on future timestamps opens no batch by itself.
+    The greatest timestamp of a batch is in its head, so the bound on future timestamps alone opens no batch.
     """
     codec, level = _codec_and_level(config)
     requires_keys = "compact" in config.cleanup_policy
@@ -106,7 +106,7 @@ def opening_of(config: LogConfig) -> BatchOpening | None:
 
 
 def record_check_of(config: LogConfig) -> RecordCheck | None:
-    """What tells whether the records of a topic's batches can be read (`record.validation`); None: nobody asks."""
+    """Checks whether the records of a topic's batches can be read (`record.validation`); None: they are not checked."""
     if config.record_validation == "auto":
         return COMPILED
     return None if config.record_validation == "none" else COMPILED or IN_PYTHON
@@ -136,8 +136,8 @@ def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
 def open_batch(batch: memoryview, header: tuple[int, ...], terms: OpeningTerms, room: memoryview) -> memoryview | None:
     """The batch to append with the topic's codec, None where it is appended as it came.
 
-    `header` is the batch's, checked by `batch_rules`.  Its records are decompressed to `room`, whatever size it claims.
-    The new batch has the records of the old one, byte for byte before compression.
+    `header` is the batch's, checked by `batch_rules`.  Its records are decompressed to `room`, and may claim
+    any size.  The new batch has the records of the old one, byte for byte before compression.
     Raises `BatchRefused`, or `NoRoom` when the records take more than `room`.
     """
     opening = terms.opening

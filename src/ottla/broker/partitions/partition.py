@@ -77,7 +77,7 @@ class WaitingFetch(Protocol):
 
 
 class InSyncObserver(Protocol):
-    """Is told of partitions whose in-sync set may have to change; see `Partition.propose`."""
+    """Is called for partitions whose in-sync set may have to change; see `Partition.propose`."""
 
     def look_at(self, partition: Partition) -> None: ...
 
@@ -235,7 +235,7 @@ class Partition:
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
                     self._log.flush_soon()
                 elif not lifecycle.is_sole:
-                    # The one broker of its tree serves nobody before it leads.
+                    # The one broker of its tree serves no client before it leads.
                     self._gaps.on_leading()
                     self._log.expect_beginnings(True)
                 self.wake_fetches()
@@ -254,7 +254,7 @@ class Partition:
         return after != before
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
-        """These brokers are to count as live until the next state; ask for what follows with `propose`."""
+        """These brokers count as live until the next state; `propose` returns what follows."""
         self._replica.on_live(live)
         if self._parked_deletions:
             self._look_at_deletions()
@@ -293,7 +293,7 @@ class Partition:
         self.max_message_bytes = config.max_message_bytes
         self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
-        # Tells which record of an uncompressed batch nobody could read; None: nobody asks.
+        # Finds the record of an uncompressed batch that no consumer could read; None: it is not checked.
         check = record_check_of(config)
         self.batch_fault = None if check is None else check.batch_fault
         # Why produced batches are opened; None, as a rule: they are not.
@@ -310,7 +310,7 @@ class Partition:
         return setting
 
     def _follow_replica(self) -> None:
-        """The replica was told something: take over what it decided."""
+        """The replica got a state, a fetch or an append: take over what it decided."""
         replica = self._replica
         in_sync_count = replica.in_sync_count
         self._has_min_in_sync = in_sync_count >= self._min_in_sync_count
@@ -462,7 +462,7 @@ class Partition:
         self._log.expect_beginnings(True)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log to end at `offset`, or below it where that lies inside a batch; leaders never do.
+        """Cut the log to end at `offset`, or below it where that is inside a batch; leaders never do.
 
         The high watermark is lowered with the log's end, and produces that wait above it fail with
         NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
@@ -503,7 +503,7 @@ class Partition:
         may_follow: bool = False,
     ) -> PartitionRead:
         """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
-        ours.
+        this log's.
 
         Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
@@ -537,7 +537,7 @@ class Partition:
                 run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
             elif fetch_offset > high_watermark:
                 # It has read further from a former leader than is known to be committed here, or reads from a follower
-                # that was told less.  A high watermark below its position would take back what it was told.
+                # that knew less.  A high watermark below its position would take back what it has read.
                 return PartitionRead(self.index, _NOT_AVAILABLE)
         except OttlaError as error:
             return PartitionRead(self.index, error.error_code)
@@ -575,9 +575,9 @@ class Partition:
         whole_first_batch: bool,
         follower_log_start: int = NO_OFFSET,
     ) -> PartitionRead:
-        """Read for a follower: up to the log's end, or an error, or the point where its history diverges from ours.
+        """Read for a follower: up to the log's end, or an error, or where its history diverges from this log's.
 
-        The first read of a request tells that the follower holds everything below `fetch_offset`; it may move the high
+        The first read of a request shows that the follower holds everything below `fetch_offset`; it may move the high
         watermark.
         """
         log = self._log
@@ -593,7 +593,7 @@ class Partition:
                 follower_log_start,
             )
             if verdict.error_code:
-                # The log's start says to a follower that is out of range where to go on.
+                # The log's start shows a follower that is out of range where to continue.
                 return PartitionRead(index, verdict.error_code, log_start_offset=log.log_start_offset)
             self._follow_watermark()
             if self._parked_deletions:
@@ -781,7 +781,7 @@ class Partition:
         return self._log.is_being_cut
 
     def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None:
-        """The cut that the leader's answer asks for, to be made by `cut` instead of `apply_fetched`; None: none."""
+        """The cut that the leader's answer requires: `cut` makes it, instead of `apply_fetched`; None: none."""
         if not answer.error_code and answer.diverging is None and answer.log_start_offset != self._log.log_end_offset:
             return None
         return self._replica.planned_cut(request_id, answer)

@@ -17,6 +17,6 @@ class RestOfPipeline(NotLeader):
 
 
 class NotEnoughReplicas(OttlaError):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was appended."""
+    """Fewer replicas are in sync than `min.insync.replicas` requires; nothing was appended."""
 
     error_code = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -11,7 +11,7 @@ from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA
 from ottla.runtime.disk import FileRun
 
-# A read without records is waited out with either of these; any other code is told at once.
+# A read without records is waited out with either of these; any other code is answered at once.
 WAITED_OUT: Final = frozenset({int(ErrorCode.NONE), int(ErrorCode.OFFSET_NOT_AVAILABLE)})
 
 
@@ -23,7 +23,7 @@ class PartitionRead(NamedTuple):
     high_watermark: int = NO_OFFSET
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
-    # (epoch, end offset) where the reader's history diverges from ours (KIP-595).
+    # (epoch, end offset) where the reader's history diverges from the log's (KIP-595).
     diverging: tuple[int, int] | None = None
     # (producer id, first offset) of each aborted transaction that the run touches.
     aborted: Sequence[tuple[int, int]] = ()
@@ -50,7 +50,7 @@ ANY_REPLICA: Final = ConsumerReader(may_follow=True)
 class ReplicaReader:
     """A follower's fetch request: whose, and when.  `is_counted` once its positions have been counted as progress.
 
-    A request that waits reads its partitions again later; then it tells nothing new of the follower.
+    A request that waits reads its partitions again later; then its positions are no progress of the follower.
     """
 
     __slots__ = ("broker_epoch", "is_counted", "node_id", "now_ms")

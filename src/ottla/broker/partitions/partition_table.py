@@ -38,7 +38,7 @@ class PartitionIndex:
         self._refused: dict[tuple[bytes, int], ErrorCode] = {}
         # How many are served or refused.
         self._counts: dict[bytes, int] = {}
-        # How many partitions each topic has, on whatever brokers.
+        # How many partitions each topic has, on all brokers.
         self._sizes: dict[bytes, int] = {}
 
     def get(self, topic: bytes, index: int) -> Partition | None:
@@ -146,7 +146,7 @@ class PartitionTable:
         self.by_id.add(partition.topic_id_bytes, partition)
 
     def refuse(self, topic_partition: TopicPartition, refusal: Refusal) -> None:
-        """Answer requests for a partition of ours that cannot be served with this error, until it is removed."""
+        """Answer requests for a partition of this broker that cannot be served with this error, until it is removed."""
         self.remove(topic_partition)
         self._refusals[topic_partition] = refusal
         self.by_name.refuse(topic_partition.topic.encode(), topic_partition.partition, refusal.error_code)

@@ -22,7 +22,7 @@ from ottla.storage.errors import StorageError
 
 
 class RecordDeletions:
-    """Followers take the new log start with their next fetch, and tell theirs with the one after it."""
+    """Followers take the new log start with their next fetch, and report theirs with the one after it."""
 
     def __init__(self, partitions: PartitionTable, directory: LogDirectory) -> None:
         self._partitions = partitions
@@ -35,10 +35,10 @@ class RecordDeletions:
         """See `RecordDeletions.delete` of the context."""
         turn = LoopOffload()
         found: dict[TopicPartition, int | OttlaError] = {}
-        begun: dict[TopicPartition, tuple[Partition, int]] = {}
+        started: dict[TopicPartition, tuple[Partition, int]] = {}
         for topic_partition, before_offset in before.items():
             try:
-                begun[topic_partition] = self._begin(topic_partition, before_offset)
+                started[topic_partition] = self._start(topic_partition, before_offset)
             except OttlaError as error:
                 found[topic_partition] = error
             await turn.pause()
@@ -46,11 +46,11 @@ class RecordDeletions:
             # Records that were acknowledged as deleted must not reappear after a crash: one checkpoint for all.
             await self._directory.checkpoint_in_steps(turn)
         except OSError as error:
-            for each in begun:
+            for each in started:
                 found[each] = StorageError(f"{each}: the new log start could not be written: {error}")
             return found
         waits: list[tuple[TopicPartition, Partition, int]] = []
-        for topic_partition, (partition, before_offset) in begun.items():
+        for topic_partition, (partition, before_offset) in started.items():
             if partition.low_watermark < before_offset:
                 waits.append((topic_partition, partition, before_offset))
             else:
@@ -60,7 +60,7 @@ class RecordDeletions:
             found.update(await self._until_deleted(waits, timeout_ms))
         return found
 
-    def _begin(self, topic_partition: TopicPartition, before_offset: int) -> tuple[Partition, int]:
+    def _start(self, topic_partition: TopicPartition, before_offset: int) -> tuple[Partition, int]:
         """Move the log start, in memory; returns the offset that is meant."""
         partition = self._partitions.find(*topic_partition)
         if partition is None:
@@ -89,7 +89,7 @@ class RecordDeletions:
             return found
         loop = asyncio.get_running_loop()
         ends: list[asyncio.Future[int]] = [loop.create_future() for _ in waits]
-        on_ended = [partial(_tell, end) for end in ends]
+        on_ended = [partial(_end, end) for end in ends]
         for (_, partition, before_offset), call in zip(waits, on_ended, strict=True):
             partition.park_deletion(before_offset, call)
         self.waiting_count += len(waits)
@@ -110,6 +110,6 @@ class RecordDeletions:
         return found
 
 
-def _tell(end: asyncio.Future[int], error_code: int) -> None:
+def _end(end: asyncio.Future[int], error_code: int) -> None:
     if not end.done():  # its time may have passed in this turn of the loop
         end.set_result(error_code)

@@ -3,7 +3,7 @@ of the others.
 
 A producer has several requests on their way.  When one of them is refused for a passing reason (no lease, too few
 replicas in sync, no room, no leader yet) and the next one arrives when that has passed, it does not follow what the log
-has.  The producer will send all of them again, in order, so the right answer is one that tells it only to do that:
+has.  The producer will send all of them again, in order, so the right answer is one that only makes it do that:
 
 * librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with another producer epoch for all its partitions, and stores twice
   what it has in flight to others (its issue 4953);
@@ -38,7 +38,7 @@ class SequenceGaps:
         self._is_new_leader = False
 
     def on_leading(self) -> None:
-        """The partition is led here from now on: whatever came before was refused, wherever that was answered."""
+        """The partition is led here from now on: earlier requests were refused, here or at another broker."""
         self._is_new_leader = True
 
     def on_refused(self, now_ms: int) -> None:

@@ -13,7 +13,7 @@ from ottla.model.listener import address_text
 from ottla.runtime.clock import Clock
 
 COUNTER: Final = ("-m", "ottla.audit.counting")
-# It tells what it has counted; without that the next one counts it again.
+# At its end it reports what it has counted; without that the next process counts it again.
 _END_WITHIN_S: Final = 5.0
 
 

@@ -17,16 +17,16 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Who is asked to end says so by a line; who only loses the broker reads the end.
+# The line that ends a child process in order; one whose broker is gone reads the end of the file.
 END: Final = b"end\n"
 _BACKOFF_S_MIN: Final = 0.5
 _BACKOFF_S_MAX: Final = 30.0
-# Who has run for so long did start.
+# A process that has run for so long did start.
 _STARTED_AFTER_MS: Final = 30_000
 
 
 class ChildProcess:
-    """`name` is for the log; `stops_within_s` is what it has to end by itself."""
+    """`name` is for the log; `stops_within_s` is how long it has to end in order."""
 
     def __init__(self, name: str, command: Sequence[str], clock: Clock, stops_within_s: float) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class ChildProcess:
         while True:
             started_ms = self._clock.monotonic_ms()
             try:
-                # A session of its own: a terminal's Ctrl-C is for the broker, which ends it.
+                # A separate session: a terminal's Ctrl-C is for the broker, which ends it.
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdin=PIPE, stdout=DEVNULL, start_new_session=True
                 )

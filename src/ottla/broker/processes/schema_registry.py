@@ -1,4 +1,4 @@
-"""The schema registry beside a broker, a process of its own."""
+"""The schema registry beside a broker: a separate process."""
 
 from __future__ import annotations
 

@@ -61,14 +61,14 @@ class TopicChanges(NamedTuple):
     stop: list[TopicPartition]
     # Logs of deleted topics, and of partitions that other brokers hold now.
     drop: list[TopicPartition]
-    # Damaged or lost logs of partitions that other brokers have whole: kept under other names, and made anew.
+    # Damaged or lost logs of partitions that other brokers have whole: kept under other names, and recreated.
     set_aside: list[TopicPartition]
     # Logs whose topic the cluster does not know: kept under other names.
     stray: list[TopicPartition]
     # Logs whose topic the tree neither has nor notes as deleted: they are kept.
     keep: list[TopicPartition]
     refuse: list[tuple[TopicPartition, Refusal]]
-    # Logs that are open, and are to be served as their node says.
+    # Logs that are open, and that will be served as their node says.
     serve: list[PartitionNode]
     # Partitions that are served by another node of theirs: role, leader, epoch or replicas changed.
     update: list[PartitionNode]

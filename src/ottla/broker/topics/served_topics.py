@@ -229,7 +229,7 @@ class ServedTopics:
             names.update((deletion.name, None) for deletion in deletions)
         offload = LoopOffload()
         on_disk = self._indexes_on_disk() if is_start else {}
-        # A broker by itself may have another tree than the one that belongs to its logs: nobody else can tell.
+        # A standalone broker may have another tree than the one that belongs to its logs: no other broker can know.
         is_registered = self._lifecycle.broker_epoch != NOT_REGISTERED
         is_complete = is_start and is_registered and not self._lifecycle.is_sole
         self._hide_deleted(names, old.topics, new.topics)
@@ -268,11 +268,11 @@ class ServedTopics:
             self._observer.on_followed(new.topics)
 
     def _hide_deleted(self, names: Iterable[str], old: TopicsView, new: TopicsView) -> None:
-        """Topics that are deleted, or made anew under their names, are unknown from now on.
+        """Topics that are deleted, or recreated under their names, are unknown from now on.
 
-        Their logs are deleted later, with syncs in other threads: who asks meanwhile must not hear that another broker
-        has them, nor the leader epochs of a topic that a new one may follow at once.  librdkafka, which would keep
-        them, takes the new topic's for outdated and does not write to it.
+        Their logs are deleted later, with syncs in other threads: an answer meanwhile must neither say that
+        another broker has them, nor have the leader epochs of a topic that a new one may follow at once.  librdkafka,
+        which would keep them, takes the new topic's for outdated and does not write to it.
         """
         deleted = {}
         for name in names:
@@ -473,9 +473,9 @@ class ServedTopics:
     async def _finish(self, deletions: Collection[TopicDeletion]) -> None:
         """Remove the tree's deletion notes of topics of which nothing remains."""
         node_id = self._lifecycle.node_id
-        ours = [deletion for deletion in deletions if node_id in deletion.brokers or not deletion.brokers]
-        done: list[UUID] = [deletion.topic_id for deletion in ours if deletion.name not in self._failures]
-        self._has_deletions = len(done) < len(ours)
+        own = [deletion for deletion in deletions if node_id in deletion.brokers or not deletion.brokers]
+        done: list[UUID] = [deletion.topic_id for deletion in own if deletion.name not in self._failures]
+        self._has_deletions = len(done) < len(own)
         if not done:
             return
         try:

@@ -69,8 +69,8 @@ class TopicRequests:
         self._creation_room = CreationRoom(
             node_id, settings[MAX_BROKER_PARTITIONS], None if room is None else room.logs_max
         )
-        # The ids of topics whose creation was answered with a failure, although it goes on: who asks again for such a
-        # topic asks for its completion.
+        # The ids of topics whose creation was answered with a failure, although it continues: a repeated request for
+        # such a topic completes it.
         self._unfinished: dict[str, UUID] = {}
         self._changing = Mutex()
         self._is_full = False
@@ -78,11 +78,11 @@ class TopicRequests:
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """See `TopicAdmin.create`."""
         async with self._changing:
-            begun = None if validate_only else self._begun(new)
-            if begun is not None:
+            started = None if validate_only else self._started(new)
+            if started is not None:
                 await self._served.retry()
-                self._complete(begun)
-                return begun
+                self._complete(started)
+                return started
             await self._registry.check_name(new.name)
             assignment = new_assignment(new, self._live(), self._settings)
             config = checked_config(new.config, self._settings)
@@ -96,7 +96,7 @@ class TopicRequests:
         self._complete(topic)
         return topic
 
-    def _begun(self, new: NewTopic) -> Topic | None:
+    def _started(self, new: NewTopic) -> Topic | None:
         """The topic that an earlier request for the same one left unfinished."""
         topic_id = self._unfinished.get(new.name)
         topic = self._registry.view.by_name.get(new.name)
@@ -108,7 +108,7 @@ class TopicRequests:
         return topic if is_same and dict(self._configs.view.topic(new.name)) == new.config else None
 
     def _complete(self, topic: Topic) -> None:
-        """Raises `NotServed` while logs of a created topic are missing; the next request for it goes on with it."""
+        """Raises `NotServed` while logs of a created topic are missing; the next request for it completes it."""
         self._unfinished[topic.name] = topic.topic_id
         self._served.require_served(topic.name)
         del self._unfinished[topic.name]
@@ -120,7 +120,7 @@ class TopicRequests:
             self._creation_room.require(name, added, present_count, is_automatic=is_automatic)
         except RequestError as error:
             if not self._is_full:
-                # Once, and not for each of many topics that are asked for.
+                # Once, and not for each of many requested topics.
                 self._is_full = True
                 log.warning("topic.refused", extra=frequent(topic=name, reason=str(error), hint=error.hint))
             raise

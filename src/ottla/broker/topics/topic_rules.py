@@ -28,7 +28,7 @@ REPLICAS_MAX: Final = 1_000
 
 
 def new_assignment(new: NewTopic, live: BrokersView, settings: BrokerSettings) -> list[list[NodeId]]:
-    """The replicas of each partition of a new topic: as asked for, or spread over the live brokers."""
+    """The replicas of each partition of a new topic: as requested, or spread over the live brokers."""
     if new.assignment is not None:
         return _given_assignment(new, live)
     count = settings[NUM_PARTITIONS] if new.partitions_count == DEFAULT_COUNT else new.partitions_count

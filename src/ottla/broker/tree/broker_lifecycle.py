@@ -25,12 +25,12 @@ class Lease(Protocol):
 
 
 class BrokerLifecycle:
-    """Other modules read the fields; who registers the broker and follows the registrations calls the methods, and
-    `LeaseWatch` sets `is_suspended`.
+    """Other modules read the fields; `Registrar` and `Coordination` call the methods, and `LeaseWatch` sets
+    `is_suspended`.
 
     A broker leads only in the life that the partition's state names: after a restart it has another broker epoch, and
-    never resumes what it led before (KIP-903).  The one broker of an embedded tree is `sole`: nobody can have led in
-    its absence, so it leads whatever names its node id.
+    never resumes what it led before (KIP-903).  The one broker of an embedded tree is `sole`: no other can have led in
+    its absence, so it leads each partition whose state names its node id.
     """
 
     __slots__ = ("broker_epoch", "is_sole", "is_suspended", "lease", "live", "node_id")

@@ -1,7 +1,7 @@
 """The broker's part in the tree: its session, its registration, and the registries that it reads and writes.
 
-A broker by itself has its tree in its data directory and is the only one to change it.  A member of a cluster shares
-the tree: it follows the others' changes by watches, and registers anew whenever its session was lost.
+A standalone broker has its tree in its data directory and is the only one to change it.  A member of a cluster shares
+the tree: it follows the others' changes by watches, and registers again whenever its session was lost.
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ class Coordination:
 
 async def _check_cluster(tree: Tree, data_dir: str, found: str | None) -> None:
     if await is_under_way(tree):
-        raise AdoptionUnderWay("the ZooKeeper tree is being made from that of a broker by itself")
+        raise AdoptionUnderWay("the ZooKeeper tree is being copied from that of a standalone broker")
     if found is None:
         return
     if await tree.exists(layout.CLUSTER_ID) is None:
         raise ForeignDirectory(
             f"{data_dir} holds the topics of cluster {found}, and the ZooKeeper tree has no cluster yet",
-            hint="check zookeeper.connect; the tree of a broker that was by itself is moved there by `ottla cluster "
+            hint="check zookeeper.connect; the tree of a standalone broker is moved there by `ottla cluster "
             f"adopt --data-dir {data_dir} --zookeeper CONNECT`",
         )
     present = await cluster_id(tree)

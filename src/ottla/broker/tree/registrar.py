@@ -19,7 +19,7 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# How often a node id that another session holds is asked for again.
+# How often a node id that another session holds is requested again.
 ATTEMPT_INTERVAL_S: Final = 0.2
 
 
@@ -70,7 +70,7 @@ class Registrar:
         return self._registry.view
 
     def _require_session(self, session_id: int) -> None:
-        """Raises `SessionLost` if it ended while something was waited for; whoever listens has heard so."""
+        """Raises `SessionLost` if it ended while something was waited for; the listeners were called."""
         if self._session.session_id != session_id or self._session.state is SessionState.LOST:
             raise SessionLost(broker_path(self.registration.node_id))
 
@@ -94,7 +94,7 @@ class Registrar:
     ) -> int:
         """Register in the present session, and read the live brokers; returns the new broker epoch.
 
-        A node id that another session holds is asked for again for `patience_ms`: it may be that of this broker's
+        A node id that another session holds is requested again for `patience_ms`: it may be that of this broker's
         former process, and then ends with its session.  Raises `BrokerIdTaken` after that.
 
         `record` is awaited with the epoch before `lifecycle` has it, so before anything is done under it.  When it

@@ -1,6 +1,6 @@
 """One pass at a time over what changed in the tree, however many watches report changes meanwhile.
 
-A pass that fails is repeated after a pause: the watch that asked for it has fired, and fires no more.
+A pass that fails is repeated after a pause: the watch that caused it has fired, and does not fire again.
 """
 
 from __future__ import annotations

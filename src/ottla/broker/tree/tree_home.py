@@ -54,7 +54,7 @@ def with_node_id(settings: BrokerSettings, disk: Disk, data_dir: str) -> BrokerS
     node_id = directory_tree.node_id_of(disk, data_dir)
     if node_id is None:
         raise ConfigError(
-            "a broker of a cluster needs a node id of its own, and none is given",
+            "a broker of a cluster needs its own node id, and none is given",
             hint="--set node.id=1, and another number for each broker; its data directory keeps it for later starts",
         )
     return settings.overlaid({NODE_ID.name: str(node_id)}, source=Source.STATIC_BROKER, origin=META_PROPERTIES_FILE)

@@ -1,6 +1,6 @@
 """The ZooKeeper that this broker shares with others: sessions follow one another, and none outlives its process.
 
-kazoo comes with this module: a broker by itself does not import it.
+This module imports kazoo: a standalone broker does not import it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SharedHome:
         return keeper
 
     async def close(self) -> None:
-        """The last session was closed with its tree: there is none to end.  What was not reached ends by itself."""
+        """The last session was closed with its tree, so there is none to end.  One that was not reached times out."""
         if self._remembering is not None:
             await self._remembering
         self._file.remove()

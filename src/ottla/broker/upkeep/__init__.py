@@ -1,1 +1,1 @@
-"""Work on a timer or in a thread of its own: flushes, housekeeping, compaction, room on the disk."""
+"""Work on a timer or in a separate thread: flushes, housekeeping, compaction, room on the disk."""

@@ -1,4 +1,4 @@
-"""Runs the cleans of compacted logs in a process of their own (docs/decisions/0008), one at a time.
+"""Runs the cleans of compacted logs in a separate process (docs/decisions/0008), one at a time.
 
 The event loop decides and swaps; the process only reads segments and writes files beside them, so its death at any
 moment leaves the log as it was.
@@ -25,7 +25,7 @@ WORKER: Final = ("-m", "ottla.storage.compaction.worker")
 # A process that is idle for this long ends.
 IDLE_S: Final = 60.0
 _BACKOFF_MS_MIN: Final = 50
-# How long a clean goes on after the disk became full; a result may take minutes.
+# How long a clean continues after the disk became full; a result may take minutes.
 _ROOM_LOOK_S: Final = 0.25
 # A result names the segments of a group: some tens of bytes each.
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -74,7 +74,7 @@ class Compaction:
             try:
                 await self._clean(job)
             except Exception as bug:
-                # Cleans must go on for the other logs; three of these and this log is left alone.
+                # Cleans must continue for the other logs; after three failures this log is left alone.
                 log.exception("compaction.bug")
                 await self._fail(f"the clean ended by {bug!r}")
             if self._compactor.has_failed_last:

@@ -40,7 +40,7 @@ class Flusher:
         before_announced: Callable[[], None] | None = None,
         on_stuck_changed: Callable[[], None] | None = None,
     ) -> None:
-        """`before_announced` is called after a flush, before anything hears that it is stable.
+        """`before_announced` is called after a flush, before any caller is notified that records are stable.
 
         `on_stuck_changed` is called when the scheduler's `is_stuck` has changed.
         """

@@ -40,5 +40,5 @@ class SpaceWatch:
             if space.is_long_full is not was_long_full:
                 self._on_long_full_changed()
         finally:
-            # Whatever happened: records that are refused are taken again by a look alone.
+            # After an error, too: only a look ends the refusal of records.
             self._timer = self._loop.call_later(next_look_ms / 1000, self._look)
