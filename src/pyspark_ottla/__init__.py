@@ -1,7 +1,7 @@
-"""Lets Spark find the source `ottla` by itself: `spark.read.format("ottla")` needs no registration.
+"""Lets Spark find the source `ottla` automatically: `spark.read.format("ottla")` needs no registration.
 
 Spark imports every installed package whose name begins with `pyspark_`, and registers its `DefaultSource`.  An import
-that fails would take every other Python source with it, so what is missing is told when the source is used.
+that fails would take every other Python source with it, so missing packages are reported when the source is used.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def source_that_lacks(reason: str) -> type[DataSource]:
-    """A source of the name `ottla` that says what is missing to whoever uses it.
+    """A source of the name `ottla` whose use reports what is missing.
 
     Without Spark's own sources there is nothing to stand for: raises ImportError.
     """

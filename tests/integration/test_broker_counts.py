@@ -23,7 +23,7 @@ from ottla.client.fetching.offsets import log_ranges
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
-from ottla.lost_offsets import read_ledger
+from ottla.lost_offsets import read_lost_offsets
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder, build_batch
 from ottla.records.compression import Codec
@@ -139,7 +139,7 @@ def test_topic_is_complete_at_the_broker_when_it_has_counted_beyond_the_window(b
     now_ms = int(time.time() * 1_000)
 
     def until_ms() -> int | None:
-        return completeness_of(read(broker), "hours", rules, now_ms).told_until_ms
+        return completeness_of(read(broker), "hours", rules, now_ms).reported_until_ms
 
     assert eventually(until_ms) is not None
     eventually_counted(broker, "hours", Counter({0: 2}))
@@ -191,7 +191,7 @@ def test_range_that_was_deleted_before_it_was_counted_is_in_the_ledger(tmp_path:
     with new_broker(tmp_path) as broker:
         eventually_counted(broker, "gone", Counter({0: 15}))
         with Cluster(broker.bootstrap) as cluster:
-            (lost,) = read_ledger(cluster)
+            (lost,) = read_lost_offsets(cluster)
     assert str(lost.lost) == "offsets 10 to 15 (exclusive) of gone-0 are gone: deleted before it was counted"
     assert lost.reader == GROUP
 

@@ -314,7 +314,7 @@ def test_copy_with_foreign_writes_is_stopped_and_continues_when_they_are_accepte
     write(offline.bootstrap, topic, [b"foreign"])
     write(live.bootstrap, topic, [b"3", b"4"])
     report = mirror_of().run(once=True)
-    assert "somebody else wrote 1 record" in str(the_partition(report).problem)
+    assert "another writer wrote 1 record" in str(the_partition(report).problem)
     assert b"3" not in offsets_of(offline.bootstrap, topic)
     accepting = MirrorOptions(session_timeout_ms=500, foreign_records="accept")
     report = mirror_of(accepting).run(once=True)

@@ -2,9 +2,9 @@
 
 Importing this starts nothing; a name is imported when it is first used.
 
-Count, Report      what a counter says, as a message of the topic `ottla-audit`      ottla.audit.count
-Tally              one counter's counts, and what of them is to be told             ottla.audit.tally
-AuditBook          the newest word of each counter                                  ottla.audit.book
+Count, Report      a counter's message in the topic `ottla-audit`                    ottla.audit.count
+Tally              one counter's counts, and its unpublished messages               ottla.audit.tally
+AuditBook          the newest message of each counter                               ottla.audit.book
 compare            loss, surplus and lateness of each tier and window               ottla.audit.comparison
 completeness_of    until when a topic is complete, in event time                    ottla.audit.completeness
 commit_counts      what one commit to a table or a mirror counts                   ottla.audit.commits

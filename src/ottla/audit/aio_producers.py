@@ -44,7 +44,7 @@ class AioProducerAudit:
         await self.close()
 
     async def publish(self, timeout_ms: float | None = None) -> None:
-        """Tell now what was acknowledged so far.  Raises ClientError; nothing is forgotten then."""
+        """Publish the counts of acknowledged messages now.  Raises ClientError; the counts are kept then."""
         await asyncio.to_thread(self._counts.publish, timeout_ms=timeout_ms)
 
     async def close(self, timeout_ms: float | None = None) -> None:

@@ -1,7 +1,7 @@
 """Counts of what was committed somewhere, one commit at a time: a lake table's, a mirror's.
 
-A commit's counts are a counter of their own, named by what identifies the commit.  So they may be told as often as one
-likes, from the commit's own metadata and by whoever reads it: they count once.
+A commit's counts are a counter of their own, named by what identifies the commit.  So any
+process may publish them from the commit's metadata, any number of times: they count once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def commit_counts(
 ) -> list[Count]:
     """The counts of one commit: so many records of `topic` in the windows that begin at these times.
 
-    `commit` says which commit it is, and is the same whenever it is told: "file:///lake/clicks 7".  `committed_ms` is
-    its time, which decides what of it was late.
+    `commit` identifies the commit, and is the same each time: "file:///lake/clicks 7".  `committed_ms` is
+    its time, which decides which of its records were late.
 
     publish(cluster, commit_counts("lake", f"{table} {version}", "clicks", {1_330_604_400_000: 70}, now_ms))
     """
@@ -53,8 +53,9 @@ def commit_counts(
 def load_counts(table: str, facts: Mapping[str, str], committed_ms: int) -> list[Count]:
     """What one commit of a load counts, from the facts that the load keeps beside it in the table.
 
-    `table` names the table.  The commit is known by the offsets that it holds, which no other one does.  Without counts
-    among the facts, as of somebody else's commit, there are none.  Raises ValueError for facts that are not a load's.
+    `table` names the table.  The commit is known by the offsets that it holds, which no other one does.  A commit of
+    another writer has no counts among its facts: the result is empty.  Raises ValueError for facts that are not a
+    load's.
     """
     if "ottla.window_counts" not in facts:
         return []

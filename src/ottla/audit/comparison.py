@@ -13,7 +13,7 @@ from ottla.model.limits import DAY_MS
 from ottla.model.windows import Window, check_window_ms, window_start_ms
 
 MIRROR: Final = "mirror"
-# Counts expire one by one, 30 days after they were told and some segments later: what is left of an old window says
+# Counts expire one by one, 30 days after they were published and some segments later: the rest of an old window means
 # nothing.  Windows of which a count is older than this are not compared.
 COMPARED_MS: Final = 28 * DAY_MS
 # As records pass them; tiers of other names come after these, by name.
@@ -33,8 +33,8 @@ class TierLine(NamedTuple):
     """One topic, window and tier.
 
     `expected_records`: the most that any tier before it has counted; None for the first one.  `missing_records` and
-    `surplus_records` are the difference, whichever way it goes: a record lost and another one twice in the same window
-    hide each other.  `late_records` came when the window had ended, the last of them `late_ms` after that.
+    `surplus_records` are the difference in either direction: a record lost and another one twice in the same window
+    hide each other.  `late_records` arrived after the window had ended, the last of them `late_ms` after that.
     """
 
     topic: str

@@ -27,10 +27,10 @@ class CompletenessRules:
     """When a window counts as complete at `tier`.
 
     threshold    at least this part of what the tiers before it have counted is there
-    delay_ms     the window ended so long before what each of their counters has told
-    silence_ms   a producer that was silent for so long is not waited for while others tell
-    trusts_silence  nobody that was silent for so long is waited for, brokers and the only producer included; then
-                    the clock alone may say that a window is over
+    delay_ms     each of their counters has reported a time so long after the window's end
+    silence_ms   a producer that was silent for so long is not waited for while others report
+    trusts_silence  no counter that was silent for so long is waited for, brokers and the only producer included;
+                    then the clock alone may decide that a window is over
     Raises ConfigError for values that cannot be.
     """
 
@@ -53,27 +53,32 @@ class CompletenessRules:
 class Completeness:
     """`until_ms`: every window that ended by then is complete; None when that can be said of none yet.
 
-    `told_until_ms`: windows that ended by then have been counted by all tiers before; None: no counter has spoken.
+    `reported_until_ms`: windows that ended by then have been counted by all tiers before; None: no counter has spoken.
     `short`: windows before that which lack records.  `silent`: counters that ended without saying so; what they counted
     last may be missing in `expected_records`.  `behind_count`: partitions that brokers have not counted up to their end
-    yet, or that nobody counts.
+    yet, or that no broker counts.
     """
 
     topic: str
     rules: CompletenessRules
     until_ms: int | None
-    told_until_ms: int | None
+    reported_until_ms: int | None
     short: tuple[TierLine, ...]
     silent: tuple[Report, ...]
     behind_count: int = 0
 
+    @property
+    def told_until_ms(self) -> int | None:
+        """The name of `reported_until_ms` in earlier releases."""
+        return self.reported_until_ms
+
     def is_complete(self, window: Window) -> bool:
-        """Whatever the windows before it lack."""
+        """Independent of the windows before it."""
         return self.is_complete_between(window.start_ms, window.end_ms)
 
     def is_complete_between(self, from_ms: int | None, until_ms: int) -> bool:
-        """Every window that lies in this time, or in a part of it, is complete.  None: from the first one on."""
-        if self.told_until_ms is None or self.told_until_ms < until_ms:
+        """Every window that overlaps this time is complete.  None: from the first one on."""
+        if self.reported_until_ms is None or self.reported_until_ms < until_ms:
             return False
         return not self.short_between(from_ms, until_ms)
 
@@ -98,8 +103,8 @@ class Completeness:
             return f"{what} is complete to {rules.threshold:.1%} until {time_text(self.until_ms)}"
         if self.behind_count:
             return f"{what}: {self.behind_text}"
-        if self.told_until_ms is None:
-            return f"{what}: no counter before this tier has told anything"
+        if self.reported_until_ms is None:
+            return f"{what}: no counter before this tier has reported anything"
         return f"{what} has no complete window of {rules.window_ms} ms"
 
 
@@ -111,7 +116,7 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
         for report in book.reports
         if report.key.topic == topic and tier_rank(report.key.tier) < tier_rank(rules.tier)
     ]
-    told = _told(reports, rules, now_ms)
+    reported = _reported(reports, rules, now_ms)
     lines = [
         line
         for line in compare(
@@ -124,14 +129,20 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
         if line.tier == rules.tier
     ]
     short = tuple(line for line in lines if not _is_enough(line, rules))
-    told_until_ms = told.until_ms
-    if told_until_ms is None:
-        return Completeness(topic, rules, None, None, (), told.silent, told.behind_count)
-    told_short = tuple(line for line in short if line.window.end_ms <= told_until_ms)
-    until_ms = min([told_until_ms, *(line.window.start_ms for line in short)])
+    reported_until_ms = reported.until_ms
+    if reported_until_ms is None:
+        return Completeness(topic, rules, None, None, (), reported.silent, reported.behind_count)
+    reported_short = tuple(line for line in short if line.window.end_ms <= reported_until_ms)
+    until_ms = min([reported_until_ms, *(line.window.start_ms for line in short)])
     begun = any(line.window.end_ms <= until_ms for line in lines)
     return Completeness(
-        topic, rules, until_ms if begun else None, told_until_ms, told_short, told.silent, told.behind_count
+        topic,
+        rules,
+        until_ms if begun else None,
+        reported_until_ms,
+        reported_short,
+        reported.silent,
+        reported.behind_count,
     )
 
 
@@ -142,34 +153,34 @@ def gone_topic_ids(book: AuditBook, topic: str) -> frozenset[UUID]:
     return frozenset(each.key.topic_id for each in counted) - live - {NO_TOPIC_ID} if live else frozenset()
 
 
-class _Told(NamedTuple):
+class _Reported(NamedTuple):
     until_ms: int | None
     silent: tuple[Report, ...]
     behind_count: int
 
 
-def _told(reports: Sequence[Report], rules: CompletenessRules, now_ms: int) -> _Told:
-    """Until when all counters have told, which of them fell silent, and how many have not come so far yet."""
+def _reported(reports: Sequence[Report], rules: CompletenessRules, now_ms: int) -> _Reported:
+    """Until when all counters have reported, which of them fell silent, and how many lag."""
     if not reports:
-        return _Told(None, (), 0)
+        return _Reported(None, (), 0)
     silent = tuple(each for each in reports if not each.has_ended and each.until_ms < now_ms - rules.silence_ms)
     if rules.trusts_silence:
         live = [each.until_ms for each in reports if not each.has_ended and each not in silent]
-        return _Told(window_start_ms(min([now_ms, *live]) - rules.delay_ms, rules.window_ms), silent, 0)
+        return _Reported(window_start_ms(min([now_ms, *live]) - rules.delay_ms, rules.window_ms), silent, 0)
     shared = _live_groups(reports)
     behind_count = sum(
         max(each.counters_count for each in group) - sum(each.until_ms > NOT_YET_MS for each in group)
         for group in shared
     )
-    # Counters of partitions have successors, so what they have not told is still to come.  Others died for good.
+    # Counters of partitions have successors, so their missing counts are still to come.  Others do not return.
     given_up = tuple(each for each in silent if not each.counters_count)
     if behind_count > 0:
-        return _Told(None, given_up, behind_count)
+        return _Reported(None, given_up, behind_count)
     live = [each.until_ms for group in shared for each in group]
     live += [each.until_ms for each in reports if not (each.counters_count or each.has_ended or each in silent)]
-    # Where all have ended the clock says that a window is over; where all fell silent nobody does.
+    # Where all have ended the clock decides that a window is over; where all fell silent that is unknown.
     until_ms = min([now_ms, *live]) if live or not given_up else max(each.until_ms for each in given_up)
-    return _Told(window_start_ms(until_ms - rules.delay_ms, rules.window_ms), given_up, 0)
+    return _Reported(window_start_ms(until_ms - rules.delay_ms, rules.window_ms), given_up, 0)
 
 
 def _live_groups(reports: Sequence[Report]) -> list[list[Report]]:

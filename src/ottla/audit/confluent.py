@@ -1,4 +1,4 @@
-"""Counts what brokers acknowledge to a producer of confluent-kafka, and tells it by that producer."""
+"""Counts the messages that brokers acknowledge to a confluent-kafka producer, and publishes the counts with it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CALL_TIMEOUT_S: Final = 10.0
 
 
 class KafkaProducer(Protocol):
-    """What is used of `confluent_kafka.Producer`."""
+    """The part of `confluent_kafka.Producer` that is used."""
 
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None: ...
     def poll(self, timeout: float = ..., /) -> int: ...
@@ -47,11 +47,11 @@ class ConfluentProducer:
 
     `produce`, `poll` and `flush` are the producer's, and so is everything else.  The counts go to `audit_topic` by the
     same producer: at `produce` and `poll` when `interval_ms` have passed, and at `flush` and `close`.  A delivery
-    counts when its report is served, by `poll` or `flush`; what a killed process has not told is missing in its counts,
-    so they are never too high.  Threads may share it, as the producer.
+    counts when its report is served, by `poll` or `flush`; the unpublished counts of a killed process are missing,
+    so counts are never too high.  Threads may share it, as the producer.
 
-    `admin`, a `confluent_kafka.admin.AdminClient`, creates `audit_topic` in the background; without one nothing is told
-    until the topic is there.  Counts that cannot be told are logged, and told again; they never fail a message.
+    `admin`, a `confluent_kafka.admin.AdminClient`, creates `audit_topic` in the background; without one nothing is
+    published until the topic exists.  A failure to publish is logged, and tried again; it never fails a message.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ConfluentProducer:
         self._interval_s = interval_ms / 1000
         self._audit_topic = audit_topic
         self._due_s = time.monotonic() + self._interval_s
-        # What was told last and has not arrived; reports go when the counts that they vouch for have.
+        # Sent and not confirmed; a report is sent when the counts that it covers are confirmed.
         self._counts: dict[bytes, AuditMessage] = {}
         self._reports: dict[bytes, AuditMessage] = {}
         self._topic = _CountsTopic(producer, admin, audit_topic)
@@ -117,19 +117,19 @@ class ConfluentProducer:
         return served
 
     def flush(self, timeout: float = _FOREVER_S) -> int:
-        """Flush, tell the counts, and flush them; the count of messages that are left.
+        """Flush, publish the counts, and flush them; returns the count of messages that are left.
 
-        Where the counts could not be told, they are told by the next one, or by `close`.
+        Counts that could not be published are published by the next call, or by `close`.
         """
         return self._flush(timeout, has_ended=False)
 
     def close(self, timeout: float = _FOREVER_S) -> int:
-        """`flush`, and tell that nothing will follow.  The producer itself can still be used; it counts no more.
+        """`flush`, and report the end of the counts.  The producer itself can still be used; it counts no more.
 
-        Raises CountsNotSent where the counts could not be told; the messages are delivered all the same.
+        Raises CountsNotSent where the counts could not be published; the messages are delivered all the same.
         """
         left_count = self._flush(timeout, has_ended=True)
-        if not left_count and self._untold():
+        if not left_count and self._has_unpublished():
             raise CountsNotSent(
                 f"the counts were not stored in {self._audit_topic}", hint="the log says why; `close` tries again"
             )
@@ -144,7 +144,7 @@ class ConfluentProducer:
         left_count = self._producer.flush(timeout)
         if left_count:
             return left_count
-        self._tell_reports()
+        self._send_reports()
         return self._producer.flush(timeout)
 
     def _on_delivery(self, call: OnDelivery | None, error: Any, message: Any) -> None:
@@ -159,7 +159,7 @@ class ConfluentProducer:
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + self._interval_s
             self._topic.look()
-            self._tell_reports()
+            self._send_reports()
             self._publish(has_ended=False)
 
     def _publish(self, *, has_ended: bool) -> None:
@@ -171,38 +171,38 @@ class ConfluentProducer:
             counts = list(self._counts.values())
             uncounted_records = self._tally.newly_uncounted()
         warn_of_uncounted(uncounted_records)
-        self._tell(counts)
+        self._send(counts)
 
-    def _tell_reports(self) -> None:
+    def _send_reports(self) -> None:
         with self._lock:
             reports = [] if self._counts else list(self._reports.values())
-        self._tell(reports)
+        self._send(reports)
 
-    def _tell(self, messages: list[AuditMessage]) -> None:
+    def _send(self, messages: list[AuditMessage]) -> None:
         if not self._topic.is_there:
             return
         for message in messages:
-            told = partial(self._on_told, message)
+            on_delivery = partial(self._on_sent, message)
             try:
-                self._producer.produce(self._audit_topic, to_json(message), key_bytes(message), on_delivery=told)
+                self._producer.produce(self._audit_topic, to_json(message), key_bytes(message), on_delivery=on_delivery)
             except BufferError:  # the queue is full of messages: counts can wait
                 return
             except Exception as error:  # noqa: BLE001  the caller's message was taken: an error would have it sent again
                 self._warn(error)
                 return
 
-    def _on_told(self, told: AuditMessage, error: Any, _: Any) -> None:
+    def _on_sent(self, message: AuditMessage, error: Any, _: Any) -> None:
         if error is not None:
             self._warn(error)
             return
-        key = key_bytes(told)
+        key = key_bytes(message)
         with self._lock:
-            self._tally.confirm([told])
+            self._tally.confirm([message])
             for under_way in (self._counts, self._reports):
-                if under_way.get(key) == told:
+                if under_way.get(key) == message:
                     del under_way[key]
 
-    def _untold(self) -> bool:
+    def _has_unpublished(self) -> bool:
         with self._lock:
             return bool(self._counts or self._reports)
 
@@ -244,7 +244,7 @@ class _CountsTopic:
                     return
                 self._create(len(found.brokers))
             self.is_there = True
-        except Exception as error:  # noqa: BLE001  whatever it was, `look` tries again
+        except Exception as error:  # noqa: BLE001  after any error `look` tries again
             log.warning("audit.topic_not_made", extra=fields(topic=self._name, error=str(error)))
 
     def _create(self, brokers_count: int) -> None:

@@ -1,4 +1,4 @@
-"""What a counter says: how many records it has counted, and until when it has; as JSON in the topic `ottla-audit`.
+"""A counter's messages: how many records it has counted, and until when; as JSON in the topic `ottla-audit`.
 
 A message replaces the earlier one of the same key by its higher sequence, so to send it again is harmless.  Its key is
 the record's key, too: a compacted topic keeps what counts.
@@ -20,9 +20,9 @@ from ottla.model.windows import Window
 PRODUCER: Final = "producer"
 BROKER: Final = "broker"
 LAKE: Final = "lake"
-# A counter's name for where it stands; tools show it as a column.
+# The name of a counter's tier; tools show it as a column.
 TIER_LENGTH_MAX: Final = 100
-# A message has some 300 bytes; a larger one is not ours.
+# A message has some 300 bytes; a larger one is of another program.
 MESSAGE_BYTES_MAX: Final = 4096
 NO_TOPIC_ID: Final = UUID(int=0)
 NOT_YET_MS: Final = 0
@@ -62,7 +62,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A counter has told everything that it met before `until_ms`, by its clock.  `has_ended`: nothing will follow.
+    """A counter has published everything that it counted before `until_ms`, by its clock.  `has_ended`: nothing will
+    follow.
 
     `counters_count`: the topic has exactly so many counters of this tier, one for each partition, and each of them has
     a successor when it dies; 0 for counters that come and go.  Then `until_ms` is `NOT_YET_MS` until it has come to
@@ -113,7 +114,7 @@ def to_json(message: AuditMessage) -> bytes:
 
 
 def from_json(data: bytes) -> AuditMessage:
-    """Raises WireError: anybody may write to the topic.  Fields that are not known are left alone."""
+    """Raises WireError: the topic may have messages of other programs.  Fields that are not known are left alone."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise WireError(f"an audit message of {len(data)} bytes")
     try:

@@ -1,8 +1,8 @@
 """The process that counts a broker's logs: `python -m ottla.audit.counting SETTINGS`, the settings as JSON.
 
 A process of its own, so that neither the broker's event loop nor its interpreter pays for a record; at a low priority,
-so that the machine's other work goes first.  A line on its standard input ends it when it has told what it counted; the
-end of its standard input ends it at once, since the broker is gone.
+so that the machine's other work goes first.  A line on its standard input ends it after it has published its counts;
+the end of its standard input ends it at once, since the broker is gone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
         threading.Thread(target=_wait_for_the_end, args=(is_over,), daemon=True).start()
         while not is_over.is_set():
             counter.turn()
-        # What cannot be told now is counted again by the next one.
+        # Unpublished counts are counted again by the next process.
         with contextlib.suppress(ClientError):
             counter.finish()
 

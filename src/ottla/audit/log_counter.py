@@ -1,6 +1,6 @@
-"""Counts the logs that one broker leads, up to their high watermarks, as a client of it; tells the counts and goes on.
+"""Counts the logs that one broker leads, up to their high watermarks, as a client of it, and publishes the counts.
 
-The place where each count goes on is committed to the group `ottla-audit`, so its lag shows in every tool.
+The next offset of each count is committed to the group `ottla-audit`, so its lag shows in every tool.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMMIT_AGAIN_MS: Final = HOUR_MS
 
 
 def is_counted(topic: TopicInfo) -> bool:
-    """What the cluster's own parts keep says nothing of users' records."""
+    """Internal topics have no records of users."""
     return not topic.is_internal and not topic.name.startswith("__") and topic.name not in OWN_TOPICS
 
 
@@ -56,7 +56,7 @@ class LogCounter:
         self._counts: dict[TopicPartition, PartitionCount] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._committed_all_ms: float = 0
-        self._told_until_ms: dict[TopicPartition, int] = {}
+        self._reported_until_ms: dict[TopicPartition, int] = {}
         # Ends that were not reached yet, and when they were asked for.
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         self._partitions_counts: dict[str, int] = {}
@@ -66,11 +66,12 @@ class LogCounter:
         self._due_ms: float = 0
 
     def turn(self) -> None:
-        """Count what arrives for some time; when it is due, tell and commit.  A broker that fails is tried again."""
+        """Count arriving records for some time; when it is due, publish and commit.  A broker that fails is tried
+        again."""
         try:
             if self._cluster.clock.monotonic_ms() >= self._due_ms:
                 self._due_ms = self._cluster.clock.monotonic_ms() + self._interval_ms
-                self._tell()
+                self._publish()
                 self._follow()
             fetcher = self._open_fetcher()
             for each in fetcher.poll_each(_TURN_MS):
@@ -85,9 +86,9 @@ class LogCounter:
             self._cluster.retrying.sleep_ms(_TURN_MS)
 
     def finish(self) -> None:
-        """Tell and commit what is counted.  Raises ClientError; then another one counts it again."""
+        """Publish and commit the counts.  Raises ClientError; then another broker counts these records again."""
         self._close_fetcher()
-        self._tell()
+        self._publish()
 
     # --- counting ---------------------------------------------------------------------------------------------
 
@@ -135,24 +136,24 @@ class LogCounter:
         )
         count.skip(end_offset)
 
-    # --- telling ----------------------------------------------------------------------------------------------
+    # --- publishing ----------------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
-        """Counts first, then the places: whoever goes on from a place finds its counts told."""
+    def _publish(self) -> None:
+        """Counts first, then the places: below a committed place all counts are published."""
         now_ms = self._cluster.clock.now_ms()
         self._see_ends(now_ms)
         reports = [
             self._report(self._counts[partition], until_ms)
-            for partition, until_ms in self._told_until_ms.items()
+            for partition, until_ms in self._reported_until_ms.items()
             if partition in self._counts
         ]
-        told = {count: count.unsent() for count in self._counts.values()}
-        messages = [message for unsent in told.values() for message in unsent]
+        unsent_by_count = {count: count.unsent() for count in self._counts.values()}
+        messages = [message for unsent in unsent_by_count.values() for message in unsent]
         if not messages and not reports and not self._ended:
             return
         publish(self._cluster, [*messages, *reports, *self._ended])
         self._ended.clear()
-        for count, unsent in told.items():
+        for count, unsent in unsent_by_count.items():
             count.confirm(unsent)
         self._commit()
 
@@ -163,10 +164,10 @@ class LogCounter:
             next_offset = self._counts[partition].place.next_offset
             # A busy one is never at its end of now, but soon at the one of before.
             if partition in self._ends and next_offset >= self._ends[partition][0]:
-                self._told_until_ms[partition] = self._ends.pop(partition)[1]
+                self._reported_until_ms[partition] = self._ends.pop(partition)[1]
             if isinstance(answer, OffsetAnswer):
                 if next_offset >= answer.offset:
-                    self._told_until_ms[partition] = now_ms
+                    self._reported_until_ms[partition] = now_ms
                     self._ends.pop(partition, None)
                 else:
                     self._ends.setdefault(partition, (answer.offset, now_ms))
@@ -224,11 +225,11 @@ class LogCounter:
             place = Place(start, start)
             begun.append(PartitionCount(partition, partitions[partition], self._window_ms, place))
         if new:
-            # Whoever waits for the topic waits for this partition from now on, however long its count takes.
+            # From now on waits for the topic include this partition, however long its count takes.
             counts = {count.partition: count for count in begun}
             publish(self._cluster, [self._report(counts[each], NOT_YET_MS) for each in new if each in counts])
         self._counts |= {count.partition: count for count in begun}
-        # Before anything is told, so that all go on from the same place.
+        # Before any count is published, so that all counters start from the same place.
         self._commit()
 
     def _from_commit(
@@ -241,16 +242,16 @@ class LogCounter:
                 partition, topic_id, self._window_ms, committed.offset, committed.metadata
             )
         except WireError as error:
-            # Somebody has set the group's offsets: the count goes on from there.
+            # A user has set the group's offsets: the count continues from there.
             log.warning("audit.place_not_read", extra=fields(error=str(error)))
             place = Place(committed.offset, committed.offset)
             return PartitionCount(partition, topic_id, self._window_ms, place)
 
     def _forget(self, partition: TopicPartition, *, is_gone: bool) -> None:
-        """Another broker counts it from the committed place on; nobody does when the topic is gone."""
+        """Another broker counts it from the committed place on; none does when the topic was deleted."""
         count = self._counts.pop(partition)
         self._committed.pop(partition, None)
-        until_ms = self._told_until_ms.pop(partition, NOT_YET_MS)
+        until_ms = self._reported_until_ms.pop(partition, NOT_YET_MS)
         self._ends.pop(partition, None)
         if is_gone:
             self._ended.append(self._report(count, until_ms, has_ended=True))

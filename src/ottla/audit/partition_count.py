@@ -1,11 +1,11 @@
-"""The broker's count of one partition: a pure function of its log, so that nobody counts twice and nothing is left out.
+"""The broker's count of one partition: a pure function of its log, so that no record counts twice or is left out.
 
-The log is counted in stretches.  A stretch begins where the last one ended and ends where its batches make it end, so
-whoever counts from the same place comes to the same stretches, counts and names of counters: a broker that starts
-again, a new leader, even two that believe to lead.  What one of them tells replaces what another told before, by the
-offset that it came to.
+The log is counted in stretches.  A stretch starts where the last one ended and ends where its batches make it end, so
+every process that counts from the same place gets the same stretches, counts and names of counters: a broker that was
+restarted, a new leader, even two that believe to lead.  The message of one replaces that of another by the offset that
+its count has reached.
 
-What is told is told before the place is committed; a place is committed with the counts of its stretch.
+Counts are published before their place is committed; a place is committed with the counts of its stretch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNTERS: Final = UUID("b6a0f9f4-0d6c-4f2e-9a3a-9a5e0f6f7a10")
 
 
 class Place(NamedTuple):
-    """Where a count goes on: at `next_offset`, in the stretch that began at `first_offset`.
+    """Where a count continues: at `next_offset`, in the stretch that started at `first_offset`.
 
     `restart` counts how often the log was found shorter than what was counted: stretches after that are other ones.
     """
@@ -46,7 +46,7 @@ class _Cell(NamedTuple):
 
 
 class PartitionCount:
-    """Takes the counts of batches in the log's order; `unsent` is to be told, and then `place` to be committed."""
+    """Adds up batches in the log's order; the caller publishes `unsent`, and then commits `place`."""
 
     def __init__(self, partition: TopicPartition, topic_id: UUID, window_ms: int, place: Place) -> None:
         self.partition = partition
@@ -58,7 +58,7 @@ class PartitionCount:
         self._pending: dict[bytes, AuditMessage] = {}
 
     def add(self, counts: Mapping[int, int], next_offset: int, now_ms: int) -> None:
-        """A batch that ends before `next_offset` has so many records in the windows that begin at these times."""
+        """A batch that ends before `next_offset` has so many records in the windows that start at these times."""
         assert next_offset > self.place.next_offset, "batches are counted in the log's order"
         for start_ms, records in counts.items():
             known = self._cells.get(start_ms, _Cell(0, 0, now_ms))
@@ -71,7 +71,7 @@ class PartitionCount:
             self._end_stretch(next_offset)
 
     def skip(self, next_offset: int) -> None:
-        """What lies before `next_offset` cannot be counted: it was deleted, or cannot be read."""
+        """Records before `next_offset` cannot be counted: they were deleted, or cannot be read."""
         self._end_stretch(next_offset)
 
     def begin_again(self, next_offset: int) -> None:
@@ -127,7 +127,7 @@ class PartitionCount:
     ) -> PartitionCount | None:
         """The count that was committed; None where it was one of another topic of this name.
 
-        With windows of another size it goes on, as a stretch of its own.  Raises WireError for what is no such commit.
+        With windows of another size it continues, as another stretch.  Raises WireError for other commits.
         """
         try:
             id_text, size_ms, first_offset, restart, cells = json.loads(metadata)
@@ -135,7 +135,7 @@ class PartitionCount:
             found = {int(window) * int(size_ms): _Cell(*map(int, cell)) for window, *cell in cells}
             place = Place(int(first_offset), next_offset, int(restart))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise WireError(f"the place where counting {partition} goes on cannot be read: {error}") from None
+            raise WireError(f"the committed place of the count of {partition} cannot be read: {error}") from None
         if found_id != topic_id:
             return None
         if size_ms != window_ms:

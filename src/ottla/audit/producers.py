@@ -1,4 +1,4 @@
-"""Counts what brokers acknowledge to a producer of ours, and tells it from a thread of its own."""
+"""Counts the messages that brokers acknowledge to an ottla producer, and publishes the counts from a thread."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def warn_of_uncounted(records: int) -> None:
 
 
 class AcknowledgedCounts:
-    """The counts of one producer, of either face: added on its thread, told on another."""
+    """The counts of one producer, of either face: added on its thread, published on another."""
 
     def __init__(
         self, producer: Face[Any, Any], *, tier: str, window_ms: int, interval_ms: float, audit_topic: str
     ) -> None:
         if not interval_ms > 0:
-            raise ConfigError(f"interval_ms is {interval_ms}", hint="counts are told every so many ms")
+            raise ConfigError(f"interval_ms is {interval_ms}", hint="counts are published every so many ms")
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._tally = Tally(tier, window_ms, uuid.uuid4)
@@ -55,7 +55,7 @@ class AcknowledgedCounts:
         self._thread.start()
 
     def publish(self, *, has_ended: bool = False, timeout_ms: float | None = None) -> None:
-        """Tell what was acknowledged so far.  Raises ClientError; nothing is forgotten then."""
+        """Publish the counts of acknowledged messages.  Raises ClientError; the counts are kept then."""
         with self._publishing:
             with self._lock:
                 messages = self._tally.unsent(self._clock.now_ms(), has_ended=has_ended)
@@ -66,7 +66,7 @@ class AcknowledgedCounts:
                 self._confirm(messages)
 
     def end(self, timeout_ms: float | None = None, *, has_ended: bool) -> None:
-        """Tell the rest; `has_ended`: and that nothing will follow."""
+        """Publish the rest; `has_ended`: and report the end of the counts."""
         if not self._ending.is_set():
             self._ending.set()
             self._thread.join()
@@ -100,12 +100,12 @@ class ProducerAudit:
 
     The counts go to the topic `audit_topic` every `interval_ms`, at `publish`, and at `close`, which flushes the
     producer first.  A message counts when it is acknowledged, so a count is never too high.  A process that is killed
-    has not told of the last `interval_ms` at most, and a message whose acknowledgement was lost is not counted although
-    it may be stored: then later tiers have more records than this one, never fewer.
+    has not published the last `interval_ms` at most, and a message whose acknowledgement was lost is not counted
+    although it may be stored: then later tiers have more records than this one, never fewer.
 
     tier         how the counts are named
     window_ms    the windows' size; an hour's comparison needs a part of an hour
-    interval_ms  how often counts are told
+    interval_ms  how often counts are published
 
     Raises ConfigError for a setting that cannot be used.
     """
@@ -133,14 +133,14 @@ class ProducerAudit:
         self.close()
 
     def publish(self, timeout_ms: float | None = None) -> None:
-        """Tell now what was acknowledged so far.  Raises ClientError; nothing is forgotten then."""
+        """Publish the counts of acknowledged messages now.  Raises ClientError; the counts are kept then."""
         self._counts.publish(timeout_ms=timeout_ms)
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Flush the producer, tell the rest, and that nothing will follow.  What `flush` raises is raised.
+        """Flush the producer, publish the rest, and report the end of the counts.  Raises the errors of `flush`.
 
-        When it raises that not everything is settled, the counter ends without a last word: what is acknowledged
-        afterwards is not counted, and nobody shall take the counts for all.
+        When it raises that not everything is settled, the counter ends without a last report: messages that
+        are acknowledged later are not counted, so the counts must not look complete.
         """
         has_ended = False
         try:

@@ -1,4 +1,4 @@
-"""One counter's counts by topic and window, and what of them is to be told.  Clocks and identifiers are passed in."""
+"""One counter's counts by topic and window, and its unpublished messages.  Clocks and identifiers are passed in."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from uuid import UUID
 from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Count, CountKey, Report, ReportKey, key_bytes
 from ottla.model.windows import Window, check_window_ms, window_start_ms
 
-# With more cells a counter goes on under a new instance, from nothing: so its memory stays small.
+# With more cells a counter continues under a new instance, from nothing: so its memory stays small.
 CELLS_MAX: Final = 10_000
-# While nobody takes what is told, so many messages are kept; records of further windows are left out then.
+# While no message is confirmed, so many are kept; records of further windows are left out then.
 _PENDING_PER_CELL: Final = 2
 
 
@@ -27,7 +27,7 @@ class Tally:
     """Counts records; `unsent` gives what changed, `confirm` says what of it has arrived.  For one thread at a time.
 
     Counts are from the counter's begin, not since the last message: one that is lost or comes twice changes nothing.
-    Its memory has a bound: where what it tells is not taken, it leaves out further windows, and says how many records.
+    Its memory has a bound: while messages are not confirmed, it leaves out further windows, and counts their records.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class Tally:
         self._cells: dict[tuple[str, UUID], dict[int, _Cell]] = {}
         self._cells_count = 0
         self._changed: set[tuple[str, UUID, int]] = set()
-        # Reports name the counter as a whole, which goes on when the instance of its counts does not.
+        # Reports name the counter as a whole, which outlives the instances of its counts.
         self._reporter = self._instance
         self._pending: dict[bytes, AuditMessage] = {}
         self._topics: set[tuple[str, UUID]] = set()
-        # Records that were not counted, since nobody took what was counted before them.
+        # Records that were not counted, since the counts before them were not confirmed.
         self.uncounted_records = 0
-        self._uncounted_told_records = 0
+        self._reported_uncounted_records = 0
 
     def add_topic(self, topic: str, topic_id: UUID = NO_TOPIC_ID) -> None:
-        """From now on reports tell of this topic, even without a record."""
+        """From now on reports include this topic, even without a record."""
         self._topics.add((topic, topic_id))
 
     def add(self, topic: str, timestamps_ms: Sequence[int], now_ms: int, *, topic_id: UUID = NO_TOPIC_ID) -> None:
@@ -67,7 +67,7 @@ class Tally:
             self.add_counts(topic, starts, now_ms, topic_id=topic_id)
 
     def add_counts(self, topic: str, records: Mapping[int, int], now_ms: int, *, topic_id: UUID = NO_TOPIC_ID) -> None:
-        """Count so many records in the windows that begin at these times."""
+        """Count so many records in the windows that start at these times."""
         of_topic = self._cells.get((topic, topic_id))
         if of_topic is None:
             of_topic = self._cells[topic, topic_id] = {}
@@ -100,8 +100,8 @@ class Tally:
 
     def newly_uncounted(self) -> int:
         """How many records were left out since this was asked last."""
-        told_records, self._uncounted_told_records = self._uncounted_told_records, self.uncounted_records
-        return self.uncounted_records - told_records
+        reported_records, self._reported_uncounted_records = self._reported_uncounted_records, self.uncounted_records
+        return self.uncounted_records - reported_records
 
     def confirm(self, messages: Iterable[AuditMessage]) -> None:
         """These have arrived."""
@@ -111,7 +111,7 @@ class Tally:
                 del self._pending[key]
 
     def _begin_instance(self) -> None:
-        """What is told stays told; later records of the same windows are another instance's."""
+        """Published counts stay valid; later records of the same windows are another instance's."""
         self._keep_changed()
         self._cells.clear()
         self._cells_count = 0

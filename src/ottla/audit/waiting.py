@@ -10,7 +10,7 @@ from ottla.audit.completeness import Completeness, CompletenessRules, completene
 from ottla.audit.topic import AuditReader
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, UnknownTopic
-from ottla.lost_offsets import read_ledger
+from ottla.lost_offsets import read_lost_offsets
 from ottla.model.errors import OttlaError
 from ottla.model.nearest import nearest_name
 from ottla.model.own_names import AUDIT_TOPIC
@@ -47,9 +47,9 @@ def wait_until_complete(
     with Cluster("localhost:9092") as cluster:
         wait_until_complete(cluster, "clicks", 1_330_608_000_000, timeout_ms=3_600_000)
 
-    `on_status` is called with what is known at each look, every `poll_ms`.  A look that fails because brokers are away
-    is told to `on_trouble`, and tried again.  Raises NotComplete after `timeout_ms`, or what the last look failed by
-    where there was no other; None waits for ever.  Raises UnknownTopic at the first look where the cluster has no such
+    `on_status` is called with the status after each read, every `poll_ms`.  A read that fails because brokers are away
+    is reported to `on_trouble`, and tried again.  Raises NotComplete after `timeout_ms`, or the error of the last read
+    when none succeeded; None waits for ever.  Raises UnknownTopic at the first read where the cluster has no such
     topic and no counter has counted it.
     """
     rules = rules or CompletenessRules()
@@ -95,7 +95,7 @@ def lost_texts(cluster: Cluster, topics: Collection[str]) -> dict[str, str]:
 
     Raises ClientError.
     """
-    ranges = Counter(entry.lost.topic for entry in read_ledger(cluster))
+    ranges = Counter(entry.lost.topic for entry in read_lost_offsets(cluster))
     return {
         topic: f"{ranges[topic]} {'ranges' if ranges[topic] > 1 else 'range'} of {topic} could not be read, "
         f"as `ottla audit ledger {topic}` shows"
@@ -116,8 +116,8 @@ def why_not(status: Completeness, until_ms: int, from_ms: int | None = None) -> 
         )
     if status.behind_count:
         return f"{status.topic}: {status.behind_text}"
-    if status.told_until_ms is None:
-        return f"no counter of {status.topic} before tier {status.rules.tier} has told anything"
-    if status.told_until_ms < until_ms:
-        return f"{status.topic} is counted until {time_text(status.told_until_ms)} only"
+    if status.reported_until_ms is None:
+        return f"no counter of {status.topic} before tier {status.rules.tier} has reported anything"
+    if status.reported_until_ms < until_ms:
+        return f"{status.topic} is counted until {time_text(status.reported_until_ms)} only"
     return str(status)

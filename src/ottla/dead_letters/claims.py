@@ -1,4 +1,4 @@
-"""Which dead letters are put back by whom: a log of claims, of which the first wins.  Pure.
+"""Which replay puts back which dead letters: a log of claims, of which the first wins.  Pure.
 
 A replay claims letters before it sends any: it writes the claim to the topic of claims, and reads that topic up to its
 own claim.  The claim counts when none of its letters is in an earlier one that counts; else the replay withdraws it.
@@ -26,7 +26,8 @@ _FORM: Final = 1
 
 
 class UnreadableClaim(OttlaError):
-    """A record of the topic of claims is not of this form: without it nobody knows what was put back."""
+    """A record of the topic of claims does not have this form: without it the letters that were put back are
+    unknown."""
 
     hint = (
         f"nothing but `ottla dead-letter replay` may write to {REPLAY_CLAIMS_TOPIC}; a later version of ottla may have"
@@ -34,7 +35,7 @@ class UnreadableClaim(OttlaError):
 
 
 class State(Enum):
-    """BEGUN: perhaps sent.  DONE: what it has was sent, refused batches are left out.  WITHDRAWN: nothing was sent."""
+    """BEGUN: perhaps sent.  DONE: its letters were sent, except for refused batches.  WITHDRAWN: nothing was sent."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -95,7 +96,7 @@ class Claims:
 
     @property
     def void(self) -> list[Claim]:
-        """Claims that do not count and are not withdrawn: nobody sends them."""
+        """Claims that do not count and are not withdrawn: their letters are not sent."""
         return list(self._void.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Puts dead letters back into their topics, each once, whatever is killed meanwhile (see `claims`)."""
+"""Puts dead letters back into their topics, each once, even if any process is killed (see `claims`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Step: TypeAlias = Callable[[str], None]
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay did with the letters of a topic; every letter is counted once.
+    """The outcome of a replay for the letters of a topic; every letter is counted once.
 
     put_back        now, or in a dry run what would be
     were_back       before: by an earlier replay, or this is another letter of a record that was put back
@@ -136,15 +136,15 @@ class Replay:
         self._step: Step = step or (lambda _: None)
         self._log = ClaimsLog(cluster)
         self.outcome: Final = Replayed()
-        # The letters that an earlier replay had begun to put back: they are counted.
+        # The letters that an earlier replay started to put back: they are counted.
         self._completed: set[Place] = set()
         self._limits_bytes: dict[str, int] = {}
 
     def run(self, *, is_dry: bool = False) -> Replayed:
         """Put the letters back that are in the topic now; a dry run only counts them.
 
-        First it completes what a killed replay of this topic has begun.  Raises the client's errors; then the next run
-        goes on.
+        First it completes an interrupted replay of this topic.  Raises the client's errors; the next run then
+        continues.
         """
         source = self._cluster.topic(self._topic)
         if not is_dry:
@@ -236,7 +236,7 @@ class Replay:
             piles += reversed(self._put_back_once(piles.pop()))
 
     def _put_back_once(self, pile: Sequence[_Returning]) -> list[list[_Returning]]:
-        """What is to be tried again, in halves: of a batch that is refused perhaps one letter is the reason."""
+        """The letters to try again, in halves: perhaps one letter is the reason why their batch was refused."""
         halves: tuple[list[_Returning], list[_Returning]] = ([], [])
         while pile:
             self._step("claiming")
@@ -291,7 +291,7 @@ class Replay:
         stored = [batch for batch in claim.batches if self._is_stored(batch)]
         missing = [batch for batch in claim.batches if batch not in stored]
         letters = self._letters_at([letter for batch in missing for letter in batch.letters])
-        # A batch whose letters are gone cannot be sent by anybody.
+        # A batch whose letters were deleted cannot be sent any more.
         sendable = [
             batch for batch in missing if all((each.partition, each.offset) in letters for each in batch.letters)
         ]

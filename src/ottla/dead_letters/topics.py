@@ -34,7 +34,7 @@ def ensure_topic(cluster: Cluster, name: str, like: TopicInfo | None) -> TopicIn
     """The topic of dead letters; it is made when it is not there.
 
     It has as many partitions and replicas as the topic `like`, room for its largest records, and keeps letters until
-    somebody deletes them.  None: that topic is gone.
+    they are deleted by a user.  None: that topic was deleted.
     """
     (found,) = cluster.refresh([name])
     if not found.error_code:

@@ -1,4 +1,4 @@
-"""Sets messages aside, for plain consumers: a letter is stored before the consumer goes on."""
+"""Sets messages aside, for plain consumers: a letter is stored before the consumer continues."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DeadLetters:
     ) -> Iterator[None]:
         """A block that handles one message: what it raises is the letter's error, and ends there.
 
-        `catch`: the errors that are the message's fault; others go on, as do Ctrl-C and the end of the process.
+        `catch`: the errors that are the message's fault; others propagate, as do Ctrl-C and the end of the process.
         """
         try:
             yield
@@ -145,7 +145,7 @@ class DeadLetters:
         return letter, target
 
     def _looked_up(self, topic: str) -> tuple[TopicInfo, TopicInfo]:
-        """Anew for each call: a topic that was made anew has another id.
+        """Looked up for each call: a topic that was recreated has another id.
 
         With the former's, a letter would be taken for that of the former's record at this offset, and not put back.
         """

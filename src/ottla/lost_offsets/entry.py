@@ -16,7 +16,7 @@ from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition, topic_name_problem, uuid_from_text, uuid_to_text
 from ottla.model.limits import INT64_MAX
 
-# A topic that is gone does not tell any more where it ended.
+# The end of a deleted topic is not known any more.
 UNKNOWN_END: Final = -1
 # A longer text is cut when it is written, and a larger entry is not ours.
 REASON_LENGTH_MAX: Final = 1_000
@@ -48,7 +48,7 @@ class LostRange:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LostOffsets:
     """`reader` names who could not read: the group id, else the client id.  `seen_ms`: when, in ms since 1970."""
 
     lost: LostRange
@@ -66,7 +66,7 @@ def entry_key(lost: LostRange) -> bytes:
     return f"{uuid_to_text(lost.topic_id)}:{lost.partition}".encode()
 
 
-def entry_to_json(entry: LedgerEntry) -> bytes:
+def entry_to_json(entry: LostOffsets) -> bytes:
     lost = entry.lost
     fields = {
         "topic": lost.topic,
@@ -81,8 +81,8 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def entry_from_json(data: bytes) -> LedgerEntry:
-    """Raises WireError: anybody may write to the topic.  Fields that are not known are left alone."""
+def entry_from_json(data: bytes) -> LostOffsets:
+    """Raises WireError: the topic may have messages of other programs.  Fields that are not known are left alone."""
     if len(data) > ENTRY_BYTES_MAX:
         raise WireError(f"a ledger entry of {len(data)} bytes")
     try:
@@ -106,7 +106,7 @@ def entry_from_json(data: bytes) -> LedgerEntry:
     lost = LostRange(
         topic, topic_id, _number(found, "partition", 0, _PARTITION_MAX), first, end, _text(found, "reason")
     )
-    return LedgerEntry(lost, _text(found, "reader"), _number(found, "seen_ms", 0))
+    return LostOffsets(lost, _text(found, "reader"), _number(found, "seen_ms", 0))
 
 
 def _text(found: Mapping[str, object], name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
-from ottla.lost_offsets.entry import LedgerEntry, LostRange, entry_from_json, entry_key, entry_to_json
+from ottla.lost_offsets.entry import LostOffsets, LostRange, entry_from_json, entry_key, entry_to_json
 from ottla.model.errors import WireError
 from ottla.model.own_names import LEDGER_TOPIC
 from ottla.observe.events import fields
@@ -23,7 +23,7 @@ REPLICAS_COUNT: Final = 3
 TOPIC_CONFIGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
-class LedgerNotWritten(ClientError):
+class LostOffsetsNotWritten(ClientError):
     """The lost ranges are not stored, so nothing after them may be read."""
 
     is_retriable = True
@@ -37,16 +37,16 @@ def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[Los
     Raises ClientError; then any part of them may be stored, and they may be written again.
     """
     now_ms = cluster.clock.now_ms()
-    rows = [(entry_key(lost), entry_to_json(LedgerEntry(lost, reader, now_ms))) for lost in losses]
+    rows = [(entry_key(lost), entry_to_json(LostOffsets(lost, reader, now_ms))) for lost in losses]
     log_of_losses = TopicLog(cluster, topic)
     log_of_losses.ensure(PARTITIONS_COUNT, REPLICAS_COUNT, TOPIC_CONFIGS)
     try:
         log_of_losses.append(rows, timeout_ms=cluster.options.call_timeout_ms)
     except NotAppended as error:
-        raise LedgerNotWritten(f"{len(losses)} lost ranges were not written to {topic}: {error}") from error
+        raise LostOffsetsNotWritten(f"{len(losses)} lost ranges were not written to {topic}: {error}") from error
 
 
-def read_ledger(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[LedgerEntry]:
+def read_lost_offsets(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[LostOffsets]:
     """The entries up to the topic's end as it is now, in the order of their first writing, each once.
 
     None when there is no such topic: nothing was lost.  Raises ClientError.
@@ -57,8 +57,8 @@ def read_ledger(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[Led
         return _read(cluster, topic)
 
 
-def _read(cluster: Cluster, topic: str) -> list[LedgerEntry]:
-    entries: dict[object, LedgerEntry] = {}
+def _read(cluster: Cluster, topic: str) -> list[LostOffsets]:
+    entries: dict[object, LostOffsets] = {}
     for message in TopicLog(cluster, topic).read():
         entry = _parsed(topic, message.value)
         if entry is not None:
@@ -66,7 +66,7 @@ def _read(cluster: Cluster, topic: str) -> list[LedgerEntry]:
     return list(entries.values())
 
 
-def _parsed(topic: str, value: bytes | None) -> LedgerEntry | None:
+def _parsed(topic: str, value: bytes | None) -> LostOffsets | None:
     try:
         return entry_from_json(value or b"")
     except WireError as error:

@@ -1,7 +1,7 @@
-"""What of a copy the audit is told: the records of each event-time window, one commit after the other.  Pure.
+"""The counts of a copy for the audit: the records of each event-time window, one commit after the other.  Pure.
 
-A commit is told under its own name, so telling it again counts once.  It is stored with the progress that it belongs to
-and stays there until it was told: a kill at any moment neither loses a count nor counts twice.
+A commit is published under its own name, so duplicates count once.  It is stored with the progress that it belongs to
+until it is published: a kill at any moment neither loses a count nor counts twice.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class AuditCommit:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """`windows` since `first`; `untold` was closed, and may have been told or not."""
+    """`windows` since `first`; `unpublished` is closed, and perhaps published."""
 
     first: int
     windows: Mapping[int, int] = field(default_factory=dict)
-    untold: AuditCommit | None = None
+    unpublished: AuditCommit | None = None
 
 
-class AuditLedger:
-    """The counts of one partition's copy.  One commit at a time is open for telling: the next one waits."""
+class CopyCounts:
+    """The counts of one partition's copy.  One closed commit at a time waits to be published."""
 
     def __init__(self, state: AuditState) -> None:
         self._first = state.first
         self._windows = Counter(state.windows)
-        self._untold = state.untold
+        self._unpublished = state.unpublished
 
     @property
     def state(self) -> AuditState:
-        return AuditState(self._first, dict(self._windows), self._untold)
+        return AuditState(self._first, dict(self._windows), self._unpublished)
 
     @property
-    def untold(self) -> AuditCommit | None:
-        return self._untold
+    def unpublished(self) -> AuditCommit | None:
+        return self._unpublished
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is to be copied before the audit was told."""
+        """Nothing more must be copied before the counts are published."""
         return len(self._windows) >= WINDOWS_MAX
 
     def add(self, windows: Mapping[int, int]) -> None:
@@ -64,13 +64,13 @@ class AuditLedger:
         self._windows.update(windows)
 
     def close(self, source_end: int, now_ms: int) -> bool:
-        """What was copied up to `source_end` is to be told.  False: there is nothing, or the last is not told yet."""
-        if self._untold is not None or not self._windows:
+        """Close the counts of the copy up to `source_end`; False without counts, or while the last are unpublished."""
+        if self._unpublished is not None or not self._windows:
             return False
-        self._untold = AuditCommit(self._first, source_end, dict(self._windows), now_ms)
+        self._unpublished = AuditCommit(self._first, source_end, dict(self._windows), now_ms)
         self._windows.clear()
         self._first = source_end
         return True
 
-    def on_told(self) -> None:
-        self._untold = None
+    def on_published(self) -> None:
+        self._unpublished = None

@@ -1,4 +1,4 @@
-"""Tells the audit of both clusters what was copied: the source's, beside its producers, and the target's."""
+"""Publishes the counts of copied records to the audit of both clusters, the source and the target."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ottla.mirror.journal import Journal, SourcePartition
 from ottla.mirror.partition_copy import PartitionCopy
 
 
-class AuditTelling:
-    """`note` is told once when a cluster does not take the counts; they are kept, and told later."""
+class AuditPublisher:
+    """`note` is called once while a cluster does not accept the counts; they are kept, and published later."""
 
     def __init__(self, source: Cluster, target: Cluster, note: Callable[[str], None]) -> None:
         self._source = source
@@ -23,12 +23,12 @@ class AuditTelling:
         self._note = note
         self._is_noted = False
 
-    def tell(self, copies: Iterable[PartitionCopy], journal: Journal) -> None:
-        """Every commit that is stored and not told yet."""
+    def publish(self, copies: Iterable[PartitionCopy], journal: Journal) -> None:
+        """Every commit that is stored and not published yet."""
         closed = [
             (copy, commit)
             for copy in copies
-            if copy.audit is not None and (commit := copy.audit.untold) is not None and _is_stored(copy, journal)
+            if copy.audit is not None and (commit := copy.audit.unpublished) is not None and _is_stored(copy, journal)
         ]
         if not closed:
             return
@@ -37,19 +37,19 @@ class AuditTelling:
                 publish(cluster, [each for row in closed for each in _counts(*row, is_source=is_source)])
         except ClientError as error:
             if not self._is_noted:
-                self._note(f"the audit was not told: {error}; it is told later")
+                self._note(f"the audit's counts were not published: {error}; they are published later")
             self._is_noted = True
             return
         self._is_noted = False
         for copy, _ in closed:
-            copy.on_audit_told()
+            copy.on_counts_published()
 
 
 def _is_stored(copy: PartitionCopy, journal: Journal) -> bool:
-    """What is told before could be copied, and told, once more by the next mirror."""
+    """A commit that is published before it is stored could be copied and counted again by the next mirror."""
     stored = journal.progress.get(copy.source)
     state = None if stored is None else stored.audit
-    return state is not None and copy.audit is not None and state.untold == copy.audit.untold
+    return state is not None and copy.audit is not None and state.unpublished == copy.audit.unpublished
 
 
 def _counts(copy: PartitionCopy, commit: AuditCommit, *, is_source: bool) -> list[Count]:

@@ -2,7 +2,7 @@
 
 It stays as it is, compressed, under a new header: the target gives it its offset, its epoch and a producer.  Three
 kinds cannot: brokers refuse a batch with gaps between its offsets and one with a broker's time stamps, and of a batch
-that begins below the first wanted offset only a part is copied.  Those are built anew, with the same codec.
+that starts below the first wanted offset only a part is copied.  Those are rebuilt, with the same codec.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _MADE_MEANWHILE: Final = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class NoClusterId(OttlaError):
-    hint = "mirrors tell clusters apart by their ids, to keep records from going in circles; use Kafka 0.10.1 or newer"
+    hint = "mirrors distinguish clusters by their ids, to keep records from going in circles; use Kafka 0.10.1 or newer"
 
 
 class ClusterSide:

@@ -1,6 +1,6 @@
 """Copies partitions: from one cluster's fetches to the other's produces, in one thread.
 
-The journal is written behind; after a crash the target's own end says what arrived since (see `prover`).
+The journal is written after the records; after a crash the target's own end says what arrived since (see `prover`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 
 _FETCH_WAIT_MS: Final = 200
-# While batches are on their way nobody waits longer for the source than this.
+# The longest wait for the source while batches are in flight.
 _BUSY_WAIT_MS: Final = 20
 _RETRY_FIRST_MS: Final = 500
 _RETRY_MAX_MS: Final = 30_000
@@ -38,7 +38,7 @@ _LIMITS: Final = FetchLimits(max_bytes=16 * MIB, max_wait_ms=_FETCH_WAIT_MS, che
 
 class Copier:
     """`may_write` is checked before anything is sent.  False ends the copy of the partition that is next, even when it
-    is True again later.  `note` is told what a person should know, once for each event.
+    is True again later.  `note` is called for an operator, once for each event.
 
     `failures_max`: a partition that failed so many times in a row is given up; None: never.
     """
@@ -206,11 +206,11 @@ class Copier:
 
     @property
     def is_audit_full(self) -> bool:
-        """A copy goes on only when the audit was told."""
+        """A copy continues only after the audit's counts are published."""
         return any(copy.is_audit_full for copy in self._copies.values())
 
     def close_audit(self) -> None:
-        """What was copied by now is told to the audit once it is stored."""
+        """Close the counts so far; they are published once they are stored."""
         now_ms = self._target.clock.now_ms()
         for copy in self._copies.values():
             copy.close_audit(now_ms)
@@ -277,12 +277,12 @@ class Copier:
             self._unsettled_count[copy.partition] -= 1
             self._unsettled_bytes[copy.partition] -= len(flight.batch)
             if copy.phase is not Phase.COPYING or self._copies.get(copy.partition) is not copy:
-                continue  # its flights are forgotten: the proof will tell
+                continue  # its flights are forgotten: the proof finds their records
             if result.delivery is Delivery.ACKNOWLEDGED and result.base_offset >= 0:
                 self._on_stored(copy, flight, result.base_offset)
             else:
                 is_refused = isinstance(result.error, ClientError) and not result.error.is_retriable
-                # Only who runs on can wait for somebody to change the target.
+                # Only a mirror that keeps running can wait for a change of the target.
                 is_final = is_refused and self._failures_max is not None and result.delivery is Delivery.REFUSED
                 self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
         if self._producer.is_stopped:

@@ -94,7 +94,7 @@ class Fence:
 
     @property
     def term(self) -> Term:
-        """What `is_held_since` is to be asked with: take it before the first look at what others have copied."""
+        """The argument of `is_held_since`: take it before the first read of the progress of others."""
         with self._changed:
             return Term(self._claim, self._membership.lease_term)
 

@@ -1,4 +1,4 @@
-"""Committed offsets of groups, as offsets of the target: a consumer that moves there goes on where it was."""
+"""Committed offsets of groups, as offsets of the target: a consumer that moves there continues where it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.model.own_names import is_own_group
 
 
 def is_copied_group(group_id: str, names: Names) -> bool:
-    """What the target's own parts have committed is theirs, whatever is asked for."""
+    """Groups of the target's own parts are never copied, even when a name matches."""
     return group_id in names and not is_own_group(group_id)
 
 
@@ -41,7 +41,7 @@ def translated(
 
 
 class GroupCopy:
-    """`note` is told once of each group that is left alone."""
+    """`note` is called once for each group that is not copied."""
 
     def __init__(self, source: Cluster, target: Cluster, names: Names, note: Callable[[str], None]) -> None:
         self._source = GroupAdmin(source)

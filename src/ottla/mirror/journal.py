@@ -25,6 +25,8 @@ _CLAIM: Final = "claim"
 _PROGRESS: Final = "progress"
 _OFFSETS: Final = "offsets"
 _OWNER: Final = "owner"
+# The field of `AuditState.unpublished` in stored journals.
+_UNPUBLISHED: Final = "untold"
 
 Entry = tuple[bytes, bytes | None]
 
@@ -71,7 +73,7 @@ class Counts:
 
     rebuilt_batches     batches that could not stay as they were: with gaps, or stamped by the source
     duplicate_records   records that are on the target twice
-    foreign_records     records on the target that somebody else wrote
+    foreign_records     records on the target of another writer
     lost_offsets        offsets that the source deleted before they were copied
     recopied_records    records that the target had lost and that were copied again
     """
@@ -99,7 +101,7 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Everything of the source below `source_end` is on the target below `target_end`; both are exclusive.
-    `audit` None: the audit is not told of this partition."""
+    `audit` None: no counts of this partition for the audit."""
 
     source_end: int
     target_end: int
@@ -203,11 +205,11 @@ def _audit(content: object) -> AuditState | None:
     if content is None:
         return None
     assert isinstance(content, dict)
-    untold = content["untold"]
+    found = content[_UNPUBLISHED]
     commit = None
-    if untold is not None:
+    if found is not None:
         commit = AuditCommit(
-            int(untold["first"]), int(untold["end"]), _windows(untold["windows"]), int(untold["closed_ms"])
+            int(found["first"]), int(found["end"]), _windows(found["windows"]), int(found["closed_ms"])
         )
     return AuditState(int(content["first"]), _windows(content["windows"]), commit)
 
@@ -237,7 +239,7 @@ def owner_entry(partition: SourcePartition, owner: str) -> Entry:
 def progress_entries(
     partition: SourcePartition, progress: Progress, offsets: OffsetMap, journal: Journal
 ) -> list[Entry]:
-    """The entries that bring the journal up to date; after each of them it tells the truth.  Folds the map.
+    """The entries that bring the journal up to date; the journal is correct after each of them.  Folds the map.
 
     The progress is the last.  Where stored runs do not hold any more, it goes back to the last that does, first of all.
     """
@@ -272,9 +274,14 @@ def _progress_entry(key: list[object], progress: Progress) -> Entry:
         "target_topic_id": str(progress.target_topic_id),
         "counts": asdict(progress.counts),
         "updated_ms": progress.updated_ms,
-        "audit": None if progress.audit is None else asdict(progress.audit),
+        "audit": None if progress.audit is None else _audit_content(progress.audit),
     }
     return _encoded([_PROGRESS, *key]), _encoded(content)
+
+
+def _audit_content(state: AuditState) -> dict[str, object]:
+    unpublished = None if state.unpublished is None else asdict(state.unpublished)
+    return {"first": state.first, "windows": state.windows, _UNPUBLISHED: unpublished}
 
 
 def _key_of(partition: SourcePartition) -> Iterable[object]:

@@ -27,7 +27,7 @@ from ottla.model.own_names import MIRROR_GROUP_PREFIX
 _STANDBY_S: Final = 0.5
 # So long a member waits for its first assignment: brokers hold the first rebalance of a group back for some seconds.
 _JOIN_MS: Final = 30_000
-# Where the audit must be told before a partition goes on, it is tried so often.
+# How often counts are published while a partition must wait for that.
 _FULL_AUDIT_MS: Final = 500
 # A cluster that stays away is noted again after this.
 _NOTE_AGAIN_MS: Final = 60_000
@@ -93,8 +93,8 @@ class Mirror:
     ) -> MirrorReport:
         """Copy until `should_stop`; with `once` until what the source has now is copied.
 
-        While another mirror of this source is at work it waits.  `should_stop` is asked several times a second, and
-        `on_progress` told.  Raises ClientError where a cluster cannot be reached at the start, JournalNotWritten at
+        While another mirror of this source is at work it waits.  `should_stop` and `on_progress` are called
+        several times a second.  Raises ClientError where a cluster cannot be reached at the start, JournalNotWritten at
         the end when the last progress could not be stored.
         """
         report: MirrorReport | None = None
@@ -103,18 +103,18 @@ class Mirror:
             group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
             session_ms, client = self.options.session_timeout_ms, self._clients[1]
             with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
-                is_told = False
+                is_reported = False
                 while not should_stop():
                     if not fence.wait_held(_STANDBY_S):
-                        if not is_told:
+                        if not is_reported:
                             self._note("waiting: another mirror of this source is at work, or was killed just now")
-                            is_told = True
+                            is_reported = True
                         fence.give_way()
                         continue
                     try:
                         report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
                     except ClientError as error:
-                        # At the start it is told; who has been at work before waits until the clusters answer.
+                        # An error at the start; a mirror that has worked before waits until the clusters answer.
                         if report is None or not error.is_retriable:
                             raise
                         self._note(str(error))
@@ -122,7 +122,7 @@ class Mirror:
                         continue
                     if is_finished:
                         break
-                    is_told = False
+                    is_reported = False
                     fence.give_way()
             return report or MirrorReport(source.cluster_id(), target.cluster_id())
 
@@ -130,7 +130,7 @@ class Mirror:
         """Copy what the source has now, the records by `copy`: it gives shares of the work to `copy_ranges`, here or
         elsewhere, and returns what that does.  None: another mirror of this source is at work.
 
-        Raises what `copy` raises; then it may be called again, and goes on where it was.
+        Raises what `copy` raises; then it may be called again, and continues where it was.
         """
         with self._sides() as (source, target):
             make_progress_topic(target.cluster, self.options.replication_factor)
@@ -210,7 +210,7 @@ class Mirror:
         """False: the fence was lost.  Raises LeaseLapsed where that was seen by a write."""
         session.refresh()
         clock = session.clock
-        refreshed_ms = synced_ms = told_ms = clock.monotonic_ms()
+        refreshed_ms = synced_ms = published_ms = clock.monotonic_ms()
         while is_held() and not session.is_finished and not should_stop():
             session.copy()
             on_progress(session.report())
@@ -221,10 +221,10 @@ class Mirror:
             if now_ms - synced_ms >= self.options.groups_interval_ms:
                 self._attempt(session.sync_groups)
                 synced_ms = clock.monotonic_ms()
-            tell_after_ms = _FULL_AUDIT_MS if session.is_audit_full else self.options.audit_interval_ms
-            if now_ms - told_ms >= min(tell_after_ms, self.options.audit_interval_ms):
-                self._attempt(session.tell_audit)
-                told_ms = clock.monotonic_ms()
+            publish_after_ms = _FULL_AUDIT_MS if session.is_audit_full else self.options.audit_interval_ms
+            if now_ms - published_ms >= min(publish_after_ms, self.options.audit_interval_ms):
+                self._attempt(session.publish_counts)
+                published_ms = clock.monotonic_ms()
         if not is_held():
             return False
         session.drain()

@@ -4,7 +4,8 @@ A copy keeps the order, so it is a list of runs: so many records at consecutive 
 missing it is one run; compaction, markers of transactions and foreign records on the target begin new ones.
 
 Only the newest runs are kept: of older ones each chunk becomes one landmark, and landmarks that are too many become
-half as many.  A reader between two landmarks goes on at the first of them: it misses nothing, and reads some again.
+half as many.  A reader between two landmarks continues at the first of them: it misses nothing, and reads some records
+again.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class OffsetMap:
         self.target_end = run.target_first + run.length
 
     def skip_to(self, source_end: int) -> None:
-        """Nothing is to be copied up to this offset: markers, aborted records, what compaction removed."""
+        """Nothing up to this offset is copied: markers, aborted records, what compaction removed."""
         self.source_end = max(self.source_end, source_end)
 
     def translate(self, source_offset: int) -> int:
-        """The target offset where a reader goes on whose next offset is this one: at the first copied record at or
-        after it; at the end when that is not copied yet; behind a landmark at the landmark."""
+        """The target offset for a reader whose next offset is this one: the first copied record at or after it; the end
+        when that is not copied yet; after a landmark the landmark."""
         if source_offset >= self.source_end:
             return self.target_end
         at = self._at(source_offset)
@@ -97,9 +98,9 @@ class OffsetMap:
         return self._runs[at + 1].target_first if at + 1 < len(self._runs) else self.target_end
 
     def truncate(self, target_end: int) -> None:
-        """The target has lost everything from this offset on: it is to be copied again.
+        """The target has lost everything from this offset on: it must be copied again.
 
-        Behind a landmark the map ends at the landmark: what the target has after it is to be compared.
+        After a landmark the map ends at the landmark: the target's records after it must be compared.
         """
         lost_from = self.target_end
         while self._runs and self._runs[-1].target_first >= target_end:
@@ -125,7 +126,7 @@ class OffsetMap:
         self.source_end = min(self.source_end, source_end)
 
     def prune(self, source_start: int) -> None:
-        """Forget runs that end at or below the source's log start: nobody reads there.  The last run stays."""
+        """Forget runs that end at or below the source's log start: no reader starts there.  The last run stays."""
         gone = 0
         while gone < len(self._runs) - 1 and self._runs[gone + 1].source_first <= source_start:
             gone += 1

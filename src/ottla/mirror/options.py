@@ -21,7 +21,7 @@ UNCOPIED_CONFIGS: Final = (
 )
 UNCOPIED_GROUPS: Final = (r"console-consumer-.*", r"__.*")
 
-# In a run that ends by itself a partition that fails so often in a row is given up.
+# In a run with an end a partition that fails so often in a row is given up.
 FAILURES_MAX: Final = 6
 
 EARLIEST: Final = "earliest"
@@ -67,11 +67,11 @@ class MirrorOptions:
     replication_factor     of topics that are made; -1: the target's default
     existing_topics        "fail": a topic of that name on the target that has records is not touched; "append": its
                            records stay, and the source's come after them
-    recreated_topics       the source's topic was deleted and made anew: "append" copies the new one from its beginning,
+    recreated_topics       the source's topic was deleted and recreated: "append" copies the new one from its beginning,
                            after what is there; "fail" stops copying it
-    foreign_records        somebody else writes to the copy: "fail" stops copying that partition, "accept" counts
-    tells_audit            the audit of both clusters is told what was copied, in the tier "mirror"; that takes a look
-                           into every batch for its records' times
+    foreign_records        another writer's records in the copy: "fail" stops copying that partition, "accept" counts
+    tells_audit            the copied records are counted in the audit of both clusters, in the tier "mirror"; that
+                           reads the records' times in every batch
     session_timeout_ms     a mirror that was killed is replaced by another one after this
     """
 

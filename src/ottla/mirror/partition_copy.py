@@ -9,7 +9,7 @@ from enum import Enum
 from uuid import UUID
 
 from ottla.client.fetching.fetch import FetchedPartition
-from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger, AuditState
+from ottla.mirror.audit_commits import WINDOW_MS, AuditState, CopyCounts
 from ottla.mirror.batch_copy import copied_batch, copyable_batches
 from ottla.mirror.journal import Counts, Journal, Progress, SourcePartition
 from ottla.mirror.offset_map import OffsetMap, Run
@@ -23,7 +23,7 @@ class TargetLostRecords(OttlaError):
 
 
 class Phase(Enum):
-    """UNPROVEN: what the target has beyond the last progress is to be compared first.  STUCK: see `problem`."""
+    """UNPROVEN: the target's records after the last progress must be compared first.  STUCK: see `problem`."""
 
     UNPROVEN = "unproven"
     COPYING = "copying"
@@ -55,7 +55,7 @@ class PartitionCopy:
 
     `problem`: why it is stuck, or was the last time.  `is_dirty`: there is progress that is not stored.
     `has_gone_back`: what is stored says too much, and must be replaced before anything else is copied.
-    `audit` None: the audit is not told.
+    `audit` None: no counts for the audit.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PartitionCopy:
         target_topic_id: UUID,
         offsets: OffsetMap,
         counts: Counts,
-        audit: AuditLedger | None = None,
+        audit: CopyCounts | None = None,
     ) -> None:
         self.source = source
         self.partition = source.place
@@ -106,7 +106,7 @@ class PartitionCopy:
         )
 
     def take(self, fetched: FetchedPartition) -> Iterator[Flight]:
-        """What of a fetch is to be sent, in order.  Raises CorruptBatch."""
+        """The batches of a fetch that must be sent, in order.  Raises CorruptBatch."""
         self.source_start = fetched.log_start_offset
         self.source_log_end = max(fetched.last_stable_offset, fetched.next_offset)
         for header, batch in copyable_batches(fetched):
@@ -150,7 +150,7 @@ class PartitionCopy:
         return unknown
 
     def fail(self, problem: str, *, is_final: bool) -> None:
-        """`is_final`: trying again would not help; somebody has to decide."""
+        """`is_final`: trying again would not help; an operator has to decide."""
         self._flights.clear()
         self.phase = Phase.STUCK
         self.problem = problem
@@ -159,8 +159,8 @@ class PartitionCopy:
     def on_tail_matched(
         self, match: TailMatch, target_end: int, *, counts: Counts, windows: Mapping[int, int] | None = None
     ) -> None:
-        """Copying goes on after what is there.  `counts`: of what is no copy; `windows`: its records by their windows,
-        for the audit."""
+        """Continue after the records that are there.  `counts`: of what is no copy; `windows`: its records by their
+        windows, for the audit."""
         if self.audit is not None:
             self.audit.add(windows or {})
         for run in match.runs:
@@ -172,7 +172,7 @@ class PartitionCopy:
         self.is_dirty = True
 
     def on_overtaken(self, source_start: int) -> int:
-        """The source deleted what was to be copied next; the count of offsets that are lost."""
+        """The source deleted the next offsets before they were copied; the count of lost offsets."""
         lost = max(0, source_start - self.offsets.source_end)
         self.offsets.skip_to(source_start)
         self.counts = self.counts.plus(Counts(lost_offsets=lost))
@@ -189,18 +189,18 @@ class PartitionCopy:
         self.is_dirty = self.has_gone_back = True
 
     def on_source_shrank(self, source_end: int) -> None:
-        """The source has lost what was copied, and goes on from there: so does the copy, after what it has."""
+        """The source has lost copied records, and continues from there: so does the copy, after the records it has."""
         self.offsets.truncate_source(source_end)
         self.is_dirty = self.has_gone_back = True
 
     def close_audit(self, now_ms: int) -> None:
-        """What was copied by now is stored as a commit with the next progress, and told after that."""
+        """Close the counts so far: they are stored as a commit with the next progress, and published after that."""
         if self.audit is not None and self.audit.close(self.offsets.source_end, now_ms):
             self.is_dirty = True
 
-    def on_audit_told(self) -> None:
+    def on_counts_published(self) -> None:
         assert self.audit is not None
-        self.audit.on_told()
+        self.audit.on_published()
         self.is_dirty = True
 
     def add_counts(self, counts: Counts) -> None:
@@ -213,5 +213,5 @@ def stored_copy(journal: Journal, source: SourcePartition, *, tells_audit: bool)
     progress, offsets = journal.progress.get(source), journal.offset_map(source)
     if progress is None or offsets is None:
         return None
-    audit = AuditLedger(progress.audit or AuditState(offsets.source_end)) if tells_audit else None
+    audit = CopyCounts(progress.audit or AuditState(offsets.source_end)) if tells_audit else None
     return PartitionCopy(source, progress.target_topic_id, offsets, progress.counts, audit)

@@ -19,7 +19,7 @@ class Decision(Enum):
     """What becomes of a topic.
 
     CREATE     it is not on the target: it is made, and copied
-    ADOPT      it is there, and nobody's copy: it becomes the copy
+    ADOPT      it is there, and no other mirror's copy: it becomes the copy
     COPY       it is the copy of this topic
     APPEND     it is the copy of a topic of this name that was deleted; the new one's records come after
     SKIP       copying it would go round in a circle, or it is another cluster's copy
@@ -36,13 +36,13 @@ class Decision(Enum):
 
 COPIED: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.COPY, Decision.APPEND})
 # A claim is written for these.
-CLAIMED_ANEW: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.APPEND})
+RECLAIMED: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.APPEND})
 
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as it is now.  `configs` are its own settings.  `has_records` only where it was asked for; None: that
-    cannot be told now."""
+    """A topic as it is now.  `configs` are its own settings.  `has_records` only where it was requested; None: not
+    known now."""
 
     name: str
     topic_id: UUID
@@ -77,7 +77,7 @@ class ClusterView:
 class TopicPlan:
     """Counts of partitions: those of the source, and those that the target has (0: no topic).
 
-    is_claimed_anew   there is no claim on the target, or the source has its records from elsewhere now
+    is_reclaimed   there is no claim on the target, or the source has its records from elsewhere now
     gives_way         the claim on the target closes a circle, and is withdrawn
     """
 
@@ -90,7 +90,7 @@ class TopicPlan:
     set_configs: Mapping[str, str] = field(default_factory=dict)
     unset_configs: tuple[str, ...] = ()
     origin_cluster_ids: tuple[str, ...] = ()
-    is_claimed_anew: bool = False
+    is_reclaimed: bool = False
     gives_way: bool = False
 
     @property
@@ -145,7 +145,7 @@ def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: M
         {name: value for name, value in wanted.items() if has.get(name) != value} if in_step else {},
         _unset(wanted, has, options.configs) if decision in (Decision.COPY, Decision.APPEND) else (),
         origins,
-        decision in CLAIMED_ANEW
+        decision in RECLAIMED
         or (decision is Decision.COPY and claim is not None and claim.origin_cluster_ids != origins),
         decision is Decision.SKIP and claim is not None and claim.source_cluster_id == source.cluster_id,
     )
@@ -167,7 +167,7 @@ def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options:
         return Decision.CREATE, "it is not on the target"
     if claim is None:
         if there.has_records is None and options.existing_topics != APPEND:
-            return Decision.REFUSE, "the target cannot tell now whether its topic of this name has records"
+            return Decision.REFUSE, "whether the target's topic of this name has records is not known now"
         if there.has_records and options.existing_topics != APPEND:
             return Decision.REFUSE, "the target has a topic of this name with records that no mirror wrote"
         return Decision.ADOPT, "the target has it, and no mirror writes it"
@@ -175,8 +175,8 @@ def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options:
         return Decision.SKIP, f"on the target it is the copy of cluster {claim.source_cluster_id}"
     if not same_topic(claim.source_topic_id, topic.topic_id):
         if options.recreated_topics != APPEND:
-            return Decision.REFUSE, "the source's topic was deleted and made anew since it was copied"
-        return Decision.APPEND, "the source's topic was deleted and made anew: its records come after those of the old"
+            return Decision.REFUSE, "the source's topic was deleted and recreated since it was copied"
+        return Decision.APPEND, "the source's topic was deleted and recreated: its records come after those of the old"
     if there.partitions_count > topic.partitions_count:
         return Decision.COPY, f"the target has more partitions ({there.partitions_count}): keys are spread otherwise"
     return Decision.COPY, "it is its copy"

@@ -1,4 +1,4 @@
-"""Proves how far copies have got, before they go on: after a start, a failure, or when something does not add up."""
+"""Proves how far copies have got before they continue: after a start, a failure, or an inconsistency."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NEAR_OFFSETS: Final = (2_000, 500_000)
 
 
 class NeedsDecision(OttlaError):
-    """Copying on by itself could be wrong: somebody has to decide."""
+    """Continuing automatically could be wrong: an operator has to decide."""
 
 
 class ForeignRecords(NeedsDecision):
-    hint = "stop the other writer; with foreign records accepted the mirror counts them and goes on"
+    hint = "stop the other writer; with foreign records accepted the mirror counts them and continues"
 
 
 class SourceShrank(NeedsDecision):
@@ -37,7 +37,7 @@ class SourceShrank(NeedsDecision):
 
 
 class Prover:
-    """`note` is told what a person should know."""
+    """`note` is called with messages for an operator."""
 
     def __init__(self, source: Cluster, target: Cluster, options: MirrorOptions, note: Callable[[str], None]) -> None:
         self._source = source
@@ -46,7 +46,7 @@ class Prover:
         self._note = note
 
     def prove(self, copies: Sequence[PartitionCopy]) -> Mapping[PartitionCopy, OttlaError | None]:
-        """Of each copy, why it cannot go on; None: it copies again."""
+        """Of each copy, why it cannot continue; None: it copies again."""
         partitions = [copy.partition for copy in copies]
         here = log_ends(self._source, partitions, IsolationLevel.READ_COMMITTED)
         there = log_ends(self._target, partitions)
@@ -71,10 +71,10 @@ class Prover:
         except ClientError as error:
             self._note(f"{copy.source}: what others wrote to {unknown} of the target cannot be read: {error}")
             duplicates = 0
-        self._tell_duplicates(copy, duplicates)
+        self._report_duplicates(copy, duplicates)
         foreign = len(unknown) - duplicates
         copy.add_counts(Counts(duplicate_records=duplicates, foreign_records=foreign))
-        self._tell_foreign(copy, foreign)
+        self._report_foreign(copy, foreign)
         return duplicates
 
     def _prove(self, copy: PartitionCopy, here: LogEnds, there: LogEnds, compaction: _Compaction) -> None:
@@ -89,11 +89,11 @@ class Prover:
         match = self._compare(copy, next_here, tail, got, copy.offsets.target_end, uncompacted_from)
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
         if foreign:
-            # Another mirror may be ahead of this one, or behind it; or a batch came late to a topic made anew.
+            # Another mirror may be ahead of this one, or lag; or a batch came late to a recreated topic.
             again = self._copies_near(copy, expected, range(here.start, here.end), tail, foreign)
             duplicates, foreign = duplicates | again, foreign - again
         if here.start > expected:
-            # What the source has deleted since cannot be compared: it is not called somebody else's.
+            # What the source has deleted since cannot be compared: it does not count as foreign.
             foreign = set()
         windows = {} if copy.audit is None else self._windows(copy, match)
         counts = Counts(duplicate_records=len(duplicates), foreign_records=len(foreign))
@@ -109,8 +109,8 @@ class Prover:
                 f" {counted(len(duplicates), 'record')} twice"
             )
         else:
-            self._tell_duplicates(copy, len(duplicates))
-        self._tell_foreign(copy, len(foreign))
+            self._report_duplicates(copy, len(duplicates))
+        self._report_foreign(copy, len(foreign))
 
     def _copies_near(
         self, copy: PartitionCopy, place: int, source: range, target: range, unknown: set[int]
@@ -128,7 +128,7 @@ class Prover:
                 break
         return found
 
-    def _tell_duplicates(self, copy: PartitionCopy, duplicates: int) -> None:
+    def _report_duplicates(self, copy: PartitionCopy, duplicates: int) -> None:
         if duplicates:
             self._note(
                 f"{copy.source}: twice on the target: {counted(duplicates, 'record')}; another mirror writes, too"
@@ -149,10 +149,10 @@ class Prover:
         self._note(f"{copy.source}: {problem}; what it has from {here.end} on is copied after them")
         copy.on_source_shrank(here.end)
 
-    def _tell_foreign(self, copy: PartitionCopy, foreign: int) -> None:
+    def _report_foreign(self, copy: PartitionCopy, foreign: int) -> None:
         if not foreign:
             return
-        problem = f"somebody else wrote {counted(foreign, 'record')} to the copy on the target"
+        problem = f"another writer wrote {counted(foreign, 'record')} to the copy on the target"
         if self._options.foreign_records != ACCEPT:
             raise ForeignRecords(problem)
         self._note(f"{copy.source}: {problem}")

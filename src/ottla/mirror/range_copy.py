@@ -1,4 +1,4 @@
-"""A share of a mirror's work: some partitions up to some offsets, by a process that somebody else coordinates."""
+"""A share of a mirror's work: some partitions up to some offsets, by a process that another one coordinates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
-from ottla.mirror.audit_telling import AuditTelling
+from ottla.mirror.audit_publishing import AuditPublisher
 from ottla.mirror.copier import Copier
 from ottla.mirror.journal import Journal, SourcePartition, owner_entry
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
@@ -85,7 +85,7 @@ def copy_ranges(
 ) -> list[PartitionStatus]:
     """How far each partition got.  To do it again, after a failure in the middle too, copies nothing twice.
 
-    Raises ClientError, JournalNotWritten; RangeTaken where somebody else has begun to copy one of them.
+    Raises ClientError, JournalNotWritten; RangeTaken where another process has started to copy one of them.
     """
     with Cluster(source, clients[0]) as here, Cluster(target, clients[1]) as there:
         fence = RangeFence(there, JournalReader(there), [work.source for work in works])
@@ -106,22 +106,22 @@ def copy_ranges(
             ) as copier,
         ):
             copier.assign(copies, {copy.partition: work.end for copy, work in zip(copies, works, strict=True)})
-            telling = AuditTelling(here, there, note)
+            publisher = AuditPublisher(here, there, note)
 
-            def tell() -> None:
+            def publish() -> None:
                 copier.close_audit()
                 copier.finish_progress()
-                telling.tell(copies, writer.journal)
+                publisher.publish(copies, writer.journal)
 
             while not copier.is_finished:
                 if not fence.is_held():
                     raise RangeTaken(f"{', '.join(map(str, (work.source for work in works)))} is copied by another")
                 copier.turn()
                 if copier.is_audit_full:
-                    tell()
+                    publish()
             copier.drain()
             if options.tells_audit:
-                for _ in range(2):  # what waited behind a commit that was not told yet, too
-                    tell()
+                for _ in range(2):  # also counts that waited for an unpublished commit
+                    publish()
                 copier.finish_progress()
             return statuses(copies)

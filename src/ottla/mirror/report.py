@@ -28,7 +28,7 @@ class PartitionStatus:
 @dataclass(frozen=True, slots=True)
 class MirrorReport:
     """`counts` of this run alone.  `left_alone`: topics that are not copied, or not whole, with the reason;
-    `refused_topics`: those of them for which somebody has to decide, or that could not be asked."""
+    `refused_topics`: those of them for which an operator has to decide, or whose state is not known."""
 
     source_cluster_id: str
     target_cluster_id: str

@@ -1,4 +1,4 @@
-"""A mirror while it holds the fence: what is to be copied, kept in step, copied, and translated."""
+"""A mirror while it holds the fence: plans, topic settings, copies, and translated group offsets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
 from ottla.client.wire.errors import ClientError, UnknownTopic
-from ottla.mirror.audit_commits import AuditLedger, AuditState
-from ottla.mirror.audit_telling import AuditTelling
+from ottla.mirror.audit_commits import AuditState, CopyCounts
+from ottla.mirror.audit_publishing import AuditPublisher
 from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected
 from ottla.mirror.copier import Copier
 from ottla.mirror.group_copy import GroupCopy
@@ -29,7 +29,7 @@ from ottla.mirror.options import LATEST as FROM_LATEST
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy, stored_copy
 from ottla.mirror.plan import (
-    CLAIMED_ANEW,
+    RECLAIMED,
     ClusterView,
     Decision,
     TopicPlan,
@@ -88,14 +88,14 @@ class MirrorSession:
             failures_max=failures_max,
         )
         self._groups = GroupCopy(source.cluster, target.cluster, options.groups, note)
-        self._telling = AuditTelling(source.cluster, target.cluster, note)
+        self._publisher = AuditPublisher(source.cluster, target.cluster, note)
         self._before: dict[TopicPartition, Counts] = {}
         self._done = Counts()
         self._left_alone: dict[str, str] = {}
         self._refused: set[str] = set()
         self._whole_topics_put_off: set[str] = set()
-        # What was left alone at the look before: it is told once.
-        self._told: Mapping[str, str] = {}
+        # The topics that were not copied at the last refresh, which are reported once.
+        self._reported: Mapping[str, str] = {}
         self._committed_count = 0
         self._cluster_ids = (source.cluster_id(), target.cluster_id())
 
@@ -118,7 +118,7 @@ class MirrorSession:
 
     @property
     def is_audit_full(self) -> bool:
-        """A partition waits for the audit to be told."""
+        """A partition waits until the audit's counts are published."""
         return self._copier.is_audit_full
 
     @property
@@ -140,7 +140,7 @@ class MirrorSession:
         )
 
     def works(self) -> list[CopyWork]:
-        """What is to be copied up to the source's ends, for others to do."""
+        """The ranges up to the source's ends that other processes must copy."""
         ends = self._copier.ends
         return [
             CopyWork(copy.source, copy.offsets.source_end, ends[copy.partition])
@@ -149,7 +149,7 @@ class MirrorSession:
         ]
 
     def copy(self) -> None:
-        """Go on copying, for a moment."""
+        """Continue copying, for a moment."""
         self._copier.turn()
 
     def drain(self) -> None:
@@ -160,23 +160,23 @@ class MirrorSession:
         maps = {partition: copy.offsets for partition, copy in self._copier.copies.items()}
         self._committed_count += self._groups.sync(maps)
 
-    def tell_audit(self) -> None:
+    def publish_counts(self) -> None:
         """Both clusters get the counts of what was copied by now.  Raises JournalNotWritten."""
         if self._options.tells_audit:
             self._copier.close_audit()
             self._copier.finish_progress()
-            self._telling.tell(self._copier.copies.values(), self._writer.journal)
+            self._publisher.publish(self._copier.copies.values(), self._writer.journal)
 
     def finish_audit(self) -> None:
-        """The same at the end: what waited behind a commit that was not told yet, too."""
+        """The same at the end, also counts that waited for an unpublished commit."""
         for _ in range(2):
-            self.tell_audit()
+            self.publish_counts()
 
     def refresh(self) -> None:
         """Look at both clusters; make, change and begin to copy what is new.  Raises ClientError, JournalNotWritten."""
         here, there = views_of(self._source, self._target, self._options)
         plans = plan_topics(here, there, self._options)
-        self._told = self._left_alone
+        self._reported = self._left_alone
         self._left_alone, self._refused, self._whole_topics_put_off = {}, set(), set()
         for plan in plans:
             if not plan.is_copied:
@@ -188,7 +188,7 @@ class MirrorSession:
         target_ids = self._target_ids(copied)
         copied = [plan for plan in copied if plan.topic in target_ids]
         new = [(plan, partition) for plan in copied for partition in self._new_partitions(plan, here, target_ids)]
-        if new or any(plan.is_claimed_anew for plan in copied):
+        if new or any(plan.is_reclaimed for plan in copied):
             self._begin(copied, new, target_ids)
 
     # --- what is new ----------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class MirrorSession:
         return True
 
     def _target_ids(self, plans: list[TopicPlan]) -> dict[str, UUID]:
-        """Waits for what was made just now; without what somebody has deleted since."""
+        """Waits for what was made just now; without topics that were deleted since."""
         found: dict[str, UUID] = {}
         for plan in plans:
             try:
@@ -214,7 +214,7 @@ class MirrorSession:
         return found
 
     def _release_replaced(self, target: ClusterView) -> None:
-        """Before the target's topic is made anew: what is on its way to the old one must not come to the new one."""
+        """Before the target's topic is recreated: batches in flight to the old one must not come to the new one."""
         self._release(
             {
                 copy.source.topic
@@ -240,7 +240,7 @@ class MirrorSession:
         self._done = self._done.plus(total(leaving, self._before))
         for copy in leaving:
             self._before.pop(copy.partition, None)
-        self._note(f"not copied any more, or made anew: {', '.join(sorted(gone))}")
+        self._note(f"not copied any more, or recreated: {', '.join(sorted(gone))}")
 
     def _new_partitions(
         self, plan: TopicPlan, here: ClusterView, target_ids: Mapping[str, UUID]
@@ -264,7 +264,7 @@ class MirrorSession:
         self._writer.make_sure()
         found = self._copies_of(new, target_ids)
         ends = self._ends_of(found) if self._ends_here else {}
-        claimed = [plan for plan in plans if plan.is_claimed_anew and plan.topic not in self._whole_topics_put_off]
+        claimed = [plan for plan in plans if plan.is_reclaimed and plan.topic not in self._whole_topics_put_off]
         now_ms = self._target.cluster.clock.now_ms()
         claims = [
             Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
@@ -278,7 +278,7 @@ class MirrorSession:
         # The claims last: where they are not stored any more, all of this is done again.
         entries += [claim_entry(claim) for claim in claims]
         self._write(entries)
-        refused = self._withdraw_circles([plan for plan in claimed if plan.decision in CLAIMED_ANEW])
+        refused = self._withdraw_circles([plan for plan in claimed if plan.decision in RECLAIMED])
         copies = [copy for copy in found if copy.source.topic not in refused]
         if self._ends_here:
             copies = [copy for copy in copies if copy.partition in ends]
@@ -322,7 +322,7 @@ class MirrorSession:
     def _copies_of(
         self, new: list[tuple[TopicPlan, SourcePartition]], target_ids: Mapping[str, UUID]
     ) -> list[PartitionCopy]:
-        """Without those of which it cannot be told now where they begin: the next look tries them again."""
+        """Without those whose start is not known now: the next refresh tries them again."""
         copies: dict[SourcePartition, PartitionCopy] = {}
         for _, source in new:
             stored = stored_copy(self._writer.journal, source, tells_audit=self._options.tells_audit)
@@ -346,7 +346,7 @@ class MirrorSession:
                 self._put_off(plan, source, there)
             else:
                 offsets = OffsetMap(start.offset, there.offset)
-                audit = AuditLedger(AuditState(offsets.source_end)) if self._options.tells_audit else None
+                audit = CopyCounts(AuditState(offsets.source_end)) if self._options.tells_audit else None
                 copy = PartitionCopy(source, target_ids[source.topic], offsets, Counts(), audit)
                 copy.is_dirty = True
                 copies[source] = copy
@@ -354,8 +354,8 @@ class MirrorSession:
 
     def _put_off(self, plan: TopicPlan, source: SourcePartition, problem: ClientError) -> None:
         self._leave_alone(plan.topic, f"partition {source.partition} is not copied yet: {problem}", is_refused=True)
-        if plan.decision in CLAIMED_ANEW - _AT_START:
-            # Once it is claimed nobody knows any more what was no copy.
+        if plan.decision in RECLAIMED - _AT_START:
+            # After the claim the records that are no copy are not known any more.
             self._whole_topics_put_off.add(plan.topic)
 
     def _ends_of(self, copies: list[PartitionCopy]) -> dict[TopicPartition, int]:
@@ -367,12 +367,12 @@ class MirrorSession:
                 self._leave_alone(partition.topic, reason, is_refused=True)
         return {partition: each.offset for partition, each in found.items() if isinstance(each, OffsetAnswer)}
 
-    # --- what is told -----------------------------------------------------------------------------------------------
+    # --- what is reported -------------------------------------------------------------------------------------------
 
     def _leave_alone(self, topic: str, reason: str, *, is_refused: bool) -> None:
-        """`is_refused`: somebody has to decide, or it could not be done now."""
+        """`is_refused`: an operator has to decide, or it could not be done now."""
         if is_refused:
             self._refused.add(topic)
         self._left_alone[topic] = reason
-        if self._told.get(topic) != reason:
+        if self._reported.get(topic) != reason:
             self._note(f"{topic}: {reason}")

@@ -1,8 +1,8 @@
-"""What of the target's end is the copy of which records of the source: how a mirror goes on after its death.  Pure.
+"""Which records at the target's end are copies of which records of the source: how a mirror resumes.  Pure.
 
 The last progress says that everything below (source S, target T) is copied.  What the target has from T on was written
-after that, by the same copy: so it equals the source's records from S on, as far as it goes.  What comes again was
-written by another mirror, and what equals none of them by somebody else.
+after that, by the same copy: so it equals the source's records from S on, as far as it goes.  Repeated
+records were written by another mirror, and records that equal none of them by a foreign writer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.mirror.offset_map import Run
 
 
 class TailMatch(NamedTuple):
-    """`runs`: target offsets that are copies, in order; copying goes on after the last.
+    """`runs`: target offsets that are copies, in order; copying continues after the last.
 
     duplicate_offsets   target offsets of further copies of the same records: another mirror was at work
     foreign_offsets     target offsets of records that are no copies of the source's next ones
@@ -46,7 +46,7 @@ def match_tail(
     first_offset: int | None = None,
     uncompacted_from: int | None = None,
 ) -> TailMatch:
-    """`tail`: the target's records from the last progress on; `source`: the source's that were to be copied next.
+    """`tail`: the target's records from the last progress on; `source`: the next records of the source.
 
     A record that is not in the tail may have been compacted away there since; the last that is there decides.  The
     source's own gaps are not seen here: only records that a reader of the source gets count.

@@ -33,7 +33,7 @@ def log_ends(
     partitions: Iterable[TopicPartition],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, LogEnds | ClientError]:
-    """Of each partition, or why it cannot be told now; one without a leader does not hold up the others."""
+    """Of each partition, or why it is not known now; one without a leader does not hold up the others."""
     wanted = list(partitions)
     if not wanted:
         return {}

@@ -27,7 +27,7 @@ def schema_of(body: Mapping[str, Json]) -> Schema:
         raise RegistryError(
             RegistryCode.OPERATION_NOT_PERMITTED,
             f"the field {name} of a request is not offered: schemas have no metadata and rules here, and get their "
-            "id and version by themselves",
+            "id and version automatically",
         )
     text = body.get("schema")
     if not isinstance(text, str) or not text.strip():

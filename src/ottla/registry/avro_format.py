@@ -65,8 +65,8 @@ def problems_of_reader(reader: AvroSchema, writer: AvroSchema) -> list[str]:
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
     """The library compares each branch of a writer's union with each branch of the reader's, with all that is below.
 
-    A branch with another name cannot be read as the writer's, whatever is below, so it is passed over: a union of some
-    hundred records is common, and its comparison otherwise takes time that grows with the square of its size.
+    A branch with another name cannot be read as the writer's, regardless of its fields, so it is skipped: a union of
+    some hundred records is common, and its comparison otherwise takes time that grows with the square of its size.
     """
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ def space_of(name: str) -> str | None:
 
 
 class AvroWriter:
-    """Writes one schema anew.  Types that references define are named and not written again.
+    """Writes one schema again in canonical form.  Types that references define are named and not written again.
 
     With `sort_properties` texts that differ in the order of properties become equal (`normalize=true`).
     """

@@ -29,7 +29,7 @@ class Decision(NamedTuple):
 
     @property
     def forgets_ids(self) -> bool:
-        """Whether nothing in the topic tells of some ids any more, once it is compacted: a claim must, before."""
+        """Whether some ids are in no record of the topic once it is compacted: a claim must record them before."""
         return any(isinstance(key, SchemaKey) and value is None for key, value in self.changes)
 
 
@@ -292,7 +292,7 @@ def _level(state: RegistryState, subject: str) -> Level:
         return state.level_in_force(subject)
     except ValueError as error:
         raise RegistryError(
-            RegistryCode.INVALID_COMPATIBILITY_LEVEL, f"{error}: set the level of '{subject}' anew"
+            RegistryCode.INVALID_COMPATIBILITY_LEVEL, f"{error}: set the level of '{subject}' again"
         ) from None
 
 

@@ -198,7 +198,7 @@ class HttpApp:
                 HTTPStatus.INTERNAL_SERVER_ERROR, f"the topic cannot be used: {error}", RegistryCode.STORE_ERROR
             )
         except Exception:
-            # A bug of ours in one request: the others go on.
+            # A bug of ours in one request: the others continue.
             log.exception("request.bug", extra=fields(target=received.target))
             return failure(HTTPStatus.INTERNAL_SERVER_ERROR, "a bug of the registry; its log has the trace")
 

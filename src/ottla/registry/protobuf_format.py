@@ -1,7 +1,7 @@
 """Protobuf: a schema is a file, as text (Java's clients) or as its descriptor in base64 (Python's).
 
-Text becomes a descriptor by the compiler of protobuf (grpcio-tools), in a process of its own: what it reads comes from
-whoever can reach the registry.
+Text becomes a descriptor by the compiler of protobuf (grpcio-tools), in a process of its own: its input comes from
+any client that can reach the registry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.registry.errors import invalid_schema
 
 # What a file without a name is called.
 DEFAULT_FILE: Final = "schema.proto"
-# The compiler has them by itself, and no schema need refer to them.
+# Built into the compiler; no schema need refer to them.
 WELL_KNOWN: Final = "google/protobuf/"
 _SETS_KEPT: Final = 256
 _ERROR_CHARS_MAX: Final = 500

@@ -50,8 +50,8 @@ class AnotherWrites(Exception):
 class Registry:
     """Its calls block, and may come from any thread.  Reads wait for no change, and nothing waits for a check.
 
-    Each sees what was acknowledged before, by whichever registry.  Errors: `RegistryError`, or an `OttlaError` of the
-    client when the cluster does not answer; then a change may have been made all the same.
+    Each sees everything that was acknowledged before, by any registry.  Errors: `RegistryError`, or an `OttlaError` of
+    the client when the cluster does not answer; then a change may have been made all the same.
     """
 
     def __init__(self, topic: Log, url: str, checkers: Checkers, clock: Clock) -> None:

@@ -1,8 +1,8 @@
 """What the topic's records add up to: the one function for replay and for live traffic.
 
-Who writes is settled in the topic itself.  A registry that wants to write claims it, by a NOOP record that tells its
+The topic itself decides which registry writes.  A registry that wants to write claims it, by a NOOP record with its
 address; the claim's offset is its number, which each of its records carries.  A record with an older number than the
-newest claim before it was overtaken on its way: nobody has acknowledged it, and everybody passes over it.  Compaction
+newest claim before it arrived too late: it was never acknowledged, and every registry skips it.  Compaction
 does not know that: it would keep such a record and remove the one that it seems to replace.  So the writer writes the
 latter once more (`overtaken`), and the topic keeps its records uncompacted for much longer than that takes.
 """
@@ -146,7 +146,7 @@ class RegistryState:
         return [each for each in found if deleted or not each.is_deleted]
 
     def config(self, subject: str | None) -> Value | None:
-        """The settings of a subject, or with None those of all; None when nobody has set any."""
+        """The settings of a subject, or with None those of all; None when none were set."""
         return self._configs.get(subject)
 
     def mode(self, subject: str | None) -> Value | None:

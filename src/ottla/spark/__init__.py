@@ -27,8 +27,8 @@ __all__ = ["register", "session"]
 def register(spark: SparkSession) -> None:
     """Make the source `ottla` known to a session: `spark.read`, `readStream`, `write`, `writeStream`.
 
-    Spark finds it by itself where its Python (`PYSPARK_PYTHON`, else `python3`) has this package.  This call makes it
-    work in an environment that is not activated, too, and ships what `addPyFile` has brought.
+    Spark finds it automatically where its Python (`PYSPARK_PYTHON`, else `python3`) has this package.  This call makes
+    it work in an environment that is not activated, too, and ships what `addPyFile` has brought.
 
     Raises `ottla.spark.worker_python.WorkerPythonMissing`.
     """

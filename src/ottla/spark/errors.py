@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def told_briefly(function: Callable[P, T]) -> Callable[P, T]:
+def with_brief_errors(function: Callable[P, T]) -> Callable[P, T]:
     """For what Spark calls.  It shows its user a failure as the text of Python's traceback, so an error that says what
     was wrong comes without our frames, and with its hint."""
 
@@ -27,7 +27,7 @@ def told_briefly(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def rows_told_briefly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+def rows_with_brief_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """The same for what it iterates over."""
 
     @wraps(function)
@@ -116,6 +116,6 @@ class NotWritten(SparkUserError):
 class LakeError(SparkUserError):
     """A change of a lake table failed.
 
-    Its commit is not in the table, unless the message says that it is.  Those that the load made before stay; run
-    again, it goes on after them.
+    Its commit is not in the table, unless the message says that it is.  Those that the load made before stay; another
+    run continues after them.
     """

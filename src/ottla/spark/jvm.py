@@ -23,7 +23,7 @@ def jvm_of(context: SparkContext) -> Any:
 
 
 def default_session() -> SparkSession | None:
-    """The session that runs in this process, whichever thread started it."""
+    """The session that runs in this process, started by any thread."""
     session = SparkSession._instantiatedSession  # noqa: SLF001
     is_stopped = session is None or session.sparkContext._jsc is None  # noqa: SLF001
     return None if is_stopped else session

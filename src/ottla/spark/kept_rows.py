@@ -1,4 +1,4 @@
-"""Rows that Spark's executors keep as they were computed once."""
+"""Rows that are computed once and then kept by Spark's executors (local checkpoints)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.spark.jvm import free_checkpoint
 
 log = logging.getLogger(__name__)
 
-# An executor may die again while what it had is computed anew.
+# Another executor may die while the lost rows are computed again.
 ATTEMPTS_MAX: Final = 3
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
@@ -22,24 +22,23 @@ _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 class KeptRows:
     """`rows` have no lineage.
 
-    So when an executor dies with some of them, what reads them fails: they are not computed a second time, perhaps with
-    another result.
+    So reads of them fail after their executor died; they are never computed a second time, perhaps with another result.
     """
 
     def __init__(self, rows: DataFrame) -> None:
         self.rows: Final = rows.localCheckpoint()
 
     def release(self) -> None:
-        """Free them now, and not only when the driver's JVM collects its garbage; then `rows` cannot be read."""
+        """Free them now instead of at the driver's next garbage collection; afterwards `rows` cannot be read."""
         try:
             free_checkpoint(self.rows)
         except (Py4JError, OSError) as error:
-            # The application ends, and its executors with it: what was done with the rows stays done.
+            # The application ends, and its executors with it: the results of the batch stay.
             log.debug("kept_rows.not_freed", extra=fields(error=str(error)))
 
 
 def again_where_lost(batch: Callable[[], None]) -> None:
-    """Run what keeps rows and reads them; from its beginning again when an executor died with some of them."""
+    """Run a batch that keeps rows and reads them; run all of it again when an executor died with some of them."""
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             batch()
@@ -51,7 +50,7 @@ def again_where_lost(batch: Callable[[], None]) -> None:
 
 
 def _is_of_lost_rows(error: BaseException) -> bool:
-    """Py4J's error or PySpark's, or what a function of the user made of it."""
+    """Py4J's error or PySpark's, or an error that a function of the user raised from it."""
     cause: BaseException | None = error
     while cause is not None:
         if _LOST in str(cause):

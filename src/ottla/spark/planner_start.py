@@ -2,8 +2,8 @@
 
     python planner_start.py pyspark.sql.streaming.python_streaming_source_runner
 
-Spark gives such a process 10 s to connect back, which no setting changes; by itself it would import PySpark and pyarrow
-first, for which a busy machine needs longer.  So this program is run by its path, and imports nothing before.
+Spark gives such a process 10 s to connect back, which no setting changes; without this it would import PySpark and
+pyarrow first, for which a busy machine needs longer.  So this program is run by its path, and imports nothing before.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(module: str) -> None:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except (BrokenPipeError, ConnectionResetError):
-        # The query was stopped, and nobody listens any more: that is no error.
+        # The query was stopped and the other end of the pipe is closed: that is no error.
         os._exit(1)
 
 

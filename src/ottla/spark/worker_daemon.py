@@ -1,7 +1,7 @@
 """PySpark's daemon of Python workers, without a traceback for each worker whose task was killed.
 
-A query that has enough rows, or is stopped, closes the pipe to its workers: that is no error, and nobody's to read.
-Spark starts this module by its name (`spark.python.daemon.module`).
+A query that has enough rows, or is stopped, closes the pipe to its workers: that is no error, and users should not see
+it. Spark starts this module by its name (`spark.python.daemon.module`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pyspark import daemon
 
 
 def print_exc() -> None:
-    """The exception that is being handled, unless it only says that nobody listens any more."""
+    """The exception that is being handled, unless it only means a closed pipe."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
         traceback.print_exc()
 
 
 def say(text: str, file: IO[str] = sys.stderr) -> None:
-    """What the daemon prints: that a result could not be sent, unless nobody listens any more."""
+    """Print a message of the daemon (a result could not be sent), unless the reason is a closed pipe."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
         file.write(f"{text}\n")
 

@@ -37,31 +37,31 @@ def apply_change(content: bytearray, change: Change) -> None:
 class WriteBackErrors:
     """Lost write-backs of a file or a file system, as Linux counts them (errseq_t).
 
-    Each descriptor that was opened before an error is told of it once; one that is opened afterwards only if no other
-    descriptor was told.
+    Each descriptor that was opened before an error gets it once; one that is opened afterwards only if no other
+    descriptor got it.
     """
 
-    __slots__ = ("_count", "_error", "_was_told")
+    __slots__ = ("_count", "_error", "_was_reported")
 
     def __init__(self) -> None:
         self._count = 0
         self._error = 0
-        self._was_told = True
+        self._was_reported = True
 
     def add(self, error: int) -> None:
         self._count += 1
         self._error = error
-        self._was_told = False
+        self._was_reported = False
 
     def seen_by_new_descriptor(self) -> int:
-        """What a descriptor that is opened now counts as told."""
-        return self._count if self._was_told else self._count - 1
+        """The count of errors that a descriptor opened now does not get."""
+        return self._count if self._was_reported else self._count - 1
 
     def error_since(self, seen: int) -> tuple[int, int]:
-        """(the error number that a descriptor is told, 0 when there is none; what it has seen then)."""
+        """(the error number that a descriptor gets, 0 when there is none; the count that it has seen then)."""
         if seen == self._count:
             return 0, seen
-        self._was_told = True
+        self._was_reported = True
         return self._error, self._count
 
 

@@ -11,7 +11,7 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 def ask_zookeeper(host: str, port: int, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
-    """The answer to `conf`, `cons`, `mntr`, `ruok` or `srvr`; empty when nobody answers."""
+    """The answer to `conf`, `cons`, `mntr`, `ruok` or `srvr`; empty when no server answers."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())

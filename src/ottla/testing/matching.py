@@ -34,7 +34,7 @@ def difference(expected: Sequence[Record], found: Sequence[AnyMessage], *, in_an
         return None
     reason = "the records are there, in another order"
     if is_in_order is None:
-        reason = "too many equal records in several partitions to tell their order: compare them with in_any_order=True"
+        reason = "too many equal records in several partitions to find their order: compare them with in_any_order=True"
     return "\n".join([reason, *_listed("expected", expected), *_listed("found", found)])
 
 
@@ -60,7 +60,7 @@ def is_interleaving(expected: Sequence[Record], partitions: Sequence[Sequence[An
 
 
 class Pairing:
-    """As many records as possible, each with a message that is as it says, whatever their order.
+    """As many records as possible, each with a message that matches it, in any order.
 
     A record that finds all such messages taken takes one for which its taker finds another (augmenting paths).
     """

@@ -7,7 +7,7 @@
     disk.faults.fail("sync", error=errno.EIO, nth=3)
     disk.room_bytes = 1_000_000            # a full disk: short writes, then ENOSPC
     disk.descriptors_max = 20              # a process that may open few files: EMFILE
-    disk.lose_write_back()                 # dirty pages are lost, which each descriptor is told once
+    disk.lose_write_back()                 # dirty pages are lost, an error that each descriptor gets once
 
 `crash` and `kill` return a new disk and leave this one unchanged, so a test can check every moment of one run:
 `on_operation` is called before each operation that changes or syncs something.
@@ -224,7 +224,8 @@ class MemoryDisk:
     def sync_nodes(self, kind: OperationKind, path: str, nodes: Sequence[FileNode], written_back_error: int) -> None:
         """Make files durable; when the sync fails, no later sync writes their unsynced changes.
 
-        `written_back_error` is what the descriptor is told now of an earlier loss, 0 for none: the rest is synced.
+        `written_back_error` is the error of an earlier loss that the descriptor gets now, 0 for none: the rest is
+        synced.
         """
         try:
             self.begin(kind, path)

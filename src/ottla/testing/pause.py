@@ -11,8 +11,9 @@ from contextlib import suppress
 def pause_process(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """Send SIGSTOP and wait until the whole process stands, or has ended.
 
-    The signal is only a request: a thread that runs on another processor goes on until the kernel interrupts it there,
-    and on a busy machine that is time enough to answer somebody.  The parent is told when the last thread stands.
+    The signal is only a request: a thread that runs on another processor continues until the kernel interrupts it
+    there, and on a busy machine that is time enough to answer a request.  The parent is notified when the last thread
+    stops.
     """
     process.send_signal(signal.SIGSTOP)
     if hasattr(os, "waitid"):  # Python on macOS has it from 3.13 on

@@ -14,7 +14,7 @@ def former_log(path: Path) -> Path:
 
 
 def retire_large_log(path: Path) -> None:
-    """Nobody writes it now."""
+    """No process writes it now."""
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(former_log(path))
 

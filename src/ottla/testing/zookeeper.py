@@ -309,7 +309,7 @@ class RunningEnsemble(Running):
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; held together, so that no two are the same."""
+    """Ports that no process listens on now; held together, so that no two are the same."""
     with ExitStack() as stack:
         ports = []
         for _ in range(count):

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
-from ottla.lost_offsets import UNKNOWN_END, read_ledger
+from ottla.lost_offsets import UNKNOWN_END, read_lost_offsets
 from ottla.model.identifiers import TopicPartition
 from tests.integration.spark.conftest import Read, ReadStream
 from tests.integration.spark.peer import Message, Peer
@@ -63,11 +63,11 @@ def test_lost_offsets_are_in_the_ledger_before_the_stream_continues(drain: Drain
     options = {"subscribe": topic, "startingOffsets": "earliest", "onDataLoss": "ledger", "ledgerTopic": ledger}
     peer.produce(topic, numbered(4))
     drain.run(**options)
-    assert read_ledger(peer.bootstrap, ledger) == []
+    assert read_lost_offsets(peer.bootstrap, ledger) == []
     peer.produce(topic, numbered(6, first=4))
     peer.delete_records_before(topic, 0, 7)
     assert values(drain.run(**options)[0]) == [7, 8, 9]
-    (entry,) = read_ledger(peer.bootstrap, ledger)
+    (entry,) = read_lost_offsets(peer.bootstrap, ledger)
     old_id = peer.topic_id(topic)
     assert (entry.lost.place, entry.lost.topic_id) == (TopicPartition(topic, 0), old_id)
     assert (entry.lost.first_offset, entry.lost.end_offset, entry.reader) == (4, 7, "ottla-spark")
@@ -76,7 +76,7 @@ def test_lost_offsets_are_in_the_ledger_before_the_stream_continues(drain: Drain
     peer.create_topic(topic, 2)
     peer.produce(topic, numbered(20, first=50))
     assert values(drain.run(**options)[0]) == list(range(50, 70))
-    recreated = [each.lost for each in read_ledger(peer.bootstrap, ledger)[1:]]
+    recreated = [each.lost for each in read_lost_offsets(peer.bootstrap, ledger)[1:]]
     assert [(lost.partition, lost.first_offset, lost.end_offset) for lost in recreated] == [
         (0, 10, UNKNOWN_END),
         (1, 0, UNKNOWN_END),

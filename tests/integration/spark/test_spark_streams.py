@@ -345,7 +345,7 @@ def test_rows_that_are_read_twice_are_there_once_by_their_places(
     ("call", "problem"),
     [
         (lambda rows: streams.top_k(rows, 0), "k is 1 or more"),
-        (lambda rows: streams.sessions(rows, "at", "5 minutes", by=()), "a session is of somebody"),
+        (lambda rows: streams.sessions(rows, "at", "5 minutes", by=()), "a session needs columns to group by"),
         (lambda rows: streams.dedup(rows, time="at"), "time and delay go together"),
         (
             lambda rows: streams.join_within(rows, rows, "id", times=("at", "at"), after="1 minute"),

@@ -10,13 +10,13 @@ from ottla.audit.commits import commit_counts, load_counts
 SIZE_MS = 600_000
 
 
-def test_commit_that_is_told_again_counts_once_and_another_one_counts_beside_it() -> None:
+def test_commit_that_is_published_again_counts_once_and_another_one_counts_beside_it() -> None:
     first = commit_counts("lake", "t 1", "clicks", {0: 5, SIZE_MS: 2}, 7)
     book = AuditBook([*first, *first, *commit_counts("lake", "t 2", "clicks", {0: 1}, 7)])
     assert sorted((count.key.window.start_ms, count.records) for count in book.counts) == [(0, 1), (0, 5), (SIZE_MS, 2)]
 
 
-def test_tables_tiers_and_topics_made_anew_are_different_counters() -> None:
+def test_tables_tiers_and_recreated_topics_are_different_counters() -> None:
     told = [
         commit_counts("lake", "t 1", "clicks", {0: 1}, 0),
         commit_counts("lake", "u 1", "clicks", {0: 1}, 0),
@@ -51,6 +51,6 @@ def test_counts_of_a_load_are_taken_from_what_it_keeps_beside_its_commit() -> No
     assert load_counts("/lake/clicks", {"delta.other": "x"}, 7) == []
 
 
-def test_facts_of_somebody_else_are_refused() -> None:
+def test_facts_of_another_writer_are_refused() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         load_counts("/lake/clicks", FACTS | {"ottla.window_ms": "x"}, 7)

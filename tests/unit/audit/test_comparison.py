@@ -9,7 +9,7 @@ from ottla.model.errors import ConfigError
 from tests.unit.audit.samples import HOUR_MS, TEN_MINUTES_MS, count
 
 
-def test_loss_and_surplus_of_each_tier_are_told_by_window() -> None:
+def test_loss_and_surplus_of_each_tier_are_reported_by_window() -> None:
     counts = [
         count("producer", 60, counter=1),
         count("producer", 40, counter=2),

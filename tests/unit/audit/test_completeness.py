@@ -35,7 +35,7 @@ def test_topic_is_complete_until_the_first_window_that_lacks_records() -> None:
     assert corrected.until_ms == 3 * HOUR_MS, "999 of 1,000 are 99.9 %"
 
 
-def test_window_is_open_until_every_counter_before_has_told_of_its_end_and_the_delay() -> None:
+def test_window_is_open_until_every_counter_before_has_reported_its_end_and_the_delay() -> None:
     counts = [count("producer", 5), count("broker", 5), count("lake", 5)]
     late = found(*counts, report("producer", 2 * HOUR_MS), report("broker", HOUR_MS + 999), now_ms=HOUR_MS + 1_000)
     assert late.until_ms is None
@@ -106,7 +106,7 @@ def test_what_a_deleted_topic_lacked_is_not_expected_of_the_one_that_has_its_nam
     assert (both.records, both.expected_records) == (80, 130), "a topic that is gone is compared until another comes"
 
 
-def test_hour_behind_one_that_lost_records_is_complete_by_itself() -> None:
+def test_hour_after_one_that_lost_records_is_complete() -> None:
     counts = [
         count(tier, records, start_ms=start)
         for tier, records, start in (("broker", 10, 0), ("lake", 9, 0), ("broker", 10, HOUR_MS), ("lake", 10, HOUR_MS))
@@ -115,7 +115,7 @@ def test_hour_behind_one_that_lost_records_is_complete_by_itself() -> None:
     assert status.until_ms == 0 or status.until_ms is None
     assert not status.is_complete_between(None, 2 * HOUR_MS)
     assert status.is_complete_between(HOUR_MS, 2 * HOUR_MS)
-    assert not status.is_complete_between(HOUR_MS, 3 * HOUR_MS), "nobody has told of it"
+    assert not status.is_complete_between(HOUR_MS, 3 * HOUR_MS), "no counter has reported it"
 
 
 def test_windows_of_which_counts_may_have_expired_are_no_losses() -> None:
@@ -132,10 +132,10 @@ def test_windows_of_which_counts_may_have_expired_are_no_losses() -> None:
 def test_nothing_is_complete_while_no_counter_has_spoken() -> None:
     status = found(count("lake", 5))
     assert status.until_ms is None
-    assert "no counter before this tier has told anything" in str(status)
+    assert "no counter before this tier has reported anything" in str(status)
 
 
-def test_hours_without_a_record_are_complete_when_their_end_was_told() -> None:
+def test_hours_without_a_record_are_complete_when_their_end_was_reported() -> None:
     status = found(count("broker", 5), count("lake", 5), report("broker", LONG_AGO_MS), now_ms=LONG_AGO_MS)
     assert status.until_ms == LONG_AGO_MS - HOUR_MS
 

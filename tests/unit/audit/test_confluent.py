@@ -1,4 +1,4 @@
-"""`ConfluentProducer` on a producer that delivers at once: what it says of counts that nobody takes."""
+"""`ConfluentProducer` on a producer that delivers at once: its log events for counts that cannot be sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
     return [vars(record)["ottla_facts"] for record in caplog.records if record.message == event]
 
 
-def test_records_that_are_left_out_for_want_of_memory_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_are_left_out_for_want_of_memory_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     producer = ConfluentProducer(Delivered("clicks"), interval_ms=1e9)
     for number in range(30_500):
         producer.produce("clicks", timestamp=number * WINDOW_MS)

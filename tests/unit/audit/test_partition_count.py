@@ -21,7 +21,7 @@ def new(place: Place = Place(0, 0), topic_id: UUID = TOPIC_ID) -> PartitionCount
 
 
 def committed(count: PartitionCount, topic_id: UUID = TOPIC_ID, window_ms: int = SIZE_MS) -> PartitionCount | None:
-    """What the next one goes on from."""
+    """The state from which the next process continues."""
     return PartitionCount.from_commit(CLICKS, topic_id, window_ms, count.place.next_offset, count.to_metadata())
 
 
@@ -32,13 +32,13 @@ def totals(messages: list[AuditMessage]) -> dict[int, int]:
     return found
 
 
-def test_count_goes_on_from_its_commit_without_counting_twice_or_leaving_out() -> None:
+def test_count_continues_from_its_commit_without_counting_twice_or_leaving_out() -> None:
     count = new()
     count.add({0: 5}, 5, 1)
     told = count.unsent()
     again = committed(count)
     assert again is not None
-    # Told, and not committed: the next one does it again.
+    # Published, and not committed: the next process does it again.
     count.add({0: 2, SIZE_MS: 1}, 8, 2)
     told += count.unsent()
     again.add({0: 2, SIZE_MS: 1}, 8, 9)
@@ -47,7 +47,7 @@ def test_count_goes_on_from_its_commit_without_counting_twice_or_leaving_out() -
     assert totals(told) == {0: 7, SIZE_MS: 5}
 
 
-def test_two_that_count_the_same_log_tell_the_same_whatever_they_do_between() -> None:
+def test_two_that_count_the_same_log_send_the_same_in_any_order_of_steps() -> None:
     batches = [({number * SIZE_MS: number + 1}, 10 * (number + 1)) for number in range(3 * STRETCH_WINDOWS)]
     one, other = new(), new()
     told: list[AuditMessage] = []
@@ -76,7 +76,7 @@ def test_commit_is_never_larger_than_brokers_take() -> None:
     assert 2_000 < largest < 4_096
 
 
-def test_what_is_told_is_told_until_it_is_confirmed() -> None:
+def test_a_count_is_sent_again_until_it_is_confirmed() -> None:
     count = new()
     count.add({0: 5}, 5, 1)
     first = count.unsent()
@@ -97,7 +97,7 @@ def test_records_that_were_deleted_before_they_were_counted_begin_a_new_stretch(
     assert count.place == Place(20, 23)
 
 
-def test_records_at_offsets_that_were_lost_are_counted_anew() -> None:
+def test_records_at_offsets_that_were_lost_are_counted_again() -> None:
     count = new()
     count.add({0: 10}, 10, 1)
     told = count.unsent()
@@ -110,7 +110,7 @@ def test_records_at_offsets_that_were_lost_are_counted_anew() -> None:
     assert totals(told + count.unsent()) == {0: 18}
 
 
-def test_topic_made_anew_is_counted_from_its_begin() -> None:
+def test_recreated_topic_is_counted_from_its_start() -> None:
     count = new()
     count.add({0: 10}, 10, 1)
     assert committed(count, UUID(int=8)) is None
@@ -142,5 +142,5 @@ def test_end_of_a_partition_is_the_last_word() -> None:
 
 @pytest.mark.parametrize("metadata", ["", "{", "[]", "[1,2,3,4,5]", '["",1,0,0,[[1]]]', '["x",1,0,0,[]]', "[" * 5_000])
 def test_foreign_commit_is_refused(metadata: str) -> None:
-    with pytest.raises(WireError, match="counting clicks-3 goes on cannot be read"):
+    with pytest.raises(WireError, match="the count of clicks-3 cannot be read"):
         PartitionCount.from_commit(CLICKS, TOPIC_ID, SIZE_MS, 5, metadata)

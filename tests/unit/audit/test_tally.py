@@ -50,7 +50,7 @@ def test_records_met_after_their_window_are_late() -> None:
     assert (found.records, found.late_records, found.last_seen_ms) == (3, 1, SIZE_MS)
 
 
-def test_what_is_confirmed_is_told_once_and_what_is_not_is_told_again() -> None:
+def test_confirmed_counts_are_sent_once_and_others_again() -> None:
     counts = tally()
     counts.add("clicks", [0], 1)
     first = counts.unsent(2)
@@ -60,7 +60,7 @@ def test_what_is_confirmed_is_told_once_and_what_is_not_is_told_again() -> None:
     assert records(counts.unsent(4)) == {}
 
 
-def test_what_is_counted_while_a_message_is_under_way_is_told_by_the_next() -> None:
+def test_records_counted_while_a_message_is_in_flight_are_in_the_next() -> None:
     counts = tally()
     counts.add("clicks", [0], 1)
     under_way = counts.unsent(2)
@@ -69,7 +69,7 @@ def test_what_is_counted_while_a_message_is_under_way_is_told_by_the_next() -> N
     assert records(counts.unsent(4)) == {("clicks", 0): 2}
 
 
-def test_counter_with_many_windows_goes_on_under_a_new_instance_and_nothing_is_lost_or_twice() -> None:
+def test_counter_with_many_windows_continues_under_a_new_instance_without_loss_or_duplicates() -> None:
     counts, told = tally(cells_max=3), list[AuditMessage]()
     for number in range(20):
         counts.add("clicks", [number * SIZE_MS, 0], number)
@@ -82,7 +82,7 @@ def test_counter_with_many_windows_goes_on_under_a_new_instance_and_nothing_is_l
     assert records(told) == {("clicks", 0): 21} | {("clicks", number * SIZE_MS): 1 for number in range(1, 20)}
 
 
-def test_memory_has_a_bound_while_nobody_takes_what_is_told() -> None:
+def test_memory_has_a_bound_while_no_message_is_confirmed() -> None:
     counts, told = tally(cells_max=10), list[AuditMessage]()
     for number in range(1_000):
         counts.add("clicks", [number * SIZE_MS], 0)
@@ -98,7 +98,7 @@ def test_memory_has_a_bound_while_nobody_takes_what_is_told() -> None:
     assert counts.uncounted_records == before, "it counts again when its messages are taken"
 
 
-def test_reports_tell_of_every_topic_and_of_the_end() -> None:
+def test_reports_name_every_topic_and_the_end() -> None:
     counts = tally()
     counts.add_topic("quiet")
     counts.add("clicks", [0], 1)

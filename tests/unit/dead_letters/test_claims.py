@@ -1,4 +1,4 @@
-"""Claims on letters: the first counts, whatever compaction has removed."""
+"""Claims on letters: the first counts, also after compaction."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_claim_that_lost_does_not_count_when_the_winners_first_record_was_compac
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_letter_is_sent_by_two_claims_whatever_is_killed_and_compacted(seed: int) -> None:
+def test_no_letter_is_sent_by_two_claims_after_any_kill_and_compaction(seed: int) -> None:
     """Replays that act as `replay` does, one step at a time, each reading a log that may have been compacted."""
     chance = random.Random(seed)
     log: list[Claim] = []

@@ -98,7 +98,7 @@ def test_record_that_is_put_back_has_its_own_headers_and_one_that_names_its_orig
     assert later.replayed_headers == (*LETTER.headers, (REPLAYED_FROM, later.origin.identity.encode()))
 
 
-def test_topic_made_anew_or_another_cluster_is_another_origin() -> None:
+def test_recreated_topic_or_another_cluster_is_another_origin() -> None:
     others = [
         replace(ORIGIN, topic_id=UUID(int=701)),
         replace(ORIGIN, topic_id=ZERO_UUID),

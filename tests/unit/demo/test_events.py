@@ -36,7 +36,7 @@ def _is_json(event: Event) -> bool:
 
 
 @pytest.mark.parametrize("service", [service.name for service in SERVICES])
-def test_day_of_a_service_has_exactly_the_events_asked_for_in_order_and_inside_the_day(service: str) -> None:
+def test_day_of_a_service_has_exactly_the_requested_events_in_order_and_inside_the_day(service: str) -> None:
     for count in (0, 1, 7, 5_000):
         events = _day(service, count)
         assert len(events) == count

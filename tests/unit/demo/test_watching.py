@@ -28,7 +28,7 @@ def test_minutes_end_where_the_slowest_topic_is() -> None:
     assert minutes.newest(8) == [("09:00", [0, 1], "")]
 
 
-def test_an_event_an_hour_behind_its_partition_is_late_and_counted_in_its_minute() -> None:
+def test_an_event_an_hour_older_than_its_partition_is_late_and_counted_in_its_minute() -> None:
     minutes = _minutes()
     minutes.add("clicks", 0, NINE_MS, b"{}")
     minutes.add("clicks", 0, NINE_MS - HOUR_MS, b"{}")

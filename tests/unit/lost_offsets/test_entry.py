@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.lost_offsets.entry import (
     REASON_LENGTH_MAX,
     UNKNOWN_END,
-    LedgerEntry,
+    LostOffsets,
     LostRange,
     entry_from_json,
     entry_key,
@@ -20,7 +20,7 @@ from ottla.lost_offsets.entry import (
 from ottla.model.errors import WireError
 from ottla.model.identifiers import uuid_to_text
 
-ENTRY = LedgerEntry(LostRange("clicks", UUID(int=1000), 3, 10, 20, "deleted"), "team-a", 1_000)
+ENTRY = LostOffsets(LostRange("clicks", UUID(int=1000), 3, 10, 20, "deleted"), "team-a", 1_000)
 lost_ranges = st.builds(
     lambda topic, id_, partition, first, count, reason: LostRange(
         topic, UUID(int=id_), partition, first, UNKNOWN_END if count == 0 else first + count, reason
@@ -34,8 +34,8 @@ lost_ranges = st.builds(
 )
 
 
-@given(st.builds(LedgerEntry, lost_ranges, st.text(max_size=20).filter(str.isprintable), st.integers(0, 2**62)))
-def test_an_entry_is_read_as_it_was_written(entry: LedgerEntry) -> None:
+@given(st.builds(LostOffsets, lost_ranges, st.text(max_size=20).filter(str.isprintable), st.integers(0, 2**62)))
+def test_an_entry_is_read_as_it_was_written(entry: LostOffsets) -> None:
     assert entry_from_json(entry_to_json(entry)) == entry
 
 
@@ -55,9 +55,9 @@ def test_an_entry_looks_like_this() -> None:
 
 
 def test_entries_of_two_attempts_are_the_same_loss() -> None:
-    later = LedgerEntry(ENTRY.lost, ENTRY.reader, 2_000)
+    later = LostOffsets(ENTRY.lost, ENTRY.reader, 2_000)
     assert later.identity == ENTRY.identity
-    assert LedgerEntry(ENTRY.lost, "team-b", 1_000).identity != ENTRY.identity
+    assert LostOffsets(ENTRY.lost, "team-b", 1_000).identity != ENTRY.identity
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_batch_of_a_transaction_is_none_of_one_on_the_target() -> None:
     assert [tuple(record)[1:] for record in decode_batch(memoryview(copy.batch))] == contents(batch)
 
 
-def test_batch_with_gaps_is_built_anew_and_its_offsets_are_told() -> None:
+def test_batch_with_gaps_is_rebuilt_and_its_offsets_are_reported() -> None:
     builder = BatchBuilder()
     for delta in (0, 1, 5, 9):
         builder.append(1000 + delta, b"k", b"%d" % delta, offset_delta=delta)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from ottla.mirror import audit_commits
-from ottla.mirror.audit_commits import WINDOW_MS, AuditLedger, AuditState
+from ottla.mirror.audit_commits import WINDOW_MS, AuditState, CopyCounts
 from ottla.mirror.copier import Copier
 from ottla.mirror.journal import Counts, Journal, SourcePartition
 from ottla.mirror.offset_map import OffsetMap
@@ -63,7 +63,7 @@ class TwoClusters:
                     NO_ID,
                     OffsetMap(0, 0),
                     Counts(),
-                    AuditLedger(AuditState(0)) if tells_audit else None,
+                    CopyCounts(AuditState(0)) if tells_audit else None,
                 )
                 for each in self.partitions
             ]
@@ -125,7 +125,7 @@ def test_partition_that_the_target_does_not_take_holds_no_other_up() -> None:
     assert clusters.is_copied(stuck)
 
 
-def test_partition_that_is_refused_for_good_is_given_up_where_somebody_waits() -> None:
+def test_partition_that_is_refused_for_good_is_given_up_where_a_caller_waits() -> None:
     clusters = TwoClusters(5)
     refused, free = clusters.partitions
     clusters.target.brokers[1].error_of = lambda api, partition: (
@@ -138,7 +138,7 @@ def test_partition_that_is_refused_for_good_is_given_up_where_somebody_waits() -
     assert clusters.values(clusters.target, refused) == []
 
 
-def test_partition_with_very_many_windows_waits_until_the_audit_was_told() -> None:
+def test_partition_with_very_many_windows_waits_until_its_counts_are_published() -> None:
     clusters = TwoClusters(0)
     many, few = clusters.partitions
     for number in range(60):
@@ -155,8 +155,8 @@ def test_partition_with_very_many_windows_waits_until_the_audit_was_told() -> No
         assert 10 <= len(audit.state.windows) < 60, "what was on its way comes, and no more"
         while not copier.is_finished:
             copier.close_audit()
-            assert audit.untold is not None
-            audit.on_told()
+            assert audit.unpublished is not None
+            audit.on_published()
             for _ in range(100):
                 copier.turn()
     assert clusters.is_copied(many)

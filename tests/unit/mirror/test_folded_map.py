@@ -1,4 +1,4 @@
-"""Offset maps of very many runs: they stay small, and a reader never goes on behind a record that it has not read."""
+"""Offset maps of very many runs: they stay small, and a reader never continues after a record that it has not read."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def replayed(entries: list[Entry]) -> OffsetMap:
 
 
 @given(STEPS)
-def test_whatever_happens_nobody_goes_on_behind_a_record_that_is_not_read(steps: list[Step]) -> None:
+def test_no_reader_ever_continues_after_a_record_that_is_not_read(steps: list[Step]) -> None:
     with small_maps():
         copied = Copied()
         for step in steps:

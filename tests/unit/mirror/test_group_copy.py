@@ -27,7 +27,7 @@ def offset_of(committed: int, on_target: int | None = None) -> int | None:
     return found[HERE].offset if found else None
 
 
-def test_group_goes_on_at_the_same_record() -> None:
+def test_group_continues_at_the_same_record() -> None:
     assert {each: offset_of(each) for each in (0, 10, 14, 19, 20, 24, 25, 27)} == {
         0: 0,
         10: 0,
@@ -55,7 +55,7 @@ def test_topics_that_are_not_copied_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("group_id", [AUDIT_GROUP, MIRROR_GROUP_PREFIX + "c"])
-def test_group_of_the_clusters_own_parts_is_not_copied_whatever_is_asked_for(group_id: str) -> None:
+def test_group_of_the_clusters_own_parts_is_never_copied(group_id: str) -> None:
     assert not is_copied_group(group_id, Names((".*",)))
     assert is_copied_group("billing", Names((".*",)))
     assert not is_copied_group("billing", Names(("other",)))

@@ -90,7 +90,7 @@ def test_owner_is_who_said_so_last() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"x", b"{}", b'["other"]', b'["progress","c"]', b'["progress",1,2,3,4]'])
-def test_record_of_somebody_else_is_refused(key: bytes | None) -> None:
+def test_record_of_another_writer_is_refused(key: bytes | None) -> None:
     with pytest.raises(UnreadableJournal):
         Journal().apply(key, b"{}")
 
@@ -104,7 +104,7 @@ def replayed(entries: list[tuple[bytes, bytes | None]]) -> OffsetMap:
     return found
 
 
-def test_write_that_is_cut_anywhere_tells_no_more_than_was_copied() -> None:
+def test_write_that_is_cut_anywhere_claims_no_more_than_was_copied() -> None:
     """First what a target had, then what it has after it lost its end and got other records in its place."""
     first, second = OffsetMap(0, 0), OffsetMap(0, 0)
     for at in range(3 * CHUNK_RUNS):

@@ -31,7 +31,7 @@ def test_every_source_offset_becomes_that_of_the_next_copied_record(
 
 
 @given(GAPS, LENGTHS, st.integers(0, 150))
-def test_truncated_map_says_what_it_said_below_and_goes_on_with_the_first_lost_record(
+def test_truncated_map_is_unchanged_below_and_continues_with_the_first_lost_record(
     gaps: list[tuple[int, int]], lengths: list[int], target_end: int
 ) -> None:
     offsets, table = copied(gaps, lengths)
@@ -63,7 +63,7 @@ def test_records_without_gaps_are_one_run() -> None:
     assert offsets.runs == [Run(0, 100, 150)]
 
 
-def test_what_nobody_can_read_any_more_is_forgotten_in_whole_chunks() -> None:
+def test_runs_below_the_log_start_are_forgotten_in_whole_chunks() -> None:
     offsets = OffsetMap(0, 0)
     for at in range(3 * CHUNK_RUNS):
         offsets.extend(Run(at * 2, at, 1))

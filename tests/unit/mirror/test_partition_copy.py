@@ -29,7 +29,7 @@ def fetched(*base_offsets: int, count: int = 2, next_offset: int | None = None) 
     return FetchedPartition(TopicPartition("t", 0), 0, end, end, end, 0, memoryview(log), ())
 
 
-def test_progress_follows_acknowledgements_in_order_whatever_order_they_come_in() -> None:
+def test_progress_follows_acknowledgements_in_order_when_they_arrive_in_any_order() -> None:
     copy = a_copy(target_end=100)
     first, second, third = copy.take(fetched(0, 2, 4))
     assert copy.next_offset == 6
@@ -42,7 +42,7 @@ def test_progress_follows_acknowledgements_in_order_whatever_order_they_come_in(
     assert copy.counts.records == 6
 
 
-def test_offsets_that_others_took_are_told() -> None:
+def test_offsets_that_others_took_are_reported() -> None:
     copy = a_copy()
     first, second = copy.take(fetched(0, 2))
     assert copy.on_acknowledged(first, 5) == [range(5)]
@@ -74,7 +74,7 @@ def test_fetch_without_anything_to_copy_is_progress(next_offset: int) -> None:
     assert copy.is_dirty
 
 
-def test_failed_copy_goes_on_after_what_arrived() -> None:
+def test_failed_copy_continues_after_the_records_that_arrived() -> None:
     copy = a_copy()
     flights: Sequence[object] = list(copy.take(fetched(0, 2, 4)))
     assert len(flights) == 3

@@ -48,7 +48,7 @@ def test_copy_is_kept_in_step() -> None:
     assert (plan.set_configs, plan.unset_configs) == ({"retention.ms": "7"}, ("cleanup.policy",))
 
 
-def test_topic_of_the_target_that_nobody_copies_is_adopted_when_it_is_empty() -> None:
+def test_topic_of_the_target_that_no_mirror_copies_is_adopted_when_it_is_empty() -> None:
     source, target = view("live", topic(HERE)), view("offline", topic(THERE, retention_ms="9"))
     assert unclaimed_topics(source, target, Names((".*",))) == {"clicks": 3}
     plan = the_plan(source, target)
@@ -80,7 +80,7 @@ def test_claim_of_a_deleted_topic_of_the_same_name_says_nothing() -> None:
     assert the_plan(view("live", topic(HERE)), target).decision is Decision.ADOPT
 
 
-def test_topic_made_anew_is_appended_or_refused() -> None:
+def test_recreated_topic_is_appended_or_refused() -> None:
     source = view("live", topic(UUID(int=8)))
     target = view("offline", topic(THERE), claims=(claim(),))
     assert the_plan(source, target).decision is Decision.APPEND
@@ -135,7 +135,7 @@ def test_ring_that_began_at_once_is_opened_at_one_place(order: tuple[int, ...], 
         plan = the_plan(view_of(here, known), view_of(there, known))
         if plan.gives_way:
             del claims[there]
-        if plan.is_claimed_anew:
+        if plan.is_reclaimed:
             claims[there] = Claim("clicks", ids[there], plan.source_topic_id, plan.origin_cluster_ids, 0)
         return plan
 
@@ -143,6 +143,6 @@ def test_ring_that_began_at_once_is_opened_at_one_place(order: tuple[int, ...], 
         seen = dict(claims)
         plans = [refresh(*links[each], seen if at_once else claims) for each in order]
     assert sorted(plan.decision.value for plan in plans) == ["copy", "copy", "skip"]
-    assert not any(plan.is_claimed_anew or plan.gives_way for plan in plans), "it has come to rest"
-    # The mirror from c to a gave way, so the records of a go on to the others.
+    assert not any(plan.is_reclaimed or plan.gives_way for plan in plans), "it has come to rest"
+    # The mirror from c to a gave way, so the records of a reach the others.
     assert {name: claim.origin_cluster_ids for name, claim in claims.items()} == {"b": ("a",), "c": ("a", "b")}

@@ -53,7 +53,7 @@ def proven(
     return copy, error
 
 
-def test_what_compaction_took_of_the_target_does_not_make_the_rest_somebody_elses() -> None:
+def test_compaction_of_the_target_does_not_make_the_rest_foreign() -> None:
     source, target = cluster_with(0, *range(20)), cluster_with(0, 0, *range(4, 10))
     copy, error = proven(source, target)
     assert error is None
@@ -171,8 +171,8 @@ def test_what_retention_took_of_both_sides_is_no_gap() -> None:
     assert copy.next_offset == 10
 
 
-def test_what_another_mirror_copied_beside_this_one_is_counted_and_is_nobody_elses() -> None:
-    """It was behind, and went on for a while."""
+def test_records_that_another_mirror_copied_beside_this_one_are_counted_and_not_foreign() -> None:
+    """It lagged, and continued for a while."""
     source, target = cluster_with(0, *range(20)), cluster_with(0, *range(10))
     for numbers in ((10, 11), (8, 9, 10), (12,)):
         builder = BatchBuilder()
@@ -186,7 +186,7 @@ def test_what_another_mirror_copied_beside_this_one_is_counted_and_is_nobody_els
     assert copy.counts.records == 3
 
 
-def test_what_another_mirror_copied_ahead_of_this_one_is_nobody_elses_either() -> None:
+def test_records_that_another_mirror_copied_ahead_of_this_one_are_not_foreign_either() -> None:
     source, target = cluster_with(0, *range(20)), cluster_with(15, 15, 16, 17)
     builder = BatchBuilder()
     for number in range(5):

@@ -116,7 +116,7 @@ def test_what_others_wrote_between_does_not_hide_a_gap() -> None:
     assert (match.runs, match.gap) == ([Run(10, 70, 1)], range(11, 12))
 
 
-def test_restart_in_the_middle_of_what_is_copied_again_goes_on_after_it() -> None:
+def test_restart_in_the_middle_of_recopied_records_continues_after_them() -> None:
     match = match_tail(digests("acdbc", 70), digests("abcde", 10), 70)
     assert match.runs == [Run(10, 70, 1), Run(11, 73, 2)]
     assert (match.duplicate_offsets, match.gap) == ([71, 72], range(0))
@@ -144,7 +144,7 @@ def test_nothing_that_the_target_lacks_counts_as_copied(contents: str, lost: set
 
 
 @given(st.text("ab", max_size=30), st.integers(0, 30))
-def test_copy_of_equal_records_goes_on_after_as_many_as_arrived(contents: str, arrived: int) -> None:
+def test_copy_of_equal_records_continues_after_as_many_as_arrived(contents: str, arrived: int) -> None:
     arrived = min(arrived, len(contents))
     match = match_tail(digests(contents[:arrived]), digests(contents)[:arrived])
     assert match.records_count == arrived

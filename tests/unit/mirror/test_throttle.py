@@ -23,7 +23,7 @@ def read_for(throttle: Throttle, clock: FakeClock, duration_ms: int, batch_bytes
 
 @pytest.mark.parametrize("batch_bytes", [10_000, 900_000, 5_000_000])
 @pytest.mark.parametrize("rate_bytes_s", [30_000, 1_000_000])
-def test_average_stays_at_the_rate_whatever_the_batches(rate_bytes_s: int, batch_bytes: int) -> None:
+def test_average_stays_at_the_rate_for_batches_of_any_size(rate_bytes_s: int, batch_bytes: int) -> None:
     clock = FakeClock()
     throttle = Throttle(rate_bytes_s, clock)
     got_bytes = read_for(throttle, clock, 600_000, batch_bytes)

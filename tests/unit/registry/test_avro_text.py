@@ -65,7 +65,7 @@ def test_text_that_was_written_is_written_the_same_again() -> None:
     assert '["null","R"]' in text
 
 
-def test_order_of_properties_goes_only_when_it_is_asked_for() -> None:
+def test_order_of_properties_goes_only_when_it_is_requested() -> None:
     one, two = '{"type":"string","b":1,"a":2}', '{"type":"string","a":2,"b":1}'
     assert read_avro(one).text != read_avro(two).text
     assert read_avro(one, normalize=True).text == read_avro(two, normalize=True).text

@@ -231,7 +231,7 @@ def test_look_up_says_what_is_missing() -> None:
     assert code_of(raised) is RegistryCode.VERSION_NOT_FOUND
 
 
-def test_compatibility_is_asked_without_registering() -> None:
+def test_compatibility_is_checked_without_registering() -> None:
     small = SmallState()
     small.register("orders", ONE)
     small.register("orders", TWO)

@@ -73,7 +73,7 @@ def test_lists_name_what_is_there(client: Client) -> None:
     assert client.found("GET", "/") == {}
 
 
-def test_deleted_is_listed_when_it_is_asked_for(client: Client) -> None:
+def test_deleted_is_listed_when_it_is_requested(client: Client) -> None:
     client.found("POST", "/subjects/orders/versions", {"schema": ONE})
     assert client.found("DELETE", "/subjects/orders/versions/latest") == 1
     assert client.found("GET", "/subjects") == []
@@ -93,7 +93,7 @@ def test_subject_may_have_a_slash(client: Client) -> None:
     assert client.found("GET", "/subjects/shop%2Fmoney.proto/versions") == [1]
 
 
-def test_references_are_kept_and_told(client: Client) -> None:
+def test_references_are_kept_and_returned(client: Client) -> None:
     client.found("POST", "/subjects/address/versions", {"schema": record(name="Address")})
     references = [{"name": "Address", "subject": "address", "version": 1}]
     person = record({"name": "home", "type": "Address"}, name="Person")
@@ -103,7 +103,7 @@ def test_references_are_kept_and_told(client: Client) -> None:
     assert client.refused("DELETE", "/subjects/address/versions/1") == (422, 42206)
 
 
-def test_compatibility_is_told_with_reasons_when_they_are_asked_for(client: Client) -> None:
+def test_compatibility_is_returned_with_reasons_when_they_are_requested(client: Client) -> None:
     client.found("POST", "/subjects/orders/versions", {"schema": ONE})
     bad = {"schema": record("a", "b")}
     assert client.found("POST", "/compatibility/subjects/orders/versions/latest", bad) == {"is_compatible": False}

@@ -170,7 +170,7 @@ def test_question_changes_nothing(log: MemoryLog, first: Registry) -> None:
     assert len(log.records) == stored
 
 
-def test_what_is_known_waits_for_nobody_who_waits_for_the_topic(log: MemoryLog, first: Registry) -> None:
+def test_known_schemas_do_not_wait_for_those_that_wait_for_the_topic(log: MemoryLog, first: Registry) -> None:
     made = register(first, "orders", ONE)
     is_reading, may_end = threading.Event(), threading.Event()
 

@@ -96,7 +96,7 @@ def test_records_of_confluents_registry_are_read() -> None:
     [version] = state.versions("a")
     assert (version.id, version.schema.text) == (1, '"int"')
     assert version.others == {"md5": "x", "ruleSet": {"domainRules": []}}
-    # What we do not use stays when we write it anew.
+    # Fields that we do not use stay when we write the record again.
     [change] = decisions.delete_version(state, "a", 1, permanent=False).changes
     assert change.value is not None
     assert change.value["ruleSet"] == {"domainRules": []}

@@ -71,7 +71,7 @@ def test_a_planner_connects_before_it_imports_anything(tmp_path: Path) -> None:
     assert "pyspark" in errors, "that was the failure"
 
 
-def test_a_planner_is_pysparks_own_and_quiet_when_nobody_listens_any_more() -> None:
+def test_a_planner_is_pysparks_own_and_quiet_when_the_pipe_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as place:
         process = planner(place)
         connection, _ = place.accept()
@@ -80,7 +80,7 @@ def test_a_planner_is_pysparks_own_and_quiet_when_nobody_listens_any_more() -> N
             file.write(struct.pack("!i", 2) + b"ok")
             file.flush()
             assert struct.unpack("!i", file.read(4)) == (process.pid,)
-            # What it reads next is no version of Python: it wants to say so, to nobody.
+            # What it reads next is no version of Python: it reports that, to a closed pipe.
             file.write(struct.pack("!i", 3) + b"9.9")
             file.flush()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

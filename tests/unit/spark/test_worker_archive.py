@@ -55,13 +55,13 @@ def test_a_package_that_the_job_needs_comes_with_what_it_needs_itself() -> None:
     assert "sortedcontainers" in added
 
 
-def test_a_package_that_is_not_installed_is_told(tmp_path: Path) -> None:
+def test_a_package_that_is_not_installed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="'no-such-package' is not installed here"):
         write_archive(tmp_path / "deps.zip", ["no-such-package"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="cannot be written"):
         write_archive(tmp_path / "nowhere" / "deps.zip")
 

@@ -1,4 +1,4 @@
-"""What a worker has imported is out of the garbage collector after its first tasks, and nobody else's is."""
+"""The imports of a worker leave the garbage collector after its first tasks, and those of no other process."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def pickled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_command_is_made_anew_in_a_worker_that_has_everything(pickled: Path) -> None:
+def test_a_command_is_unpickled_in_a_worker_that_has_everything(pickled: Path) -> None:
     write, kind = cloudpickle.loads(pickled.read_bytes())
     sink, batch = write()
     assert isinstance(sink, BatchSink)

@@ -80,7 +80,7 @@ def test_allocate_makes_longer_but_never_shorter(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_open_creates_only_when_told_and_never_cuts(disk: Disk, root: str) -> None:
+def test_open_creates_only_when_requested_and_never_truncates(disk: Disk, root: str) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(f"{root}/a")
     put(disk, f"{root}/a", b"abc")

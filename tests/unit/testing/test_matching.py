@@ -28,7 +28,7 @@ def test_same_records_in_the_same_order_agree() -> None:
     assert difference([], []) is None
 
 
-def test_records_that_are_missing_and_records_that_nobody_expected_are_named() -> None:
+def test_records_that_are_missing_and_records_that_are_unexpected_are_named() -> None:
     told = difference(records("a", "b"), messages("a", "c", "d"))
     assert told is not None
     assert told.splitlines() == [
@@ -64,7 +64,7 @@ def test_between_partitions_there_is_no_order(order: tuple[str, ...]) -> None:
 
 
 def test_equal_records_are_found_in_the_partition_that_leaves_an_order() -> None:
-    """The first `a` must be that of the second partition, whichever comes first."""
+    """The first `a` must be that of the second partition, although the other comes first."""
     one, two = messages("a", "c", partition=0), messages("a", "b", partition=1)
     for partitions in ([one, two], [two, one]):
         assert is_interleaving(records("a", "b", "a", "c"), partitions)

@@ -357,7 +357,7 @@ def syncs(disk: MemoryDisk) -> bool:
     return True
 
 
-def test_lost_write_back_is_told_once_to_each_descriptor_that_was_open_before() -> None:
+def test_lost_write_back_is_reported_once_to_each_descriptor_that_was_open_before() -> None:
     disk = MemoryDisk()
     file, other = durable(disk, "/a", b"abc"), durable(disk, "/b", b"abc")
     file.write_at(3, b"lost")
@@ -372,7 +372,7 @@ def test_lost_write_back_is_told_once_to_each_descriptor_that_was_open_before() 
     assert (crashes_of(disk, "/a"), crashes_of(disk, "/b")) == ({b"abc"}, {b"abckept"})
 
 
-def test_lost_write_back_is_told_to_a_new_descriptor_only_when_nobody_was_told() -> None:
+def test_lost_write_back_is_reported_to_a_new_descriptor_only_when_no_other_got_it() -> None:
     disk = MemoryDisk()
     disk.lose_write_back()
     # Not held: each sync has a descriptor of its own.

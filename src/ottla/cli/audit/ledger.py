@@ -26,12 +26,12 @@ def command(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json:
 
     A reader with `onDataLoss=ledger` writes them before it continues.
     """
-    from ottla.lost_offsets import UNKNOWN_END, read_ledger
+    from ottla.lost_offsets import UNKNOWN_END, read_lost_offsets
     from ottla.model.identifiers import uuid_to_text
     from ottla.model.windows import time_text
 
     with open_cluster(bootstrap, "ottla-audit-ledger") as cluster:
-        entries = [each for each in read_ledger(cluster, ledger_topic) if not topics or each.lost.topic in topics]
+        entries = [each for each in read_lost_offsets(cluster, ledger_topic) if not topics or each.lost.topic in topics]
     if as_json:
         for entry in entries:
             fields = asdict(entry.lost) | {"topic_id": uuid_to_text(entry.lost.topic_id)}

@@ -113,7 +113,7 @@ def _objects(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[
             "tier": state.rules.tier,
             "threshold": state.rules.threshold,
             "complete_until_ms": state.until_ms,
-            "told_until_ms": state.told_until_ms,
+            "told_until_ms": state.reported_until_ms,
             "silent_counters": len(state.silent),
         }
         for state in states

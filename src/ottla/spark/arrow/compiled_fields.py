@@ -1,7 +1,7 @@
 """The compiled form of `record_chain` and `record_fields`, where the package was built with a C compiler.
 
 `record_fields.c` does the same in one pass: 10 to 20 times faster for records of different lengths.  Without it, and
-for whatever it refuses, numpy decides.
+for records that it refuses, numpy decides.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load_library(path: Path) -> ReadFields | None:
     def read_fields(data: Octets, areas: Sequence[RecordArea]) -> RecordFields | None:
         # Each column is contiguous in memory: a row of `bounds`.
         bounds = np.ascontiguousarray(np.array(areas, np.int64).T)
-        assert bounds[0].min() >= 0, "an area begins in the buffer"
+        assert bounds[0].min() >= 0, "an area starts in the buffer"
         assert bounds[1].max() <= len(data), "an area ends in the buffer"
         count = int(bounds[2].sum())
         fields = np.empty((_FIELDS_COUNT, count), np.int64)

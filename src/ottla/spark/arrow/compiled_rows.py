@@ -95,7 +95,7 @@ class CompiledRows:
     def write(self, rows: Ints, target: Octets) -> int:
         """The records of these rows, at the beginning of `target`: the count of their bytes."""
         assert rows.dtype == np.int64, "numbers of rows have 64 bits"
-        assert rows.flags.c_contiguous, "the library reads them one behind the other"
+        assert rows.flags.c_contiguous, "the library reads them one after the other"
         what = (self._parts, len(self._parts), rows.ctypes.data, len(rows), self._timestamps_ms.ctypes.data)
         return _checked(self._library.ottla_write_records(*what, target.ctypes.data, len(target)))
 

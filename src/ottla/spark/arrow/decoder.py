@@ -28,7 +28,7 @@ from ottla.spark.arrow.slices import Slice, Slicer
 from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.errors import UnreadableElement
 
-# Where no memory is shared: one buffer for what is decompressed.
+# Where no memory is shared: one buffer for decompressed records.
 _OWN_MEMORY_BYTES: Final = 16 * MIB
 
 

@@ -38,7 +38,7 @@ def headers_column(data: Octets, fields: RecordFields) -> pa.Array:
 
 
 def _read_headers(data: Octets, fields: RecordFields, first: Ints) -> tuple[ByteSpans, ByteSpans]:
-    """The spans of all header keys and values, record after record; `first[i]` is where those of record i begin."""
+    """The spans of all header keys and values, record after record; `first[i]` is where those of record i start."""
     keys = ByteSpans(np.zeros(int(first[-1]), np.int64), np.zeros(int(first[-1]), np.int64))
     values = ByteSpans(np.zeros(int(first[-1]), np.int64), np.zeros(int(first[-1]), np.int64))
     counts = fields.headers_counts

@@ -1,6 +1,6 @@
 """The start of each record of a batch: the only sequential part of decoding, and most of its cost.
 
-A record begins with its length, so the next one's position is known only after reading it.  Three walkers find them:
+A record starts with its length, so the next one's position is known only after reading it.  Three walkers find them:
 
 * `walk`           plain Python, one step a record (about 0.1 us)
 * `walk_strides`   guesses that the next records are as long as this one, proves a whole run with two strided

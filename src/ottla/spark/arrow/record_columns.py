@@ -88,5 +88,5 @@ def nameless_header() -> UnencodableColumn:
 
 def records_too_large() -> UnencodableColumn:
     return UnencodableColumn(
-        "a row has 2 GiB or more", hint="Kafka's batches are smaller, and brokers take 1 MiB unless told"
+        "a row has 2 GiB or more", hint="Kafka's batches are smaller, and the default limit of brokers is 1 MiB"
     )

@@ -33,7 +33,7 @@ class ByteSpans:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """One element a record.  `headers_positions` is where the first header begins, `ends` where the record ends."""
+    """One element a record.  `headers_positions` is where the first header starts, `ends` where the record ends."""
 
     timestamp_deltas: Ints
     offset_deltas: Ints

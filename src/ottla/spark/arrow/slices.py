@@ -23,7 +23,7 @@ _GROWTH_GUESS: Final = 16
 
 
 class Slice(NamedTuple):
-    """`buffer` is valid until the next slice is asked for."""
+    """`buffer` is valid until the next slice is requested."""
 
     buffer: memoryview
     headers: list[BatchHeader]

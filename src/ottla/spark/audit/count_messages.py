@@ -64,7 +64,7 @@ def summed_windows(
         .load()
     )
     counts = messages.mapInArrow(parsed_counts, _COUNTS_DDL)
-    # By the order of the columns, as the book's: what a counter says by one sequence is one thing.
+    # By the order of the columns, like `CountBook`: two messages of one sequence must not depend on the reading order.
     newest = counts.groupBy(*_COUNTER).agg(F.max(F.struct(*_NEWEST)).alias("newest"))
     start_ms = F.col("start_ms") - F.pmod(F.col("start_ms"), F.lit(window_ms))
     unfit_ms = F.when(F.lit(window_ms) % F.col("window_ms") != 0, F.col("window_ms"))
@@ -78,7 +78,7 @@ def summed_windows(
 
 
 def parsed_counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The counts in a column `value`; reports, and what is no message, are left out."""
+    """The counts in a column `value`; reports and invalid messages are left out."""
     for batch in batches:
         rows = [_row(value) for value in batch.column("value").to_pylist()]
         yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=COUNTS_SCHEMA)

@@ -78,12 +78,12 @@ def run_audit(
     audit_topic: str = AUDIT_TOPIC,
     results_topic: str = AUDIT_RESULTS_TOPIC,
 ) -> AuditRun:
-    """Compare what all tiers have counted by now; write what has changed to the table `target` and to `results_topic`.
+    """Compare what all tiers have counted by now; write the changes to the table `target` and to `results_topic`.
 
     clicks = LoadedTable(parse_target("s3://lake/clicks"))
     run_audit(spark, "localhost:9092", parse_target("s3://lake/audit"), tables=[clicks])
 
-    What loads have committed to `tables` is told first, as tier `lake`.
+    The counts that loads have committed to `tables` are published first, as tier `lake`.
     It may be killed and run again at any point: the table takes the lines of one state of the counts once, and a line
     that the topic has twice is the same line.  A topic that a tier counts by windows that do not fit into
     `window_ms` is left out.  Raises ClientError and LakeError.
@@ -91,7 +91,7 @@ def run_audit(
     check_window_ms(window_ms)
     with Cluster(bootstrap) as cluster:
         for table in tables:
-            table.tell(cluster, audit_topic)
+            table.publish_counts(cluster, audit_topic)
         ensure_topic(cluster, audit_topic)
         partitions = [TopicPartition(audit_topic, each) for each in cluster.partitions(audit_topic)]
         ends = {partition: offsets.stop for partition, offsets in log_ranges(cluster, partitions).items()}
@@ -145,7 +145,7 @@ def _newest_of(target: LakeTarget, lines: Sequence[TierLine], window_ms: int) ->
     if not lines:
         return {}
     first_ms = min(line.window.start_ms for line in lines)
-    # A producer's times may lie outside of what a datetime holds.
+    # A producer's times may be outside of the range of a datetime.
     first = _EPOCH + timedelta(milliseconds=max(first_ms, _YEAR_1_MS)) if first_ms < _YEAR_9999_MS else _EPOCH
     columns = [name for name in RESULTS_SCHEMA.names if name != "completeness"]
     try:

@@ -1,4 +1,4 @@
-"""What loads have committed to a Delta table, told from its own history: so no commit is left out, whoever died."""
+"""Counts of the loads of a Delta table, from its own history: a commit is counted even if its process died."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ottla.spark.lake.target import LakeTarget
 
 
 class LoadedTable:
-    """`tell` again and again: each time the commits that came since; the first time those of the last 28 days.
+    """`publish_counts` publishes those of the commits since the last call; the first time those of the last 28 days.
 
-    A commit that was told before, by whomever, counts once.
+    A commit whose counts were published before, by any process, counts once.
     """
 
     def __init__(self, target: LakeTarget) -> None:
         self._target = target
-        self._told_version = -1
+        self._published_version = -1
 
-    def tell(self, cluster: Cluster, audit_topic: str) -> None:
+    def publish_counts(self, cluster: Cluster, audit_topic: str) -> None:
         """Nothing where there is no table yet.  Raises ClientError, and LakeError for a table that cannot be read."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -30,7 +30,7 @@ class LoadedTable:
             if not DeltaTable.is_deltatable(url, options):
                 return
             history = DeltaTable(url, storage_options=options).history()
-            commits = [commit for commit in history if commit["version"] > self._told_version]
+            commits = [commit for commit in history if commit["version"] > self._published_version]
             # Older ones are not compared any more.
             since_ms = cluster.clock.now_ms() - COMPARED_MS
             recent = [commit for commit in commits if commit["timestamp"] >= since_ms]
@@ -39,4 +39,4 @@ class LoadedTable:
             raise LakeError(f"the loads of {url} cannot be read from its history: {error}") from error
         if counts:
             publish(cluster, counts, audit_topic)
-        self._told_version = max([self._told_version, *(commit["version"] for commit in commits)])
+        self._published_version = max([self._published_version, *(commit["version"] for commit in commits)])

@@ -1,4 +1,4 @@
-"""Counts taken from a table itself, record by record: what its loads say they committed can be held against them."""
+"""Counts taken from a table itself, record by record, to compare with those that its loads have committed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table_counts(
     event_time: str = "timestamp",
     record_columns: Sequence[str] = RECORD_COLUMNS,
 ) -> DataFrame:
-    """Records by topic and event-time window, and how many of them stand there more than once.
+    """Records by topic and event-time window, and how many of them are in the table more than once.
 
     table_counts(spark.read.format("delta").load("/lake/clicks")).show()
 

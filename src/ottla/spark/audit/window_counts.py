@@ -14,7 +14,7 @@ _US_PER_MS: Final = 1_000
 
 
 def window_counts(timestamps: pa.Array | pa.ChunkedArray, window_ms: int = DEFAULT_WINDOW_MS) -> dict[int, int]:
-    """How many of the timestamps (Arrow `timestamp[us]`) lie in each window, by the window's start in ms.
+    """How many of the timestamps (Arrow `timestamp[us]`) are in each window, by the window's start in ms.
 
     A null is a record without a time: it counts as the time -1 ms, as in Kafka.
     """

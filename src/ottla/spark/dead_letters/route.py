@@ -59,7 +59,7 @@ def attempt(function: Callable[..., Any], returns: DataType | str) -> Callable[.
         try:
             result = function(*(bytes(each) if isinstance(each, bytearray) else each for each in values))
             verify(result)
-        except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
+        except Exception as error:  # noqa: BLE001 (any error of a user's function)
             return None, (error_class_of(error), str(error)[:ERROR_CHARS_MAX])
         return result, None
 
@@ -210,7 +210,7 @@ def _refuse_speculation(spark: SparkSession) -> None:
 ROWS_OF_COMMIT: Final = 5_000
 COMMITS_OF_BATCH_MAX: Final = 1 << 20
 _PARTITION_BY: Final = ("topic",)
-# What is set aside at a place, by whom.
+# Identifies a letter: the place of its record, and the stage that set it aside.
 _IDENTITY: Final = ("cluster_id", "topic", "topic_id", "partition", "offset", "stage")
 
 _Identity: TypeAlias = tuple[Any, ...]
@@ -220,7 +220,7 @@ def append_letters(target: LakeTarget, letters: Iterator[Any], app_id: str, vers
     """`letters`: rows of `TABLE_SCHEMA`, of the batch `version` of `app_id`.
 
     A batch that ended between its commits may have other letters when it is run again, since functions fail at times:
-    so what the table has then is told by their places, and not by the commits' numbers.  Raises `LakeError`.
+    so the letters that the table has are found by their places, and not by the commits' numbers.  Raises `LakeError`.
     """
     app_id = f"ottla-dead-letters/{app_id}"
     first = version * COMMITS_OF_BATCH_MAX

@@ -1,4 +1,4 @@
-"""A time range of a table, made anew from the log: the files of its hours or days are replaced in one commit.
+"""A time range of a table, loaded again from the log: the files of its hours or days are replaced in one commit.
 
 The offsets of the rows in those files decide, never their times: exactly these records are read again, and come where
 today's decoder and event time put them, be it another hour.  Rows of offsets that the log no longer has, and of other
@@ -33,7 +33,7 @@ _ROWS_AT_ONCE: Final = 100_000
 def periods_of(partition_by: Sequence[str], from_ms: int, to_ms: int) -> tuple[str, frozenset[str]]:
     """The table's column of hours or days, and its values in `[from_ms, to_ms)`.
 
-    Raises `LakeError` where the range does not begin and end with one of them.
+    Raises `LakeError` where the range does not start and end with one of them.
     """
     if EVENT_HOUR in partition_by:
         column, period_us, form, noun = EVENT_HOUR, HOUR_US, "%Y-%m-%d-%H", "hour"

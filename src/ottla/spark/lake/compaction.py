@@ -23,7 +23,7 @@ from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
 
 # Rows that are in memory at a time.
 _ROWS_AT_ONCE: Final = 100_000
-# Files of unfinished tasks are younger than this; nobody waits longer for a commit.
+# Files of unfinished tasks are younger than this; no load takes longer to commit.
 VACUUM_HOURS_DEFAULT: Final = 7 * 24.0
 
 
@@ -47,7 +47,7 @@ def compact(
     """Rewrite each partition's files of less than half of `target_file_bytes` as files of about that size.
 
     A commit for each partition.  Runs in this process, with the rows of one file in memory at a time.  The old files
-    stay for readers that have begun; `vacuum` removes them.  Raises `LakeError`, also when another compaction or a
+    stay for running readers; `vacuum` removes them.  Raises `LakeError`, also when another compaction or a
     backfill replaced the same files meanwhile: run it again.
     """
     place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
@@ -59,9 +59,9 @@ def compact(
         rows_count = sum(file.rows_count for file in added)
         expected = sum(file.rows_count for file in group)
         if rows_count != expected:
-            raise LakeError(f"{table.name}: {expected} rows were to be rewritten, {rows_count} were read")
+            raise LakeError(f"{table.name}: expected to rewrite {expected} rows, and read {rows_count}")
         version = publish(table, TableCommit(added, removed=group, is_same_data=True), {}, listed_at=listed_at)
-        if version == listed_at + 1:  # nobody's commit came between
+        if version == listed_at + 1:  # no other commit came between
             listed_at = version
         total = Compaction(
             total.files_before + len(group), total.files_after + len(added), total.rows_count + rows_count, version
@@ -119,7 +119,7 @@ def vacuum(
     Iceberg table the manifests of expired snapshots, too.
 
     Only files that are older than `older_than_hours`: younger ones may be of a load that has not committed yet, or be
-    read by somebody.  Returns their paths; with `dry_run` nothing is removed.  An Iceberg table's replaced files stay
+    in use by a reader.  Returns their paths; with `dry_run` nothing is removed.  An Iceberg table's replaced files stay
     while a snapshot has them.  Raises `LakeError`.
     """
     if older_than_hours < 1:

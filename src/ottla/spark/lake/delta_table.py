@@ -78,7 +78,7 @@ class DeltaLake:
         actions += [_remove(file, now_ms, is_change) for file in commit.removed]
         properties = CommitProperties(
             custom_metadata=dict(commit.facts),
-            # A commit that met another one is decided on anew, by its numbers; only we know how.
+            # A commit after a conflict is decided again, by its numbers; the library does not know how.
             max_commit_retries=0,
             app_transactions=[Transaction(app_id, number) for app_id, number in commit.numbers.items()],
         )
@@ -95,7 +95,7 @@ class DeltaLake:
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"the commit is in {self.name}, but the table could not be read after it: {error}",
-                hint="run it again: a load goes on after that commit",
+                hint="run it again: a load continues after that commit",
             ) from error
         return self._table.version()
 

@@ -231,7 +231,7 @@ class IcebergLake:
             # Our files know their columns by name.
             properties={
                 _NAME_MAPPING: schema.name_mapping.model_dump_json(),
-                # Every commit writes all of the metadata anew.
+                # Every commit writes all of the metadata again.
                 TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
                 TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(_METADATA_VERSIONS_MAX),
                 # Every commit has a manifest of its own, and every reader reads them all.
@@ -245,7 +245,7 @@ class IcebergLake:
             update.union_by_name(fields)
 
     def _without_retries(self) -> Table:
-        """A commit that met another one is decided on anew, by its numbers; only we know how.
+        """A commit after a conflict is decided again, by its numbers; the library does not know how.
 
         pyiceberg would commit it again as it is.  The property is changed in memory only.
         """

@@ -1,4 +1,4 @@
-"""What a load needs of a table, whatever its format: its columns, its numbers, and one commit for files and numbers."""
+"""The interface of a table of any format for loads: columns, numbers, and one commit for files and numbers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LakeTable(Protocol):
         """The new version.  Raises `CommitConflict` when files or numbers of it were changed meanwhile."""
 
     def newest_facts(self, commits_max: int) -> list[CommitFacts]:
-        """Of the newest commits, whoever made them, the newest first."""
+        """Of the newest commits of all writers, the newest first."""
 
     def files(self) -> list[DataFile]: ...
 

@@ -56,7 +56,7 @@ from ottla.spark.lake.tasks import (
     TaskJob,
     TaskReport,
     add_counts,
-    no_one_looks,
+    no_observer,
     report_of,
     run_batches,
     run_ranges,
@@ -74,9 +74,9 @@ log = logging.getLogger(__name__)
 COUNTED_COMMITS_MAX: Final = 20
 ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
-# Of a task of the first commit: nobody knows yet how large the records are.
+# Of a task of the first commit: the size of the records is not known yet.
 ROWS_PER_TASK_FIRST: Final = 10_000
-# Options of the source that would change what is read, or how, and that a load decides by itself.
+# Options of the source that would change what is read, or how, and that a load sets itself.
 _NOT_OF_LOADS: Final = {
     "kafka.bootstrap.servers": "bootstrap=",
     "bootstrap.servers": "bootstrap=",
@@ -96,17 +96,17 @@ _NOT_OF_LOADS: Final = {
     "includeHeaders": 'columns=(..., "headers")',
     "pushFilters": "a load that reads every record",
 }
-# How soon a follower that waits sees that it shall stop.
-_ASK_EVERY_S: Final = 0.2
+# How often a waiting follower checks `should_stop`.
+_CHECK_EVERY_S: Final = 0.2
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class LakeLoad:
-    """The result of a load: `next_offsets` is where the next one begins; `table_version` None without a commit.
+    """The result of a load: `next_offsets` is where the next one starts; `table_version` None without a commit.
 
     `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
-    `left_count`: offsets that were there when the load began, and are not loaded, since it was told to stop.
+    `left_count`: offsets that were there when the load started, and are not loaded, since `should_stop` ended it.
     """
 
     rows_count: int
@@ -166,22 +166,20 @@ class Loader:
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
     `decode` takes an Arrow batch of records and gives further columns, a row for each record.  Columns that the table
-    does not have are added; one of another type than the table's is refused.
-    `event_time` gives a timestamp, or milliseconds since 1970, for each record of a batch: a function of the batch
-    (`json_field("at_ms")`), or a Spark SQL expression over the record's columns, which is slower.  Where it is null,
-    the record's own timestamp counts.
-    `start`: where topics begin that the table does not know yet: "earliest", "latest", or milliseconds since 1970.
-    A partition that is added later, and a topic that is made anew, are loaded from their beginning.
-    `options`: further options of the source.
+    does not have are added; one of another type than the table's is refused. `event_time` gives a timestamp, or
+    milliseconds since 1970, for each record of a batch: a function of the batch (`json_field("at_ms")`), or a Spark SQL
+    expression over the record's columns, which is slower.  Where it is null, the record's own timestamp counts.
+    `start`: where loads of a topic that the table does not have yet start: "earliest", "latest", or milliseconds since
+    1970. A partition that is added later, and a topic that is recreated, are loaded from their start. `options`:
+    further options of the source.
 
-    `tells_audit`: after each commit, the newest ones' counts go to the cluster's topic of the audit, as tier `lake`.
+    `tells_audit`: after each commit, the counts of the newest ones are published to the audit topic, as tier `lake`.
 
     A commit has at most `rows_per_commit` records, about `bytes_per_commit` of memory, and no more than some 20,000
-    files, by the records of the commit before, whatever the backlog is.  A loader's first commit is small, since nobody
-    knows yet how large they are, and of how many hours.
+    files, by the records of the commit before, however large the backlog is.  A loader's first commit is small, since
+    the size of its records and the number of their hours are not known yet.
 
-    Raises `LakeError` and the errors of the source, also for options that a load decides by itself; what was committed
-    before stays.
+    Raises `LakeError` and the errors of the source, also for options that a load sets itself; earlier commits stay.
     """
 
     def __init__(
@@ -202,7 +200,7 @@ class Loader:
         bytes_per_commit: int = BYTES_PER_COMMIT,
         target_file_bytes: int = TARGET_FILE_BYTES,
         tells_audit: bool = False,
-        at: Callable[[Stage], None] = no_one_looks,
+        at: Callable[[Stage], None] = no_observer,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
         refuse_others_options(options or {})
@@ -222,7 +220,7 @@ class Loader:
         self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
         self._seen: Commit | None = None
-        self._has_told = False
+        self._has_published = False
         self._tells_audit = tells_audit
         self._at = at
         self._opened: LakeTable | None = None
@@ -232,27 +230,27 @@ class Loader:
         on_progress: Callable[[LoadState], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> LakeLoad:
-        """Everything that the logs have when the load begins, in one commit after the other.
+        """Everything that the logs have when the load starts, in one commit after the other.
 
-        `on_progress` is called after each commit; `should_stop` is asked before each.
+        `on_progress` is called after each commit; `should_stop` is called before each.
         """
         table = self._table()
         plan = plan_load(table, self._options, self._start)
         total = LakeLoad(0, 0, plan.end, None)
-        if not self._has_told:
-            # Of commits whose process died before it could.
-            self._tell(table)
-            self._has_told = True
+        if not self._has_published:
+            # Of commits whose process died before it published them.
+            self._publish_counts(table)
+            self._has_published = True
         while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
             total = total.plus(self._load_part(table, part))
-            self._tell(table)
+            self._publish_counts(table)
             plan = plan.rest(part)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
         return replace(total, next_offsets=plan.first if plan.ranges else plan.end, left_count=plan.offsets_count)
 
-    def _tell(self, table: LakeTable) -> None:
+    def _publish_counts(self, table: LakeTable) -> None:
         if self._tells_audit:
             publish_table_counts(table, self._options.connection)
 
@@ -265,8 +263,8 @@ class Loader:
     ) -> LakeLoad:
         """Load again and again, at most every `every_s` seconds, until `should_stop` or an interruption.
 
-        The table is the only state: a process that is killed goes on where its last commit ended.  Brokers that cannot
-        be reached end it as they end a load.
+        The table is the only state: after a kill the next process continues where the last commit ended.  Brokers that
+        cannot be reached end it as they end a load.
         """
         clock = SystemClock()
         total: LakeLoad | None = None
@@ -275,19 +273,19 @@ class Loader:
             loaded = self.load(on_progress, should_stop)
             total = loaded if total is None else total.plus(loaded)
             while (rest_ms := every_s * 1000 - (clock.monotonic_ms() - began_ms)) > 0 and not should_stop():
-                time.sleep(min(rest_ms / 1000, _ASK_EVERY_S))
+                time.sleep(min(rest_ms / 1000, _CHECK_EVERY_S))
         return LakeLoad(0, 0, {}, None) if total is None else total
 
     def backfill(self, from_ms: int, to_ms: int) -> LakeLoad:
-        """Make the event times `[from_ms, to_ms)` of these topics anew from their logs, in one commit.
+        """Load the event times `[from_ms, to_ms)` of these topics again from their logs, in one commit.
 
         The range is of whole hours, or of whole days where the table is partitioned by `event_date`.  The records
         that the table has there and the log still has are read again, with this loader's `decode` and `event_time`,
         which may put them into other hours; rows of offsets that the log has deleted by age or size stay as they are.
-        (A compacted log does not say what it has removed: those rows go.)  Offsets are not moved, and loads go on
-        meanwhile.  Every offset is in the table as often as before.
+        (A compacted log does not show which records it removed: those rows go.)  Offsets are not moved, and loads may
+        run at the same time.  Every offset is in the table as often as before.
 
-        Raises `DataLoss`, whatever the options say, when the log loses records while they are read: nothing was
+        Raises `DataLoss`, with any options, when the log loses records while they are read: nothing was
         committed then, and the backfill may be run again.
         """
         table = self._table()
@@ -402,7 +400,7 @@ def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...
 
 
 def reason_of(trace: str) -> str:
-    """The error of a task in what Spark tells of it."""
+    """The error of a task in the trace that Spark shows."""
     found = _ERROR_LINE.findall(trace)
     ours = [f"{name}: {text}" for name, text in found if not name.startswith(("Spark", "Py4J", "Python"))]
     return ours[-1] if ours else next(iter(trace.splitlines()), "unknown")
@@ -429,7 +427,7 @@ def facts_of(part: LoadPlan, reports: Iterable[TaskReport]) -> dict[str, str]:
 
 
 def check_same_topics(options: ReadOptions, plan: LoadPlan) -> None:
-    """Spark's own reader reads by topic name: refuse its rows when a topic of the plan was recreated meanwhile.
+    """Spark's own reader reads by topic name: refuse its rows when a topic of the plan was recreated during the load.
 
     A topic that was only deleted is accepted: its rows were read before.
     """

@@ -31,7 +31,7 @@ class CommitLimits:
     def offsets_max(self, seen: Commit | None, first_offsets: int) -> int:
         """Of the commit after this one, by what its records were; of the first one at most `first_offsets`."""
         if seen is None:
-            # Each record may be of an hour of its own.
+            # Each record may be of another hour.
             return max(1, min(self.rows_max, first_offsets, self.files_max))
         by_bytes = seen.rows_count * self.bytes_max // max(1, seen.records_bytes)
         # More rows never come in more files than in proportion.
@@ -41,7 +41,7 @@ class CommitLimits:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit had; `rows_count` is at least 1."""
+    """The size of a commit; `rows_count` is at least 1."""
 
     rows_count: int
     records_bytes: int
@@ -124,7 +124,7 @@ def plan_load(table: LakeTable, options: ReadOptions, start: Start = EARLIEST_ST
             }
         known_topics = progress.known_topics
         new = [place for place in places if place.topic not in known_topics]
-        # Added since, or of a topic that was made anew: all of it belongs to the table, wherever the table began.
+        # Added since, or of a topic that was recreated: all of it belongs to the table, independent of `start`.
         added = {place: 0 for place in places if place.topic in known_topics}
         # Records after the last load may have been deleted: such a gap is reported.
         first = view.checked("startingOffsets", {**_begins(view, new, end, start), **added, **loaded})

@@ -1,4 +1,5 @@
-"""Small tables of the lake: rows that are appended once for each version of an application, whoever repeats them.
+"""Small tables of the lake: rows that are appended once for each version of an application, also when they are
+repeated.
 
 Dead letters and the audit's results go here; the files of loads are written by Spark's tasks (`load`).
 """
@@ -76,7 +77,7 @@ def open_delta(
     options = target.storage_options
     try:
         if not DeltaTable.is_deltatable(target.url, options):
-            with contextlib.suppress(CommitFailedError):  # another one created it meanwhile
+            with contextlib.suppress(CommitFailedError):  # another process created it in between
                 DeltaTable.create(
                     target.url,
                     schema,

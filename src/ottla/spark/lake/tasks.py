@@ -41,8 +41,8 @@ class Stage(StrEnum):
     COMMITTED = "committed"
 
 
-def no_one_looks(_stage: Stage) -> None:
-    """What a load tells its stages to."""
+def no_observer(_stage: Stage) -> None:
+    """The default observer of a load's stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TaskJob:
     topic_ids: Mapping[str, str]
     target_file_bytes: int = TARGET_FILE_BYTES
     offsets: OffsetsByPartition | None = None
-    at: Callable[[Stage], None] = no_one_looks
+    at: Callable[[Stage], None] = no_observer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from ottla.model.errors import ConfigError, OttlaError
 
 
 class MirrorTaskFailed(OttlaError):
-    hint = "what was copied stays; run the mirror again, and it goes on where it was"
+    hint = "what was copied stays; run the mirror again to continue where it stopped"
 
 
 class SparkMirror:
-    """Copies by ranges: each run takes what the source has when it begins.  Nothing of it is on the driver's disk.
+    """Copies by ranges: each run copies the records that the source has when it starts.  Nothing of it is on the
+    driver's disk.
 
     A task that is run again, on another machine too, finds out what the one before has copied.  `rate_bytes_s` is
     shared out among the tasks that run at a time.  `note` gets lines for people.
@@ -66,9 +67,9 @@ class SparkMirror:
     def follow(
         self, every_s: float, stop: threading.Event | None = None, on_run: Callable[[MirrorReport], None] | None = None
     ) -> None:
-        """Run again and again, `every_s` from the end of one to the begin of the next, until `stop` is set.
+        """Run again and again, `every_s` from the end of one to the start of the next, until `stop` is set.
 
-        A run that fails is told by `note`, and tried again.  Raises ConfigError: that would not help.
+        A run that fails is reported by `note`, and tried again.  Raises ConfigError: that would not help.
         """
         stop = stop or threading.Event()
         while not stop.is_set():

@@ -59,7 +59,7 @@ class Connection:
             connect_timeout_ms=min(self.connect_timeout_ms, self.request_timeout_ms),
             request_timeout_ms=self.request_timeout_ms,
             call_timeout_ms=self.call_timeout_ms,
-            # A topic that is gone is told as such, before the call's time is over.
+            # A deleted topic is reported as such before the call times out.
             unknown_topic_wait_ms=min(_DEFAULTS.unknown_topic_wait_ms, self.call_timeout_ms // 2),
             retry_backoff_ms=self.retry_backoff_ms,
             retry_backoff_max_ms=self.retry_backoff_max_ms,
@@ -76,7 +76,7 @@ def parse_connection(reader: OptionReader) -> Connection:
 
     request_ms, call_ms = timeout_ms("kafka.request.timeout.ms"), timeout_ms("kafka.default.api.timeout.ms")
     if call_ms is None:
-        # Whoever gives a time for one request wants to know after it that a broker is down.
+        # A user who limits one request expects the error of a broker that is down after that time.
         call_ms = CALL_TIMEOUT_MS_DEFAULT if request_ms is None else request_ms
     if request_ms is None:
         request_ms = min(REQUEST_TIMEOUT_MS_DEFAULT, call_ms)

@@ -17,7 +17,7 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", 
 # Options of the official connector that are not supported here: ignoring them would change what is read.
 NOT_OFFERED: Final[Mapping[str, str]] = {
     "kafka.group.id": "use groupId, which also commits the offsets after each batch",
-    "kafka.auto.offset.reset": "use startingOffsets; records that are lost are told by failOnDataLoss or onDataLoss",
+    "kafka.auto.offset.reset": "use startingOffsets; failOnDataLoss and onDataLoss are about lost records",
     "kafka.exclude.internal.topics": "internal topics can be named by subscribe",
     "kafka.group.instance.id": "Spark divides the partitions, no consumer joins a group",
     "kafka.group.protocol": "Spark divides the partitions, no consumer joins a group",

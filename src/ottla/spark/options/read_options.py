@@ -50,7 +50,7 @@ READS_WITHOUT_EFFECT: Final = frozenset(
 
 
 class OnLoss(Enum):
-    """What is done when records are proven to be lost: the read fails, goes on in silence, or writes them down."""
+    """The reaction to records that are proven to be lost: fail, continue silently, or record them and continue."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -74,7 +74,7 @@ class ReadOptions:
     isolation: IsolationLevel
     read_timeout_ms: int
     pushes_filters: bool
-    # Batches that cannot be decoded: stepped over and told, else the read fails.
+    # Batches that cannot be decoded are skipped and reported; else the read fails.
     skips_unreadable: bool
 
     @property

@@ -40,7 +40,7 @@ class AvroDecoder:
                 if (behind <= ends).all():
                     return DecodedRows(change(column).cast(self.type), None)
             except (NotByColumns, UnreadableElement, pa.ArrowException, OverflowError):
-                # One row at least is not as it should be: each tells for itself.
+                # At least one row is invalid: row by row shows which.
                 pass
         payloads = [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
         return rows_as_column(payloads, self._read_row, self._raw_type, self.type)

@@ -158,7 +158,7 @@ def _field_value(message: Any, field: FieldDescriptor) -> object:
     single = _single(field)
     if field.is_repeated:
         return [single(each) for each in found]
-    # A field that can be told from its default is null when it is not there.
+    # A field with presence is null when it is not there; others have their default.
     return single(found) if not field.has_presence or message.HasField(field.name) else None
 
 

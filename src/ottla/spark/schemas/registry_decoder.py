@@ -12,7 +12,7 @@ from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.schemas.avro_decoder import AvroDecoder
 from ottla.spark.schemas.avro_types import arrow_type, resolved
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema
-from ottla.spark.schemas.rows import DecodedRows, rows_as_column, told
+from ottla.spark.schemas.rows import DecodedRows, error_text, rows_as_column
 
 HEAD_BYTES: Final = 5
 _MAGIC: Final = 0
@@ -20,7 +20,7 @@ _MAGIC: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class WireColumn:
-    """Of each row the schema's id, and where its record lies in `data`: from `starts` to `ends`.
+    """Of each row the schema's id, and where its record is in `data`: from `starts` to `ends`.
 
     `is_null`: there is no value; `is_foreign`: it is not of this format.  The rest of such rows means nothing.
     """
@@ -59,7 +59,7 @@ def split(column: pa.Array) -> WireColumn:
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
-# A batch with so many ids that the registry does not know has foreign data: for its other new ids nobody asks.
+# A batch with so many ids that the registry does not know has foreign data: its other new ids are not requested.
 UNKNOWN_IDS_OF_BATCH_MAX: Final = 16
 
 
@@ -80,7 +80,7 @@ class SchemaSource(Protocol):
 class RegistryDecoder:
     """`reader` is the schema of the columns; `message` that of Protobuf (its first, unless it is named).
 
-    `registry` is asked for each writer's schema, once.  Raises `UnreadableSchema`.
+    Each writer's schema is requested from `registry` once.  Raises `UnreadableSchema`.
     """
 
     def __init__(self, registry: SchemaSource, reader: FoundSchema, message: str | None = None) -> None:
@@ -110,7 +110,7 @@ class RegistryDecoder:
     def decode(self, column: pa.Array) -> pa.StructArray:
         """A column of `type` from one of bytes.  Raises `RegistryUnreachable`.
 
-        The registry is asked for `UNKNOWN_IDS_OF_BATCH_MAX` ids at most that it does not know.
+        At most `UNKNOWN_IDS_OF_BATCH_MAX` ids that the registry does not know are requested.
         """
         wire = split(column)
         errors: list[str | None] | None = None
@@ -120,7 +120,7 @@ class RegistryDecoder:
         is_ours = ~wire.is_null & ~wire.is_foreign
         ids_found, counts = np.unique(wire.ids[is_ours], return_counts=True)
         unknown_count = 0
-        # Those of most rows first: they are asked for in any case.
+        # Those of most rows first: they are always requested.
         for schema_id in ids_found[np.argsort(-counts, kind="stable")]:
             chosen = np.flatnonzero(is_ours & (wire.ids == schema_id))
             try:
@@ -129,7 +129,7 @@ class RegistryDecoder:
                 part = self._decoded(int(schema_id), wire, chosen)
             except UnknownSchema as error:
                 unknown_count += 1
-                part = self._unread(chosen, told(error))
+                part = self._unread(chosen, error_text(error))
             rows.append(chosen)
             parts.append(part.column)
             if part.errors is not None:
@@ -137,10 +137,10 @@ class RegistryDecoder:
                 for row, why in zip(chosen.tolist(), part.errors, strict=True):
                     errors[row] = why
         value = _in_place(rows, parts, len(column), self.value_type)
-        told_errors = pa.nulls(len(column), pa.string()) if errors is None else pa.array(errors, pa.string())
+        error_column = pa.nulls(len(column), pa.string()) if errors is None else pa.array(errors, pa.string())
         ids = pa.array(wire.ids.astype(np.uint32).view(np.int32), mask=~is_ours)
         whole_null = pa.array(wire.is_null) if wire.is_null.any() else None
-        return pa.StructArray.from_arrays([value, told_errors, ids], fields=list(self.type), mask=whole_null)
+        return pa.StructArray.from_arrays([value, error_column, ids], fields=list(self.type), mask=whole_null)
 
     def _decoded(self, schema_id: int, wire: WireColumn, rows: Ints) -> DecodedRows:
         """Raises `UnknownSchema`."""
@@ -152,7 +152,7 @@ class RegistryDecoder:
             try:
                 decoder = self._decoders[schema_id] = self._decoder(writer)
             except Exception as error:  # noqa: BLE001 (a schema that no library of ours reads is its records' error)
-                self._unreadable[schema_id] = told(error)
+                self._unreadable[schema_id] = error_text(error)
                 return self._unread(rows, self._unreadable[schema_id])
         return decoder.decode(wire.data, wire.starts[rows], wire.ends[rows])
 

@@ -16,7 +16,7 @@ from ottla.model.errors import OttlaError
 from ottla.runtime.clock import Clock, SystemClock
 
 ANSWERS_WITHIN_S: Final = 20.0
-# An id that is unknown is not asked for again before: it is no id at all, or a schema that is registered this moment.
+# An unknown id is not requested again before: it is no id at all, or a schema that is registered this moment.
 UNKNOWN_FOR_MS: Final = 10_000
 UNKNOWN_IDS_MAX: Final = 10_000
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
@@ -97,10 +97,10 @@ class RegistryReader:
                     return found
             except urllib.error.HTTPError as error:
                 with error:
-                    told = error.read(2_000).decode(errors="replace")
+                    body = error.read(2_000).decode(errors="replace")
                 if error.code == http.HTTPStatus.NOT_FOUND:
-                    raise UnknownSchema(f"the registry does not know {path}: {told}") from None
-                reasons.append(f"{url}: {error.code} {told}")
+                    raise UnknownSchema(f"the registry does not know {path}: {body}") from None
+                reasons.append(f"{url}: {error.code} {body}")
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {error}")
         raise RegistryUnreachable(f"no registry answers: {'; '.join(reasons) or 'no address is given'}")

@@ -27,9 +27,9 @@ def rows_as_column(
         try:
             rows.append(decode(payload))
             errors.append(None)
-        except Exception as error:  # noqa: BLE001 (what a library raises for any bytes: it is told in its row)
+        except Exception as error:  # noqa: BLE001 (any error of a library for these bytes becomes the row's error)
             rows.append(None)
-            errors.append(told(error))
+            errors.append(error_text(error))
     try:
         column = pa.array(rows, raw_type).cast(column_type)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -46,9 +46,9 @@ def _one_by_one(
             made.append(pa.array([row], raw_type).cast(column_type))
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             made.append(pa.nulls(1, column_type))
-            errors[index] = told(error)
+            errors[index] = error_text(error)
     return pa.concat_arrays(made)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]

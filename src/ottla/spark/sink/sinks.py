@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.producing.acks import BatchResult, Delivery
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.model.counted import counted
-from ottla.spark.errors import NotWritten, told_briefly
+from ottla.spark.errors import NotWritten, with_brief_errors
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.sink_rows import RowEncoder
 from ottla.spark.source.cluster_view import open_cluster
@@ -35,7 +35,7 @@ class RowsWritten(WriterCommitMessage):
     batches_count: int
 
 
-@told_briefly
+@with_brief_errors
 def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
     """In an executor: produce all rows of a task and wait for the last acknowledgement.
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.lost_offsets.entry import LostRange
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import SparkOptionError, rows_told_briefly, told_briefly
+from ottla.spark.errors import SparkOptionError, rows_with_brief_errors, with_brief_errors
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
         self._columns = columns
         self._bounds = Bounds()
 
-    @told_briefly
+    @with_brief_errors
     def partitions(self) -> Sequence[InputPartition]:
         ending = self._options.ending
         with ClusterView(self._options) as view:
@@ -112,7 +112,7 @@ def task_partitions(
     ]
 
 
-@rows_told_briefly
+@rows_with_brief_errors
 def read_partition(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Without partitions Spark still runs one task, with None inside a plain partition."""
     if partition is None or (type(partition) is InputPartition and partition.value is None):

@@ -37,7 +37,7 @@ from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_lo
 
 
 def open_cluster(connection: Connection, memory: ReusedMemory | None = None) -> Cluster:
-    """Says on standard error what it waits for, which a driver shows, and an executor's log keeps."""
+    """Reports on standard error what it waits for: a driver shows it, and an executor's log keeps it."""
     waiting = Waiting(_tell)
     return Cluster(
         connection.bootstrap, connection.client_options, dial=waiting.dial, memory=memory, on_wait=waiting.on_wait
@@ -238,15 +238,15 @@ class ClusterView:
         return self._asked(dict.fromkeys(partitions, LATEST))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where the logs end, whatever is read of them."""
+        """Where the logs end, independent of the options."""
         answers = list_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
         return {place: answer.offset for place, answer in answers.items()}
 
     def checked(self, option: str, offsets: Offsets) -> Offsets:
         """Offsets given by the user, checked against the logs.
 
-        Raises `DataLoss` for one outside of its log, unless the options say to go on: then it is moved to the nearest
-        end.
+        Raises `DataLoss` for one outside of its log, unless the options say to continue: then it is moved to the
+        nearest end.
         """
         starts, ends = self.earliest(offsets), self.log_ends(offsets)
         losses = []

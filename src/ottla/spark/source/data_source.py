@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import DataType, StructType
 
 from ottla.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, columns_wanted, spark_ddl
-from ottla.spark.errors import SparkOptionError, told_briefly
+from ottla.spark.errors import SparkOptionError, with_brief_errors
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
 from ottla.spark.sink.sinks import BatchSink, StreamSink
@@ -33,7 +33,7 @@ class OttlaDataSource(DataSource):
     Spark makes it at `load()` and `save()`, and asks it for readers and writers in processes that plan for it.
     """
 
-    @told_briefly
+    @with_brief_errors
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         check_options(options)
@@ -45,24 +45,24 @@ class OttlaDataSource(DataSource):
     def schema(self) -> str:
         return spark_ddl(columns_wanted(includes_headers(self.options)))
 
-    @told_briefly
+    @with_brief_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         advise_workers()
         options = parse_read_options(self.options, is_stream=False)
         kind = FilteredBatchReader if options.pushes_filters else BatchReader
         return kind(options, wanted_columns(schema))
 
-    @told_briefly
+    @with_brief_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         advise_workers()
         return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
 
-    @told_briefly
+    @with_brief_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         advise_workers()
         return BatchSink(self._write_options(schema, overwrite))
 
-    @told_briefly
+    @with_brief_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         advise_workers()
         return StreamSink(self._write_options(schema, overwrite))

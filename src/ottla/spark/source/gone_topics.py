@@ -38,7 +38,7 @@ def is_gone(cluster: Cluster, places: Collection[TopicPartition], topic_id: UUID
 def is_latest_leader(cluster: Cluster, place: TopicPartition, leader_epoch: int, deadline: Deadline) -> bool:
     """Whether no broker of the cluster knows of a later leader of the partition than that of this epoch.
 
-    A leader that is cut off from the others goes on to answer, from a log that has not what came since.
+    A partitioned leader keeps answering, from a stale log.
     Raises `CallTimedOut` while a broker does not answer: it could know better.
     """
 

@@ -1,4 +1,5 @@
-"""A consumer group that shows how far a stream has come.  The checkpoint decides where it goes on, never the group."""
+"""A consumer group that shows how far a stream has come.  The checkpoint decides where it continues, never the
+group."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ROWS_PER_TASK_MIN: Final = 50_000
 class OffsetRange:
     """Offsets `[first_offset, end_offset)` of one partition of the topic with this id.
 
-    All zeros: of whatever topic has the name (Apache Kafka before 2.8 has no ids).
+    All zeros: any topic of that name (Apache Kafka before 2.8 has no ids).
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """A task's work: fetch the batches of its offset ranges and decode them, without lasting state.
 
 Records are lost only where the log proves it (`lost_offsets`), or where the topic is another one than was planned.
-Whatever else keeps records from coming is a time-out: the task fails, and Spark or the user tries again.
+Every other reason for missing records is a time-out: the task fails, and Spark or the user tries again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ FETCH_BYTES_MIN: Final = 1 << 16
 BYTES_PER_OFFSET_GUESS: Final = 1024
 # Of this process, for all its tasks: two fetches of each leader, one of which is decoded, and what is decompressed.
 _MEMORY: Final = ReusedMemory(64 * MIB)
-_SKIP_ADVICE: Final = "set the option skipUnreadableBatches to true to go on after this batch"
-# A broker that has stalled is asked once more why, but not for long.
+_SKIP_ADVICE: Final = "set the option skipUnreadableBatches to true to continue after this batch"
+# One more short request to a stalled broker finds the reason.
 _QUESTION_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """The topic where what is lost is written down, by this reader."""
+class LostOffsetsTopic:
+    """The topic of lost offsets, as this reader writes it."""
 
     topic: str
     reader: str
@@ -62,8 +62,8 @@ class Ledger:
 class ReadTask:
     """Everything that an executor needs; small, since it is pickled.  No partition is in two of its ranges.
 
-    Without `fails_on_data_loss` it goes on after a loss, which is in the `ledger`, if there is one, before any row
-    after it is handed on.
+    Without `fails_on_data_loss` it continues after a loss, which is recorded in `lost_offsets`, if given, before any
+    later row is returned.
     """
 
     connection: Connection
@@ -72,8 +72,8 @@ class ReadTask:
     fetch_bytes: int
     fails_on_data_loss: bool
     isolation: IsolationLevel
-    ledger: Ledger | None = None
-    # A batch that cannot be decoded is stepped over: a warning says where, and the `ledger`.
+    lost_offsets: LostOffsetsTopic | None = None
+    # A batch that cannot be decoded is skipped: a warning says where, and an entry of `lost_offsets`.
     skips_unreadable: bool = False
 
 
@@ -86,7 +86,7 @@ def task_of(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Offset
         options.fetch_bytes,
         options.fails_on_data_loss,
         options.isolation,
-        Ledger(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None,
+        LostOffsetsTopic(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None,
         options.skips_unreadable,
     )
 
@@ -179,7 +179,7 @@ class _TaskReader:
         if isinstance(error, OffsetOutOfRange):
             until, log = self._lost_until(place, offset)
             if until is None:
-                # The log has it now, or its leader is a former one: the replica that was asked is behind.
+                # The log has it now, or its leader is a former one: the replica that answered lags.
                 self._cluster.retrying.sleep_ms(self._pauses[place].next_ms())
                 fetcher.seek(place, offset)
             else:
@@ -239,7 +239,7 @@ class _TaskReader:
         )
 
     def _check_same_topics(self) -> None:
-        """Fetches by name read whatever had it: rows of another topic are refused, since they are handed on already."""
+        """Fetches by name read any topic of that name: fail after rows of another one were returned."""
         known = {name: topic_id for name, topic_id in self._topic_ids.items() if topic_id != ZERO_UUID}
         self._cluster.forget(known)
         for place in self._ends:
@@ -263,9 +263,9 @@ class _TaskReader:
         return LostRange(place.topic, self._topic_ids[place.topic], place.partition, offset, next_offset, reason)
 
     def _write_down(self, lost: LostRange) -> None:
-        ledger = self._task.ledger
-        if ledger is not None:
-            write_losses(self._cluster, ledger.topic, ledger.reader, [lost])
+        lost_offsets = self._task.lost_offsets
+        if lost_offsets is not None:
+            write_losses(self._cluster, lost_offsets.topic, lost_offsets.reader, [lost])
 
 
 def _has(log: range) -> str:
@@ -284,8 +284,8 @@ def lost_until(position: int, end: int, log: range) -> int | None:
     """The offset up to which `[position, end)` is gone, given the readable offsets of the log; None: nothing is proven.
 
     The plan saw every offset below `end` in the log, so a log that ends before lost them (a topic that was recreated,
-    or a truncation), and one that starts behind `position` deleted them.  Logs that answer ListOffsets do not go back
-    by themselves (KIP-207).
+    or a truncation), and one that starts after `position` deleted them.  A leader that answers ListOffsets does not go
+    back to a lower end (KIP-207).
     """
     if position < log.start:
         return min(log.start, end)

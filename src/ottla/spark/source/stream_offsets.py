@@ -90,7 +90,7 @@ def from_checkpoint(checkpoint: Mapping[str, Any]) -> StreamOffsets | None:
 
 
 def known_ids(topic_ids: Mapping[str, UUID]) -> dict[str, UUID]:
-    """Without those that the cluster does not tell (all zeros)."""
+    """Without those that the cluster does not have (all zeros)."""
     return {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
 
 

@@ -45,10 +45,10 @@ def _reaching(ends: Offsets, first: Offsets) -> Offsets:
 
 @dataclass(slots=True)
 class Beginnings:
-    """Where each partition of the cluster goes on.
+    """Where reading of each partition continues.
 
-    `first`: the next offset to read.  `new`: partitions that begin at their earliest offset, which is to be asked for.
-    `added`: those of them whose topic is read already, so that their first record should still be there.  `gone`:
+    `first`: the next offset to read.  `new`: partitions that start at their earliest offset, which the caller must look
+    up. `added`: those of them whose topic is read already, so that their first record should still be there.  `gone`:
     partitions that were read, and seem to be deleted, with their topics' ids as they were.  `cut`: those whose logs
     seem to end before what was read, with its end.  `losses`: what was lost, as far as it is known.
     """
@@ -62,13 +62,13 @@ class Beginnings:
 
 
 def beginnings(known: StreamOffsets, logs: LogsNow, unsubscribed: set[TopicPartition]) -> Beginnings:
-    """`unsubscribed` partitions are read no more because the user said so: that is no loss."""
+    """`unsubscribed` partitions are no longer read by the user's choice: that is no loss."""
     now = logs.offsets(logs.ends, {})
     found = Beginnings()
     gone = sorted(set(known.next_offsets) - set(logs.ends) - unsubscribed)
     found.gone |= {place: known.topic_ids.get(place.topic, ZERO_UUID) for place in gone}
     found.losses += [
-        _loss(known, place, known.next_offsets[place], UNKNOWN_END, "read by the query, and deleted meanwhile")
+        _loss(known, place, known.next_offsets[place], UNKNOWN_END, "read by the query, and deleted since")
         for place in gone
     ]
     known_topics = {place.topic for place in known.next_offsets}

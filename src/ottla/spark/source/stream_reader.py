@@ -20,7 +20,7 @@ from ottla.lost_offsets.entry import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import told_briefly
+from ottla.spark.errors import with_brief_errors
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, OffsetDict, Offsets, to_dict
 from ottla.spark.options.read_limits import TriggerLimits
 from ottla.spark.options.read_options import ReadOptions
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         StreamReader.__init__(self, *state)
 
     def initialOffset(self) -> CheckpointDict:
-        """Spark asks for it again and again while the first batch is not committed, so it must not depend on the
+        """Spark calls it repeatedly while the first batch is not committed, so it must not depend on the
         cluster: `latestOffset` resolves it, once."""
         return dict(UNRESOLVED)
 
@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxRows(ROWS_UNLIMITED if limits.rows_max is None else limits.rows_max)
 
-    @told_briefly
+    @with_brief_errors
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._logs_now()
 
@@ -83,12 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs' ends in the last plan: the progress report computes the lag from them."""
         return None if self._latest is None else to_dict(self._latest)
 
-    @told_briefly
+    @with_brief_errors
     def latestOffset(self, start: CheckpointDict, limit: ReadLimit) -> CheckpointDict:
         known = from_checkpoint(start)
         if known is not None:
             self._commit_to_group(known)
-        # Asked before the logs' ends: a log that grows meanwhile does not end before its start.
+        # Requested before the logs' ends: a log that grows in between does not end before its start.
         resolved = None if known is not None else self._resolved()
         logs = self._target if self._target is not None else self._logs_now()
         self._latest = logs.ends
@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = {place: logs.ends[place] for place in first}
         limits = self._limits_of(limit)
         is_left = known is not None and self._waits_for_more(first, latest, limits)
-        # Spark asks again and again meanwhile: what is lost is looked into, and written down, once.
+        # Spark calls repeatedly in between: a loss is examined and recorded once.
         if found.losses and (not is_left or self._options.fails_on_data_loss):
             self._lose(found)
         if is_left:
@@ -118,10 +118,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # as it is: Spark compares offsets as text
         return to_checkpoint(planned)
 
-    @told_briefly
+    @with_brief_errors
     def partitions(self, start: CheckpointDict, end: CheckpointDict) -> Sequence[InputPartition]:
-        """Called again with the same offsets after a restart: the plan is the same, whatever happened to the cluster
-        meanwhile, unless an earlier version made it."""
+        """Called again with the same offsets after a restart: the plan is the same, even after changes of the
+        cluster, unless an earlier version wrote the checkpoint."""
         known, planned = from_checkpoint(start), from_checkpoint(end)
         if planned is None:
             return []
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
 
-    @told_briefly
+    @with_brief_errors
     def commit(self, end: CheckpointDict) -> None:
         """The offsets are in Spark's checkpoint; a group gets them too, where the user has named one."""
         committed = from_checkpoint(end)
@@ -160,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscribed = view.subscribed(missing_ok=True)
         ends = view.latest(subscribed.partitions)
         is_committed = self._options.isolation is IsolationLevel.READ_COMMITTED
-        # Asked after the ends, so not before them.
+        # Requested after the ends, so not before them.
         log_ends = view.log_ends(subscribed.partitions) if is_committed else ends
         return LogsNow(subscribed.cluster_id, subscribed.topic_ids, ends, log_ends)
 
@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _averages(self, first: Offsets, latest: Offsets, limits: TriggerLimits) -> Mapping[TopicPartition, float]:
-        """Stored bytes for each offset, asked again now and then: a log's average changes slowly."""
+        """Stored bytes for each offset, requested again at intervals: a log's average changes slowly."""
         if limits.bytes_max is None:
             return {}
         now_ms = self._clock.monotonic_ms()
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset_bytes
 
     def _commit_to_group(self, done: StreamOffsets) -> None:
-        """Spark asks for the next offsets when the batch before is in its commit log: so lag shows at once, not only
+        """Spark requests the next offsets when the batch before is in its commit log: so lag shows at once, not only
         when the next batch is planned."""
         if self._options.group_id is None:
             return
@@ -208,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._group.commit(done.next_offsets)
 
     def _beginnings(self, known: StreamOffsets, logs: LogsNow) -> tuple[Beginnings, Offsets]:
-        """Where each partition goes on, and where the new ones begin."""
+        """Where each partition continues, and where the new ones start."""
         unsubscribed = {place for place in known.next_offsets if not is_subscribed(self._options.subscription, place)}
         found = beginnings(known, logs, unsubscribed)
         begin = self._earliest(found.new)

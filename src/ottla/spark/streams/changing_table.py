@@ -1,4 +1,4 @@
-"""A compacted topic as a table: the newest record of each key, as it is when a batch begins."""
+"""A compacted topic as a table: the newest record of each key, as it is when a batch starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ChangingTable:
     `prepare` makes the table's rows of records (columns key, value, timestamp, partition, offset); deleted keys are not
     in them.  `options` are further options of the source.
 
-    Each batch sees everything that the topic had when it began: so an update or a delete is seen by the next batch.
+    Each batch sees everything that the topic had when it started: so an update or a delete is seen by the next batch.
     The rows are kept by Spark's executors, and only what is new is read.  When an executor died with rows of it the
     batch is run again at once; then, after a batch that failed, and in another Spark application, the topic is read
     from its start.  A batch that runs again may see a newer table than before; the table that a batch gets is for that
@@ -55,7 +55,7 @@ class ChangingTable:
         self._next_offsets: dict[TopicPartition, int] = {}
         # The newest record of each key, deleted ones too until the next batch.
         self._newest: KeptRows | None = None
-        # Whether somebody may read it besides the batch that it was made for.
+        # Whether others than the batch that it was made for may read it.
         self._is_given_out = False
         self._application = ""
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ottla.spark.errors import SparkOptionError
 
-# A record's place: what tells a record from every other, also one that was written twice.
+# A record's place, which distinguishes it from every other one, also from a duplicate.
 PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -29,7 +29,7 @@ def windowed(
 
     time    the event time, a timestamp
     size    "5 minutes": windows are `[start, start + size)`, aligned to 1970 in UTC
-    slide   "1 minute": a window begins at each, so that they overlap; None: one ends where the next begins
+    slide   "1 minute": a window starts at each, so that they overlap; None: one ends where the next starts
     delay   how late rows may be: a window is complete when a row is later than its end by so much.  None: the rows
             have a watermark already, or the query has output mode update or complete
     """
@@ -45,7 +45,7 @@ def sessions(rows: DataFrame, time: str, gap: str, *, by: str | Sequence[str], d
     The column `session_window` has its start, and its end: the last row's time and `gap`.  Output mode append.
     """
     if not _names(by):
-        raise SparkOptionError("a session is of somebody", hint='name the columns: by="member"')
+        raise SparkOptionError("a session needs columns to group by", hint='name the columns: by="member"')
     return _marked(rows, time, delay).groupBy(F.session_window(time, gap), *_names(by))
 
 
@@ -55,8 +55,8 @@ def top_k(counts: DataFrame, k: int, *, rank_by: str = "count", within: str | Se
         streams.top_k(streams.windowed(views, "at", "5 minutes", by="page", delay="10 minutes").count(), 3)
 
     `counts` are aggregated rows, one for each key and window; `within` are its columns that make a group, and the
-    others must be comparable.  In a stream its output mode is append, so each window is told once, when it is complete.
-    A task has all keys of a window at a time.
+    others must be comparable.  In a stream its output mode is append, so each window is emitted once, when it is
+    complete. A task has all keys of a window at a time.
     """
     if k < 1:
         raise SparkOptionError(f"the first {k} rows of a window", hint="k is 1 or more")

@@ -27,7 +27,7 @@ _MESSAGE_CHARS_MAX: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What a job's function gets besides the session.  `options` are the user's own."""
+    """The arguments of a job's function besides the session.  `options` are the user's own."""
 
     bootstrap: str
     checkpoint: str
@@ -53,7 +53,7 @@ class JobTotals:
 
 
 class JobFailed(OttlaError):
-    """The stream ended with an error; what was committed stays, and a new run goes on behind it."""
+    """The stream ended with an error; committed batches stay, and a new run continues after them."""
 
 
 def load_job(file_and_function: str) -> JobFunction:
@@ -77,7 +77,7 @@ def load_job(file_and_function: str) -> JobFunction:
         own = [each for each, value in vars(module).items() if getattr(value, "__module__", None) == MODULE]
         nearest = nearest_name(name, own)
         raise ConfigError(
-            f"{path} has no function {name!r}", hint=f"did you mean {nearest}?" if nearest else "it is to be a `def`"
+            f"{path} has no function {name!r}", hint=f"did you mean {nearest}?" if nearest else "it must be a `def`"
         )
     found: JobFunction = function
     return found
@@ -88,13 +88,13 @@ def run_job(
     function: JobFunction,
     settings: JobSettings,
     trigger: Mapping[str, Any],
-    told: Callable[[JobTotals], None],
+    on_progress: Callable[[JobTotals], None],
 ) -> JobTotals:
-    """Run the stream until it ends by itself (`availableNow`), fails, or is interrupted.
+    """Run the stream until it ends (`availableNow`), fails, or is interrupted.
 
-    `trigger`: the arguments of `DataStreamWriter.trigger`; empty: a batch as soon as there is data.  `told` is called
-    as it goes on.  After a KeyboardInterrupt the batch that runs is given up; it runs again the next time.
-    Raises `ConfigError`, `JobFailed`.
+    `trigger`: the arguments of `DataStreamWriter.trigger`; empty: a batch as soon as there is data.  `on_progress` is
+    called at intervals.  After a KeyboardInterrupt the batch that runs is given up; it runs again the next time. Raises
+    `ConfigError`, `JobFailed`.
     """
     writer = function(spark, settings)
     if not isinstance(writer, DataStreamWriter):
@@ -111,12 +111,12 @@ def run_job(
     try:
         while not query.awaitTermination(LOOK_EVERY_S):
             last_batch = _count(query, totals, last_batch)
-            told(totals)
+            on_progress(totals)
     except KeyboardInterrupt:
         pass
     except StreamingQueryException as error:
         raise JobFailed(
-            f"the stream failed: {str(error)[:_MESSAGE_CHARS_MAX]}", hint="a new run goes on from the checkpoint"
+            f"the stream failed: {str(error)[:_MESSAGE_CHARS_MAX]}", hint="a new run continues from the checkpoint"
         ) from error
     finally:
         query.stop()

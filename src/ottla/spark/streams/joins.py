@@ -33,8 +33,8 @@ def join_within(
         )
 
     times   the event times of the left and of the right rows
-    delays  how late rows of each may be; None: both have watermarks.  They bound the state, and say when a row without
-            a partner is told of (outer joins)
+    delays  how late rows of each may be; None: both have watermarks.  They bound the state, and decide when a row
+            without a partner is emitted (outer joins)
 
     Both inclusive.  The columns are those of the left and the others of the right; besides `on` no name is in both.
     Spark's watermark is that of the input which is behind (`spark.sql.streaming.multipleWatermarkPolicy`).

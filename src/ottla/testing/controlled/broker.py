@@ -41,7 +41,7 @@ _RESUME_AT_END: Final = 'read -r _; kill -CONT "$0"'
 
 
 class BrokerEnded(OttlaError):
-    """The broker ended by itself; a note has its last log lines."""
+    """The broker ended unexpectedly; a note has its last log lines."""
 
     hint = "the reason is in its log, above"
 
@@ -103,7 +103,7 @@ class ControlledBroker(RunningBroker):
         self._is_paused = True
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue after `pause`."""
         super().resume()
         self._is_paused = False
         self._end_guard()
@@ -177,7 +177,7 @@ class ControlledBroker(RunningBroker):
     def restore(self) -> None:
         """Undo all that a test has done: it runs, at full speed, with room on its disk, by the machine's clock.
 
-        Raises `BrokerEnded`, when it runs again, if it had ended by itself.
+        Raises `BrokerEnded`, when it runs again, if it had ended unexpectedly.
         """
         ended = None
         if self._process is not None and not self.is_running:
@@ -234,7 +234,7 @@ class ControlledBroker(RunningBroker):
     def _change(self, conditions: Conditions) -> None:
         """They are in force when this returns; if it does not run, they will be with the next start."""
         if self._is_paused:
-            raise RuntimeError("a paused broker cannot be told anything: resume it first")
+            raise RuntimeError("a paused broker cannot be changed: resume it first")
         self._conditions = conditions
         if not self.is_running:
             return

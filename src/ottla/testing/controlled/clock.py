@@ -73,7 +73,7 @@ class BrokerClock:
         self._change(conditions)
 
     def freeze(self, at: datetime | None = None) -> None:
-        """Stop the clock at this moment, or now; `advance` moves it.  Time-outs go on.
+        """Stop the clock at this moment, or now; `advance` moves it.  Time-outs continue.
 
         `at` needs a time zone, and may be in the past.
         """
@@ -83,7 +83,7 @@ class BrokerClock:
         self._change(replace(self._conditions(), wall_stands_at_ms=at_ms))
 
     def run(self) -> None:
-        """Let a frozen clock go on from where it stands."""
+        """Let a frozen clock run from its frozen time."""
         conditions = self._conditions()
         if conditions.wall_stands_at_ms is not None:
             ahead_ms = conditions.wall_stands_at_ms - self._clock.now_ms()

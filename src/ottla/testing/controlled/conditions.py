@@ -1,4 +1,4 @@
-"""What a test has made of a broker's machine, and the lines of JSON that tell its process.
+"""The conditions of a broker's machine that a test sets, and the lines of JSON that send them to its process.
 
 The test's process sends a `Start`, then `Conditions` as often as they change, all of them each time; each gets a line
 `{}` when it is in force.  A process whose test has gone reads the end of the channel, and ends.

@@ -65,7 +65,7 @@ class LateSockets:
         self._loop.add_reader(fd, partial(self._on_readable, fd) if self._late_ms else self._readers[fd])
 
     def _on_readable(self, fd: int) -> None:
-        # It stays readable, and would be told again and again.
+        # It stays readable, and would be reported again and again.
         self._loop.remove_reader(fd)
         self._waiting[fd] = self._loop.call_later(self._late_ms / 1000, partial(self._read, fd))
 

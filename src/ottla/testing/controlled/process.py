@@ -129,7 +129,7 @@ def _options(start: Start) -> ServeOptions:
 
 
 def _settings(given: Mapping[str, str]) -> BrokerSettings:
-    """Raises `ConfigError`, also for a name that nobody knows: a test that sets it means something."""
+    """Raises `ConfigError`, also for an unknown name: a test that sets it expects an effect."""
     settings, notices = resolve([[RawSetting(name, str(text), _ORIGIN) for name, text in given.items()]])
     for notice in notices:
         if notice.event == "setting.unknown":

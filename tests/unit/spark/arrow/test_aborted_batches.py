@@ -25,7 +25,7 @@ def committed(data: bytes, *aborted: AbortedTransaction, first_offset: int = 0) 
     return [value for rows in batches for value in rows.column("value").to_pylist()]
 
 
-def test_interleaved_transactions_are_told_apart_by_producer() -> None:
+def test_interleaved_transactions_are_distinguished_by_producer() -> None:
     data = (
         batch(0, 7, b"7 aborted")
         + batch(1, 8, b"8 committed")

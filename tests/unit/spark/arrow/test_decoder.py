@@ -224,7 +224,7 @@ def test_a_record_that_ends_before_its_neighbour_begins_is_refused() -> None:
 def test_a_headers_count_that_cannot_be_is_refused(count: int) -> None:
     body = record_with(count, b"\2k\2v" * 2)
     assert "headers" in str(refusal(raw_batch(body, 1)))
-    if count != 5:  # without the headers column nobody counts them
+    if count != 5:  # without the headers column they are not counted
         refusal(raw_batch(body, 1), ("value",))
 
 

@@ -42,7 +42,7 @@ def run(*more: str) -> list[str]:
     return outcome.output.splitlines()
 
 
-def test_comparison_that_fails_is_told_and_made_again(comparisons: list[AuditRun | Exception]) -> None:
+def test_comparison_that_fails_is_reported_and_tried_again(comparisons: list[AuditRun | Exception]) -> None:
     comparisons += [CallTimedOut("no broker answers"), LakeError("no storage"), AuditRun((), ())]
     failed, other, compared = run("--every", "5m")
     assert failed == "not compared, tried again in 5m: no broker answers"

@@ -1,4 +1,4 @@
-"""What is told of a Delta table's own history."""
+"""Counts that are published from a Delta table's own history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(table: Path, first: int, end: int) -> None:
     write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(custom_metadata=facts))
 
 
-def test_commits_are_told_once_and_those_that_are_not_compared_any_more_never(
+def test_commits_are_published_once_and_those_that_are_not_compared_any_more_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Count] = []
@@ -44,7 +44,7 @@ def test_commits_are_told_once_and_those_that_are_not_compared_any_more_never(
     def tell(loaded: LoadedTable, now_ms: int) -> list[int]:
         cluster: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: now_ms))
         told.clear()
-        loaded.tell(cluster, "ottla-audit")
+        loaded.publish_counts(cluster, "ottla-audit")
         return sorted(each.records for each in told)
 
     loaded = LoadedTable(parse_target(table))

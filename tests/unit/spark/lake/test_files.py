@@ -57,7 +57,7 @@ def test_partition_values_are_texts_as_table_formats_write_them() -> None:
     ]
 
 
-def test_a_directory_is_safe_whatever_the_value_is() -> None:
+def test_a_directory_is_safe_for_any_value() -> None:
     assert directory_of({"topic": "a", "hour": "2011-06-12-09"}) == "topic=a/hour=2011-06-12-09/"
     assert directory_of({"a b": "../x/%20"}) == "a_b=.._x__20/"
     assert directory_of({"a": None, "b": ""}) == "a=null/b=empty/"

@@ -47,7 +47,7 @@ def test_a_load_that_was_interrupted_says_what_is_left_and_ends_so(monkeypatch: 
     assert (status, said) == (INTERRUPTED, "loaded nothing; interrupted, 3 offsets are left\n")
 
 
-def test_a_load_that_goes_on_until_it_is_stopped_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_follows_until_it_is_stopped_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, LOADED, ["--every", "10"])[0] == 0
 
 

@@ -135,7 +135,7 @@ def test_a_partition_that_is_added_is_loaded_from_its_beginning_or_missed(loads:
         loads.load({FIRST: (3, 6), SECOND: (0, 4), TopicPartition("clicks", 2): (1, 2)}, "latest")
 
 
-def test_a_topic_that_was_made_anew_is_loaded_from_its_beginning_wherever_the_table_began(loads: Loads) -> None:
+def test_a_recreated_topic_is_loaded_from_its_start_independent_of_the_tables_start(loads: Loads) -> None:
     loads.load({FIRST: (0, 5)}, "latest")
     assert loads.load({FIRST: (0, 3)}, "latest", topic_id=2) == {FIRST: (0, 3)}
 

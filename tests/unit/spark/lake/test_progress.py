@@ -31,7 +31,7 @@ def test_progress_continues_where_the_last_load_of_the_topic_ended() -> None:
     assert load(table, OLD, {FIRST: 6, SECOND: 8}) == {FIRST: 6, SECOND: 7}
 
 
-def test_progress_begins_anew_when_the_topic_is_another_one() -> None:
+def test_progress_starts_again_when_the_topic_is_another_one() -> None:
     table: dict[str, int] = {}
     load(table, OLD, {FIRST: 5})
     assert progress_of([FIRST], OLD, table.get).recreated_topics == set()

@@ -19,7 +19,7 @@ def test_a_topic_and_a_value_are_enough() -> None:
     assert not options.keeps_timestamps
 
 
-def test_a_writer_is_idempotent_and_waits_for_all_replicas_unless_told_otherwise() -> None:
+def test_a_writer_is_idempotent_and_waits_for_all_replicas_by_default() -> None:
     producer = parse(BASE).producer
     assert (producer.acks, producer.is_idempotent) == (-1, True)
 

@@ -73,7 +73,7 @@ def test_messages_become_columns() -> None:
         "raw": b"\xff",
         "others": [{"x": 1}],
     }
-    # What is not there is null where that can be told from a default.
+    # A missing field is null where it has presence.
     empty = rows[1]["value"]
     assert (empty["id"], empty["cents"], empty["inner"], empty["at"], empty["state"]) == ("", None, None, None, "NEW")
 

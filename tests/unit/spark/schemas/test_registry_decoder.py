@@ -228,7 +228,9 @@ def test_references_are_resolved() -> None:
         ({"type": "record", "name": "R", "fields": [{"name": "f", "type": "Unknown"}]}, "not defined"),
     ],
 )
-def test_schema_without_columns_is_refused_for_the_reader_and_told_of_the_writer(schema: Json, reason: str) -> None:
+def test_schema_without_columns_is_refused_for_the_reader_and_an_error_for_the_writer(
+    schema: Json, reason: str
+) -> None:
     with pytest.raises(UnreadableSchema, match=reason):
         RegistryDecoder(Registry(), avro(schema))
 
@@ -361,7 +363,7 @@ def test_writers_schema_that_cannot_be_read_is_the_error_of_its_records(text: st
     assert rows[1]["error"] is None
 
 
-def test_record_of_another_kind_of_schema_is_told() -> None:
+def test_record_of_another_kind_of_schema_has_an_error() -> None:
     column = pa.array([wire(1, b'{"a": 1}')], pa.binary())
     decoder = RegistryDecoder(Registry(id1=FoundSchema("JSON", "{}")), avro(ORDER))
     [row] = decoder.decode(column).to_pylist()

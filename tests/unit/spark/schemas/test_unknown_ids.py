@@ -42,7 +42,7 @@ def test_batch_of_foreign_data_asks_for_few_ids_and_those_of_most_rows_first() -
     assert all(row["error"] and row["value"] is None for row in decoded[:500])
 
 
-def test_known_ids_are_read_whatever_else_is_in_the_batch() -> None:
+def test_known_ids_are_read_beside_unknown_ones() -> None:
     registry = Registry(id900=TEXT)
     decoder = RegistryDecoder(registry, TEXT)
     decoder.decode(column(900))
@@ -65,7 +65,7 @@ def test_schema_that_cannot_be_read_is_built_once(monkeypatch: pytest.MonkeyPatc
     assert len(built) == 1
 
 
-def test_unknown_id_is_asked_for_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_id_is_requested_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = FakeClock(), 0
     known: dict[str, Mapping[str, Any]] = {}
 

@@ -82,7 +82,7 @@ def test_a_row_without_topic_is_refused() -> None:
         stored(encoder(None), rows({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])}))
 
 
-def test_records_carry_the_time_of_writing_unless_the_timestamp_column_is_asked_for() -> None:
+def test_records_carry_the_time_of_writing_unless_the_timestamp_column_is_requested() -> None:
     batches = rows({"value": pa.array(["a", "b"]), "timestamp": pa.array([7_000, None], pa.timestamp("us", tz="UTC"))})
 
     def times(encoder: RowEncoder) -> list[int]:
@@ -100,7 +100,7 @@ def test_rows_without_a_key_fill_one_batch_after_another_over_all_partitions() -
     assert len(encoded) <= 6
 
 
-def test_the_next_rows_without_a_key_go_on_with_the_next_partition() -> None:
+def test_the_next_rows_without_a_key_continue_with_the_next_partition() -> None:
     shared = encoder()
     first, second = (next(iter(stored(shared, rows({"value": pa.array(["x"])})))).partition for _ in range(2))
     assert (first, second) == (0, 1)

@@ -71,15 +71,15 @@ def test_error_is_its_reason_and_what_to_do(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "the option 'kafka.bootstrap.servers' is missing"),
         ({"kafka.bootstrap.servers": "http://far:1", "subscribe": "t"}, "is a URL"),
         ({**OPTIONS, "startingOffset": "latest"}, "did you mean 'startingOffsets'?"),
     ],
 )
-def test_option_that_is_wrong_comes_without_our_frames(options: dict[str, str], told: str) -> None:
-    with pytest.raises(SparkOptionError, match=re.escape(told)) as caught:
+def test_option_that_is_wrong_comes_without_our_frames(options: dict[str, str], message: str) -> None:
+    with pytest.raises(SparkOptionError, match=re.escape(message)) as caught:
         OttlaDataSource(options)
     assert "options/" not in "".join(traceback.format_exception(caught.value))
 

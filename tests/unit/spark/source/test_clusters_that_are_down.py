@@ -1,4 +1,4 @@
-"""A cluster that does not answer when a query is planned is told within the time that was given."""
+"""A cluster that does not answer when a query is planned is reported within the time limit."""
 
 from __future__ import annotations
 

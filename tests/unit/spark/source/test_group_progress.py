@@ -28,7 +28,7 @@ class AwayAdmin(GroupAdmin):
         self.committed_offsets |= {place: committed.offset for place, committed in offsets.items()}
 
 
-def test_a_coordinator_that_is_away_is_asked_again_after_a_pause() -> None:
+def test_a_coordinator_that_is_away_is_tried_again_after_a_pause() -> None:
     clock, admin = FakeClock(), AwayAdmin()
     progress = GroupProgress(Connection("localhost:9092"), "g", clock, admin)
     for offset in range(10):

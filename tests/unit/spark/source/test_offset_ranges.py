@@ -63,7 +63,7 @@ def test_tasks_cover_every_offset_once(parts: list[OffsetRange], sizes: TaskSize
 
 
 @given(ranges, sizes)
-def test_tasks_are_as_many_and_as_small_as_asked_for(parts: list[OffsetRange], sizes: TaskSizes) -> None:
+def test_tasks_are_as_many_and_as_small_as_requested(parts: list[OffsetRange], sizes: TaskSizes) -> None:
     total = sum(part.offsets_count for part in parts)
     tasks = plan_tasks(parts, sizes)
     assert len(tasks) >= min(sizes.tasks_min or 1, total)

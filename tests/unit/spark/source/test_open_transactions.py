@@ -55,7 +55,7 @@ def batch_ranges(**more: str) -> list[OffsetRange]:
     return [part for task in tasks if isinstance(task, TaskPartition) for part in task.task.ranges]
 
 
-def test_a_batch_reads_up_to_the_transaction_and_nothing_where_it_starts_behind_it(fake: FakeCluster) -> None:
+def test_a_batch_reads_up_to_the_transaction_and_nothing_where_it_starts_after_it(fake: FakeCluster) -> None:
     assert batch_ranges() == [OffsetRange("t", 0, 0, OPEN, ID)]
     assert batch_ranges(startingOffsets=f'{{"t": {{"0": {READ}}}}}') == []
     with pytest.raises(DataLoss, match="names offset 101 of t-0, which has 0 to 100"):

@@ -42,6 +42,6 @@ def test_options_that_none_of_them_takes_are_refused(options: dict[str, str], na
     assert named in str(caught.value)
 
 
-def test_a_missing_address_is_told_first() -> None:
+def test_a_missing_address_is_reported_first() -> None:
     with pytest.raises(SparkOptionError, match=r"'kafka\.bootstrap\.servers' is missing"):
         check_options({"subscribe": "t"})

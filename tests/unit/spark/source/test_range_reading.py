@@ -22,7 +22,7 @@ from ottla.spark.errors import CorruptRecords, DataLoss, ReadTimedOut
 from ottla.spark.options.connection import Connection
 from ottla.spark.source import range_reading
 from ottla.spark.source.offset_ranges import OffsetRange
-from ottla.spark.source.range_reading import Ledger, ReadTask, read_task
+from ottla.spark.source.range_reading import LostOffsetsTopic, ReadTask, read_task
 from tests.malformed_batches import SHAPES, malformed_batch
 from tests.unit.client.fake_cluster import FakeCluster, Fault
 
@@ -54,7 +54,7 @@ def fill(fake: FakeCluster) -> None:
         fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x" * 40_000)] * 3))
 
 
-def task(end: int = 30, *, goes_on: bool = False, ledger: Ledger | None = None) -> ReadTask:
+def task(end: int = 30, *, goes_on: bool = False, ledger: LostOffsetsTopic | None = None) -> ReadTask:
     connection = Connection("broker-1:9092", 5_000, 20_000)
     ranges = (OffsetRange("t", 0, 0, end, OLD),)
     return ReadTask(connection, ranges, ("offset",), 1 << 10, not goes_on, IsolationLevel.READ_UNCOMMITTED, ledger)
@@ -74,7 +74,7 @@ def test_a_broker_that_falls_silent_is_a_time_out_that_names_it(fake: FakeCluste
     assert fake.clock.monotonic_ms() - began_ms < 60_000
 
 
-def test_a_replica_that_is_behind_is_asked_again(fake: FakeCluster) -> None:
+def test_a_replica_that_lags_is_tried_again(fake: FakeCluster) -> None:
     left = [ErrorCode.OFFSET_OUT_OF_RANGE] * 2
     fake.brokers[1].error_of = lambda api, _: left.pop() if api is ApiKey.FETCH and left else None
     assert offsets(task(goes_on=True)) == list(range(30))
@@ -89,7 +89,7 @@ def test_a_log_that_ends_before_the_plan_has_lost_the_rest(fake: FakeCluster) ->
 
 def test_a_loss_is_in_the_ledger_before_the_task_ends(fake: FakeCluster) -> None:
     (ledger,) = fake.add_topic("ottla-ledger", 1)
-    assert offsets(task(end=40, goes_on=True, ledger=Ledger("ottla-ledger", "loader"))) == list(range(30))
+    assert offsets(task(end=40, goes_on=True, ledger=LostOffsetsTopic("ottla-ledger", "loader"))) == list(range(30))
     (record,) = fake.partitions[ledger].records()
     entry = entry_from_json(bytes(record.value or b""))
     assert (entry.lost.place, entry.lost.topic_id, entry.reader) == (PLACE, OLD, "loader")
@@ -100,7 +100,7 @@ def test_a_ledger_that_cannot_be_written_stops_the_task(fake: FakeCluster) -> No
     fake.add_topic("ottla-ledger", 1)
     fake.brokers[1].error_of = lambda api, _: ErrorCode.TOPIC_AUTHORIZATION_FAILED if api is ApiKey.PRODUCE else None
     with pytest.raises(Exception, match="1 lost ranges were not written to ottla-ledger"):
-        offsets(task(end=40, goes_on=True, ledger=Ledger("ottla-ledger", "loader")))
+        offsets(task(end=40, goes_on=True, ledger=LostOffsetsTopic("ottla-ledger", "loader")))
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -116,7 +116,7 @@ def test_rows_of_a_recreated_topic_are_refused_even_where_fetches_have_names(fak
 
 
 def cut_off(fake: FakeCluster) -> None:
-    """Broker 1 goes on to lead the partition as it knows it; the others follow a later leader."""
+    """Broker 1 continues to lead the partition as it knows it; the others follow a later leader."""
     fake.brokers[1].later_epochs = {}
     for node_id in (2, 3):
         fake.brokers[node_id].later_epochs = {PLACE: 1}
@@ -133,7 +133,7 @@ def test_a_former_leader_with_a_shorter_log_is_a_time_out(monkeypatch: pytest.Mo
     assert offsets(task(end=40, goes_on=True)) == list(range(30))
 
 
-def test_a_replica_that_stays_behind_is_asked_with_pauses(fake: FakeCluster) -> None:
+def test_a_replica_that_keeps_lagging_is_tried_with_pauses(fake: FakeCluster) -> None:
     fake.brokers[1].error_of = lambda api, _: ErrorCode.OFFSET_OUT_OF_RANGE if api is ApiKey.FETCH else None
     with pytest.raises(ReadTimedOut, match="its log has 0 to 30"):
         offsets(task(goes_on=True))
@@ -171,7 +171,7 @@ def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     readable = [*range(30), 33, 34]
     assert offsets(skipping(task(35))) == readable
     assert "offsets 30 to 33 (exclusive) of t-0" in caplog.text
-    assert offsets(skipping(task(35, ledger=Ledger("ottla-ledger", "loader")))) == readable
+    assert offsets(skipping(task(35, ledger=LostOffsetsTopic("ottla-ledger", "loader")))) == readable
     (record,) = fake.partitions[ledger].records()
     lost = entry_from_json(bytes(record.value or b"")).lost
     assert (lost.place, lost.first_offset, lost.end_offset) == (PLACE, 30, 33)

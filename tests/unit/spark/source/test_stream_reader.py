@@ -175,7 +175,7 @@ def test_a_log_that_was_cut_off_is_not_read_twice(monkeypatch: pytest.MonkeyPatc
     assert engine.plan(patient) == [OffsetRange("a", 0, 40, 45, OLD)]
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on_and_learns_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_an_earlier_version_continues_and_gets_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(a0=(0, 50))
     logs.topic_ids["a"], logs.cluster_id = OLD, "c1"
     stream = reader(monkeypatch, logs)
@@ -198,7 +198,7 @@ def test_a_topic_that_is_subscribed_no_more_is_no_loss(monkeypatch: pytest.Monke
     assert stream.latestOffset({"a": {"0": 3}, "b": {"0": 5}}, ReadAllAvailable()) == {"a": {"0": 10}}
 
 
-def test_a_start_behind_the_target_of_available_now_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_after_the_target_of_available_now_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(a0=(0, 10))
     stream = reader(monkeypatch, logs)
     stream.prepareForTriggerAvailableNow()
@@ -260,7 +260,7 @@ def test_what_is_lost_is_written_down_with_offsets_and_id(monkeypatch: pytest.Mo
     ]
 
 
-def test_losses_are_told_when_a_batch_is_planned_and_not_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_reported_when_a_batch_is_planned_and_not_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(a0=(0, 10))
     options = {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}
     stream = reader(monkeypatch, logs, onDataLoss="ledger", **options)

@@ -14,7 +14,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Machine:
-    """A machine at noon, and the conditions that its broker has been told."""
+    """A machine at noon, and the conditions that its broker has received."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOON_MS)

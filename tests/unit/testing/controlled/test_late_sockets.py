@@ -49,7 +49,7 @@ class Loop:
         return timer
 
     def readable(self, fd: int = FD) -> None:
-        """Level-triggered: nothing happens where nobody watches."""
+        """Level-triggered: nothing happens without a reader."""
         if fd in self.readers:
             self.readers[fd]()
 
