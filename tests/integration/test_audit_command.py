@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts
 from ottla.audit.completeness import Completeness, CompletenessRules
 from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import publish
 from ottla.audit.waiting import NotComplete, wait_until_complete
 from ottla.cli.audit.verb import command
@@ -203,4 +203,4 @@ def test_book_of_an_empty_cluster_is_empty() -> None:
     with RunningBroker() as broker:
         outcome = ottla_audit("status", "-b", broker.bootstrap)
         assert (outcome.return_value, outcome.stdout) == (0, "no counts yet\n")
-    assert AuditBook() == AuditBook([])
+    assert AuditSnapshot() == AuditSnapshot([])

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 import ottla
 import ottla.aio
 from ottla.audit import AioProducerAudit, AuditTopic, ConfluentProducer, ProducerAudit
-from ottla.audit.book import AuditBook
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import CountsNotSent
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType, describe_configs
@@ -37,7 +37,7 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def read(bootstrap: str) -> AuditBook:
+def read(bootstrap: str) -> AuditSnapshot:
     with AuditTopic(bootstrap) as topic:
         return topic.read()
 

@@ -14,9 +14,9 @@ import pytest
 
 import ottla
 from ottla.audit import AuditTopic, CompletenessRules, completeness_of
-from ottla.audit.book import AuditBook
 from ottla.audit.count import BROKER, PRODUCER
 from ottla.audit.log_counter import GROUP
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.fetch import fetch_raw
 from ottla.client.fetching.offsets import log_ranges
@@ -53,7 +53,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def read(broker: RunningBroker) -> AuditBook:
+def read(broker: RunningBroker) -> AuditSnapshot:
     with AuditTopic(broker.bootstrap) as topic:
         return topic.read()
 

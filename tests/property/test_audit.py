@@ -1,4 +1,4 @@
-"""The audit's book and tally: the counts are correct under any order, repetition and loss of messages."""
+"""The audit's snapshot and tally: the counts are correct under any order, repetition and loss of messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.audit.book import AuditBook
 from ottla.audit.comparison import sum_windows
 from ottla.audit.count import AuditMessage, from_json, to_json
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.tally import Tally
 from ottla.model.errors import WireError
 from tests.property.property_settings import example_settings
@@ -43,16 +43,16 @@ def test_counts_equal_the_records_despite_lost_repeated_and_reordered_messages(
     arrived += tally.unsent(len(steps))
     arrived += chance.choices(arrived, k=len(arrived)) if arrived else []
     chance.shuffle(arrived)
-    book = AuditBook(from_json(to_json(message)) for message in arrived)
+    snapshot = AuditSnapshot(from_json(to_json(message)) for message in arrived)
     found = {
         (topic, window.start_ms): tiers["producer"].records
-        for (topic, window), tiers in sum_windows(book.counts, SIZE_MS).items()
+        for (topic, window), tiers in sum_windows(snapshot.counts, SIZE_MS).items()
     }
     assert sum(found.values()) == truth.total() - tally.uncounted_records
     assert all(records <= truth[place] for place, records in found.items())
     if not tally.uncounted_records:
         assert found == truth
-    assert book == AuditBook(arrived)
+    assert snapshot == AuditSnapshot(arrived)
 
 
 @example_settings(300)

@@ -4,7 +4,7 @@ Importing this starts nothing; a name is imported when it is first used.
 
 Count, Report      a counter's message in the topic `ottla-audit`                    ottla.audit.count
 Tally              one counter's counts, and its unpublished messages               ottla.audit.tally
-AuditBook          the newest message of each counter                               ottla.audit.book
+AuditSnapshot      the newest message of each counter                               ottla.audit.snapshot
 compare            loss, surplus and lateness of each tier and window               ottla.audit.comparison
 completeness_of    until when a topic is complete, in event time                    ottla.audit.completeness
 commit_counts      what one commit to a table or a mirror counts                   ottla.audit.commits
@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ottla.audit.aio_producers import AioProducerAudit
-    from ottla.audit.book import AuditBook
     from ottla.audit.commits import commit_counts
     from ottla.audit.comparison import TierLine, compare
     from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
     from ottla.audit.confluent import ConfluentProducer
     from ottla.audit.count import Count, Report
     from ottla.audit.producers import ProducerAudit
+    from ottla.audit.snapshot import AuditSnapshot
     from ottla.audit.tally import Tally
     from ottla.audit.topic import AuditTopic
 
 __all__ = [
     "AioProducerAudit",
-    "AuditBook",
+    "AuditSnapshot",
     "AuditTopic",
     "Completeness",
     "CompletenessRules",
@@ -51,7 +51,9 @@ __all__ = [
 # Where the public names are.
 _HOMES: Final = {
     "AioProducerAudit": "ottla.audit.aio_producers",
-    "AuditBook": "ottla.audit.book",
+    # The name of earlier releases.
+    "AuditBook": "ottla.audit.snapshot",
+    "AuditSnapshot": "ottla.audit.snapshot",
     "AuditTopic": "ottla.audit.topic",
     "Completeness": "ottla.audit.completeness",
     "CompletenessRules": "ottla.audit.completeness",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.audit.book import AuditBook
 from ottla.audit.comparison import COMPARED_MS, TierLine, compare, tier_rank
 from ottla.audit.count import LAKE, NO_TOPIC_ID, NOT_YET_MS, Report
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.model.errors import ConfigError
 from ottla.model.limits import HOUR_MS, MINUTE_MS, SECOND_MS
 from ottla.model.windows import Window, check_window_ms, time_text, window_start_ms
@@ -108,12 +108,12 @@ class Completeness:
         return f"{what} has no complete window of {rules.window_ms} ms"
 
 
-def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_ms: int) -> Completeness:
+def completeness_of(snapshot: AuditSnapshot, topic: str, rules: CompletenessRules, now_ms: int) -> Completeness:
     """What the counts say of `topic` at the time `now_ms`."""
-    counts = [count for count in book.counts if count.key.topic == topic]
+    counts = [count for count in snapshot.counts if count.key.topic == topic]
     reports = [
         report
-        for report in book.reports
+        for report in snapshot.reports
         if report.key.topic == topic and tier_rank(report.key.tier) < tier_rank(rules.tier)
     ]
     reported = _reported(reports, rules, now_ms)
@@ -124,7 +124,7 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
             rules.window_ms,
             tiers=[rules.tier],
             seen_since_ms=now_ms - COMPARED_MS,
-            gone_ids=gone_topic_ids(book, topic),
+            gone_ids=gone_topic_ids(snapshot, topic),
         )
         if line.tier == rules.tier
     ]
@@ -146,9 +146,9 @@ def completeness_of(book: AuditBook, topic: str, rules: CompletenessRules, now_m
     )
 
 
-def gone_topic_ids(book: AuditBook, topic: str) -> frozenset[UUID]:
+def gone_topic_ids(snapshot: AuditSnapshot, topic: str) -> frozenset[UUID]:
     """Of topics that were deleted, where brokers count another one that has the name now."""
-    counted = [each for each in book.reports if each.key.topic == topic and each.counters_count]
+    counted = [each for each in snapshot.reports if each.key.topic == topic and each.counters_count]
     live = {group[0].key.topic_id for group in _live_groups(counted)}
     return frozenset(each.key.topic_id for each in counted) - live - {NO_TOPIC_ID} if live else frozenset()
 

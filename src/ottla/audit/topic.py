@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final
 
-from ottla.audit.book import AuditBook
 from ottla.audit.count import AuditMessage, Count, Report, from_json, key_bytes, to_json
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
@@ -63,19 +63,19 @@ def store(cluster: Cluster, rows: Iterable[tuple[bytes, bytes]], name: str, *, t
 
 
 class AuditReader:
-    """Reads the topic's messages into a book, each once; `update` continues where the last one ended."""
+    """Reads the topic's messages into a snapshot, each once; `update` continues where the last one ended."""
 
     def __init__(self, cluster: Cluster, name: str = AUDIT_TOPIC) -> None:
         self._log = TopicLog(cluster, name)
         self._name = name
-        self.book = AuditBook()
+        self.snapshot = AuditSnapshot()
         # The ends of the partitions are not from one moment: the counts that a report vouches for may be above the end
         # of a partition that was looked up before.  A read that starts after the report was seen finds them.
         self._reports: list[Report] = []
         # The messages so far that no counter has written.
         self.refused_count = 0
 
-    def update(self) -> AuditBook:
+    def update(self) -> AuditSnapshot:
         """Read up to the topic's end as it is now; nothing when there is no such topic."""
         self._read()
         reports, self._reports = self._reports, []
@@ -85,8 +85,8 @@ class AuditReader:
             self._reports = reports + self._reports
             raise
         for report in reports:
-            self.book.apply(report)
-        return self.book
+            self.snapshot.apply(report)
+        return self.snapshot
 
     def _read(self) -> None:
         for stored in self._log.read():
@@ -99,7 +99,7 @@ class AuditReader:
             if isinstance(message, Report):
                 self._reports.append(message)
             else:
-                self.book.apply(message)
+                self.snapshot.apply(message)
 
 
 class AuditTopic:
@@ -125,7 +125,7 @@ class AuditTopic:
     def close(self) -> None:
         self._cluster.close()
 
-    def read(self) -> AuditBook:
+    def read(self) -> AuditSnapshot:
         """All counts that are stored by now."""
         return self._reader.update()
 

@@ -58,15 +58,15 @@ def wait_until_complete(
     status: Completeness | None = None
     while True:
         try:
-            book = reader.update()
-            if status is None and topic not in book.topics:
-                _check_exists(cluster, topic, book.topics)
+            snapshot = reader.update()
+            if status is None and topic not in snapshot.topics:
+                _check_exists(cluster, topic, snapshot.topics)
         except ClientError as error:
             if not error.is_retriable or (status is None and deadline is not None and deadline.has_passed):
                 raise
             on_trouble(error)
         else:
-            status = completeness_of(book, topic, rules, cluster.clock.now_ms())
+            status = completeness_of(snapshot, topic, rules, cluster.clock.now_ms())
             on_status(status)
             if status.is_complete_between(from_ms, until_ms):
                 return status

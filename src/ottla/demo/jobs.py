@@ -166,9 +166,9 @@ class Jobs:
     def _complete_hours(self, day_start_ms: int) -> dict[str, list[int]]:
         rules = CompletenessRules(TABLE, HOUR_MS, threshold=1.0, delay_ms=0)
         with AuditTopic(self.bootstrap) as topic:
-            book = topic.read()
+            snapshot = topic.read()
         now_ms = SystemClock().now_ms()
-        states = {name: completeness_of(book, name, rules, now_ms) for name in TOPICS}
+        states = {name: completeness_of(snapshot, name, rules, now_ms) for name in TOPICS}
         hours = [Window(start_ms, HOUR_MS) for start_ms in range(day_start_ms, day_start_ms + DAY_MS, HOUR_MS)]
         return {name: [hour.start_ms for hour in hours if state.is_complete(hour)] for name, state in states.items()}
 

@@ -1,4 +1,4 @@
-"""One entry of the ledger: offsets that a reader went past without reading them.  JSON, with a key for its partition.
+"""One entry of the topic of lost offsets: a range that a reader skipped.  JSON, with a key for its partition.
 
 A task that is tried again, or a batch that is replayed, writes its entries again: they are equal but for `seen_ms`, and
 `identity` says so.  Nothing is compacted away, since a partition can lose several ranges.
@@ -18,7 +18,7 @@ from ottla.model.limits import INT64_MAX
 
 # The end of a deleted topic is not known any more.
 UNKNOWN_END: Final = -1
-# A longer text is cut when it is written, and a larger entry is not ours.
+# A longer text is cut when it is written, and a larger entry is of another program.
 REASON_LENGTH_MAX: Final = 1_000
 ENTRY_BYTES_MAX: Final = 16_384
 _PARTITION_MAX: Final = (1 << 31) - 1
@@ -49,7 +49,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """`reader` names who could not read: the group id, else the client id.  `seen_ms`: when, in ms since 1970."""
+    """`reader`: its group id, else its client id.  `seen_ms`: when, in ms since 1970."""
 
     lost: LostRange
     reader: str
@@ -57,7 +57,7 @@ class LostOffsets:
 
     @property
     def identity(self) -> tuple[UUID, str, int, int, int, str]:
-        """Equal for entries that say the same."""
+        """Equal for entries of the same loss."""
         lost = self.lost
         return lost.topic_id, lost.topic, lost.partition, lost.first_offset, lost.end_offset, self.reader
 

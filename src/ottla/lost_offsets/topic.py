@@ -1,4 +1,4 @@
-"""The topic of the ledger: created, written and read."""
+"""The topic of lost offsets: created, written and read."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
 
 
 class JournalNotWritten(OttlaError):
-    hint = "the target does not take the mirror's own records; nothing is lost: it goes on from what it wrote before"
+    hint = "the target refuses the mirror's own records; nothing is lost: the mirror continues from its stored progress"
 
 
 class LeaseLapsed(JournalNotWritten):

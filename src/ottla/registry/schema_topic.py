@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 REPLICAS_MAX: Final = 3
 IN_SYNC_MIN: Final = 2
 CALL_TIMEOUT_MS: Final = 15_000
-# What a writer that was overtaken has written is corrected by the next one long before it is compacted.
+# The next writer corrects the records of an overtaken one long before they are compacted.
 MIN_COMPACTION_LAG_MS: Final = DAY_MS
 
 _CLEANUP: Final = "cleanup.policy"
@@ -88,7 +88,7 @@ class SchemaTopic:
             raise RegistryError(
                 RegistryCode.STORE_ERROR,
                 f"the topic {self._topic} ends at offset {log_range.stop} and was read up to {state.next_offset}: it "
-                "was deleted, or has lost records; start the registry again to go on with what is there",
+                "was deleted, or has lost records; start the registry again to continue with the remaining records",
             )
         for message in self._reads.read_in({self._partition: log_range}):
             if message.offset >= state.next_offset:

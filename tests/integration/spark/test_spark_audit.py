@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 import ottla
 from ottla.audit import ProducerAudit
-from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts
 from ottla.audit.comparison import COMPARED_MS, compare
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import AuditReader, publish, store
 from ottla.cli.audit.verb import command
 from ottla.client.wire.cluster import Cluster
@@ -49,7 +49,7 @@ def now_ms() -> int:
     return int(time.time() * 1_000)
 
 
-def read(broker: RunningBroker) -> AuditBook:
+def read(broker: RunningBroker) -> AuditSnapshot:
     with Cluster(broker.bootstrap) as cluster:
         return AuditReader(cluster).update()
 
@@ -92,7 +92,7 @@ def test_all_tiers_agree_and_a_late_record_corrects_its_window(
         (HOUR_MS, "broker"): (50, 0, 0),
         (HOUR_MS, "lake"): (50, 0, 0),
     }
-    # Spark's sums equal those of the audit's book.
+    # Spark's sums equal those of the audit's snapshot.
     assert list(first.lines) == compare(read(broker).counts, HOUR_MS)
 
     send(broker, "clicks", {6: 3})

@@ -4,16 +4,20 @@ from uuid import UUID
 
 import pytest
 
-from ottla.audit.book import AuditBook
 from ottla.audit.commits import commit_counts, load_counts
+from ottla.audit.snapshot import AuditSnapshot
 
 SIZE_MS = 600_000
 
 
 def test_commit_that_is_published_again_counts_once_and_another_one_counts_beside_it() -> None:
     first = commit_counts("lake", "t 1", "clicks", {0: 5, SIZE_MS: 2}, 7)
-    book = AuditBook([*first, *first, *commit_counts("lake", "t 2", "clicks", {0: 1}, 7)])
-    assert sorted((count.key.window.start_ms, count.records) for count in book.counts) == [(0, 1), (0, 5), (SIZE_MS, 2)]
+    snapshot = AuditSnapshot([*first, *first, *commit_counts("lake", "t 2", "clicks", {0: 1}, 7)])
+    assert sorted((count.key.window.start_ms, count.records) for count in snapshot.counts) == [
+        (0, 1),
+        (0, 5),
+        (SIZE_MS, 2),
+    ]
 
 
 def test_tables_tiers_and_recreated_topics_are_different_counters() -> None:

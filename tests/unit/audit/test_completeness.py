@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.audit.book import AuditBook
 from ottla.audit.completeness import Completeness, CompletenessRules, completeness_of
 from ottla.audit.count import AuditMessage
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.model.errors import ConfigError
 from ottla.model.windows import Window
 from tests.unit.audit.samples import HOUR_MS, count, report
@@ -17,7 +17,7 @@ LONG_AGO_MS = 100 * HOUR_MS
 
 
 def found(*messages: AuditMessage, now_ms: int = 2 * HOUR_MS + 1_000) -> Completeness:
-    return completeness_of(AuditBook(messages), "clicks", RULES, now_ms)
+    return completeness_of(AuditSnapshot(messages), "clicks", RULES, now_ms)
 
 
 def test_topic_is_complete_until_the_first_window_that_lacks_records() -> None:
@@ -63,7 +63,7 @@ def test_clock_alone_says_nothing_when_all_counters_fell_silent() -> None:
     assert found(*counts, outage).until_ms is None
     trusting = replace(RULES, trusts_silence=True)
     now_ms = 2 * HOUR_MS + 1_000
-    assert completeness_of(AuditBook([*counts, outage]), "clicks", trusting, now_ms).until_ms == 2 * HOUR_MS
+    assert completeness_of(AuditSnapshot([*counts, outage]), "clicks", trusting, now_ms).until_ms == 2 * HOUR_MS
 
 
 def test_partition_that_is_not_counted_up_to_its_end_is_waited_for_however_long_it_takes() -> None:

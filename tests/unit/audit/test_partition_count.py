@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.audit.book import AuditBook
 from ottla.audit.count import AuditMessage
 from ottla.audit.partition_count import STRETCH_WINDOWS, PartitionCount, Place
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 
@@ -27,7 +27,7 @@ def committed(count: PartitionCount, topic_id: UUID = TOPIC_ID, window_ms: int =
 
 def totals(messages: list[AuditMessage]) -> dict[int, int]:
     found: dict[int, int] = {}
-    for each in AuditBook(messages).counts:
+    for each in AuditSnapshot(messages).counts:
         found[each.key.window.start_ms] = found.get(each.key.window.start_ms, 0) + each.records
     return found
 
@@ -128,7 +128,8 @@ def test_late_records_are_those_met_after_their_window() -> None:
     count = new()
     count.add({0: 5, SIZE_MS: 1}, 6, SIZE_MS)
     found = {
-        each.key.window.start_ms: (each.late_records, each.last_seen_ms) for each in AuditBook(count.unsent()).counts
+        each.key.window.start_ms: (each.late_records, each.last_seen_ms)
+        for each in AuditSnapshot(count.unsent()).counts
     }
     assert found == {0: (5, SIZE_MS), SIZE_MS: (0, SIZE_MS)}
 
@@ -136,7 +137,7 @@ def test_late_records_are_those_met_after_their_window() -> None:
 def test_end_of_a_partition_is_the_last_word() -> None:
     count = new()
     reports = [count.report(7, 1, has_ended=True), count.report(7, 1), count.report(6, 1)]
-    (last,) = AuditBook(reports).reports
+    (last,) = AuditSnapshot(reports).reports
     assert last.has_ended
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from itertools import count as numbers
 from uuid import UUID
 
-from ottla.audit.book import AuditBook
 from ottla.audit.count import AuditMessage, Count, Report
+from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.tally import Tally
 
 SIZE_MS = 600_000
@@ -21,9 +21,9 @@ def tally(cells_max: int = 10) -> Tally:
 
 
 def records(messages: list[AuditMessage]) -> dict[tuple[str, int], int]:
-    book = AuditBook(messages)
+    snapshot = AuditSnapshot(messages)
     found: dict[tuple[str, int], int] = {}
-    for each in book.counts:
+    for each in snapshot.counts:
         place = each.key.topic, each.key.window.start_ms
         found[place] = found.get(place, 0) + each.records
     return found

@@ -17,9 +17,9 @@ from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_settings import config_flag, json_flag
 
 if TYPE_CHECKING:
-    from ottla.audit.book import AuditBook
     from ottla.audit.comparison import TierLine
     from ottla.audit.completeness import Completeness, CompletenessRules
+    from ottla.audit.snapshot import AuditSnapshot
 
 _HEAD = ("TOPIC", "WINDOW", "TIER", "RECORDS", "MISSING", "SURPLUS", "LATE", "LATE-BY-S", "COMPLETE")
 
@@ -58,15 +58,15 @@ def command(
     rules = rules_of(tier, window, threshold, delay, silence, trust_silence)
     since_ms = None if since is None else moment_ms(since, "--since")
     with open_cluster(bootstrap, "ottla-audit-status") as cluster:
-        book = AuditReader(cluster, audit_topic).update()
+        snapshot = AuditReader(cluster, audit_topic).update()
         now_ms = cluster.clock.now_ms()
-        wanted = topics or tuple(book.topics)
-        chosen = _comparable(book, wanted, rules)
-        states = [completeness_of(book, topic, rules, now_ms) for topic in chosen]
+        wanted = topics or tuple(snapshot.topics)
+        chosen = _comparable(snapshot, wanted, rules)
+        states = [completeness_of(snapshot, topic, rules, now_ms) for topic in chosen]
         lossy = [state.topic for state in states if state.short]
         lost = lost_texts(cluster, lossy) if lossy else {}
-    counts = [count for count in book.counts if count.key.topic in chosen]
-    gone_ids = frozenset[UUID]().union(*(gone_topic_ids(book, topic) for topic in chosen))
+    counts = [count for count in snapshot.counts if count.key.topic in chosen]
+    gone_ids = frozenset[UUID]().union(*(gone_topic_ids(snapshot, topic) for topic in chosen))
     lines = [
         line
         for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS, gone_ids=gone_ids)
@@ -79,11 +79,11 @@ def command(
     return FAILED if is_short or len(chosen) < len(wanted) else 0
 
 
-def _comparable(book: AuditBook, topics: tuple[str, ...], rules: CompletenessRules) -> tuple[str, ...]:
+def _comparable(snapshot: AuditSnapshot, topics: tuple[str, ...], rules: CompletenessRules) -> tuple[str, ...]:
     """A topic that cannot be compared is named, and does not keep the others from it."""
     from ottla.audit.comparison import unfit_counts, unfit_text
 
-    unfit = unfit_counts((count for count in book.counts if count.key.topic in topics), rules.window_ms)
+    unfit = unfit_counts((count for count in snapshot.counts if count.key.topic in topics), rules.window_ms)
     for topic, count in sorted(unfit.items()):
         why = unfit_text(count.key.tier, topic, count.key.window.size_ms, rules.window_ms)
         say(f"{topic} is left out: {why}", err=True)

@@ -20,6 +20,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters.letter import ERROR_CHARS_MAX, error_class_of
 from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
 from ottla.protocol.schema import ZERO_UUID
+from ottla.spark.checkpointed_rows import CheckpointedRows, retry_lost_rows
 from ottla.spark.dead_letters.letter_columns import (
     ERROR,
     TABLE_SCHEMA,
@@ -30,7 +31,6 @@ from ottla.spark.dead_letters.letter_columns import (
     error_text,
 )
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.kept_rows import KeptRows, again_where_lost
 from ottla.spark.lake.tables import append_once, newest_version, open_delta
 from ottla.spark.lake.target import LakeTarget, parse_target
 from ottla.spark.registration import register_source
@@ -136,12 +136,12 @@ class DeadLetters:
                 self._divide(self._judged(batch), app_id, batch_id, process)
                 return
             _refuse_speculation(spark)
-            again_where_lost(lambda: self._keep_and_divide(batch, app_id, batch_id, process))
+            retry_lost_rows(lambda: self._keep_and_divide(batch, app_id, batch_id, process))
 
         return divide
 
     def _keep_and_divide(self, batch: DataFrame, app_id: str, batch_id: int, process: BatchFunction) -> None:
-        kept = KeptRows(self._judged(batch))
+        kept = CheckpointedRows(self._judged(batch))
         try:
             self._divide(kept.rows, app_id, batch_id, process)
         finally:

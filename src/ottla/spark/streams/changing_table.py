@@ -14,7 +14,7 @@ from ottla.client.fetching.offsets import log_ranges
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.kept_rows import KeptRows, again_where_lost
+from ottla.spark.checkpointed_rows import CheckpointedRows, retry_lost_rows
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
 
@@ -54,7 +54,7 @@ class ChangingTable:
         self._topic_id: UUID | None = None
         self._next_offsets: dict[TopicPartition, int] = {}
         # The newest record of each key, deleted ones too until the next batch.
-        self._newest: KeptRows | None = None
+        self._newest: CheckpointedRows | None = None
         # Whether others than the batch that it was made for may read it.
         self._is_given_out = False
         self._application = ""
@@ -70,7 +70,7 @@ class ChangingTable:
                 self._forget()
                 raise
 
-        return lambda batch, batch_id: again_where_lost(lambda: once(batch, batch_id))
+        return lambda batch, batch_id: retry_lost_rows(lambda: once(batch, batch_id))
 
     def now(self, spark: SparkSession) -> DataFrame:
         """The table as it is now; it stays as it is when the topic changes.  Raises the client's errors."""
@@ -112,7 +112,7 @@ class ChangingTable:
 
     def _merged(
         self, spark: SparkSession, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> KeptRows:
+    ) -> CheckpointedRows:
         register_source(spark)
         assign = {self._topic: sorted(place.partition for place in ends)}
         options = {
@@ -131,4 +131,4 @@ class ChangingTable:
             .agg(F.max_by(F.struct(*_RECORD), "offset").alias("_record"))
         )
         # Its own rows, so that the plan does not grow by each batch.
-        return KeptRows(newest.select("key", "_record.*"))
+        return CheckpointedRows(newest.select("key", "_record.*"))

@@ -19,7 +19,7 @@ ATTEMPTS_MAX: Final = 3
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
-class KeptRows:
+class CheckpointedRows:
     """`rows` have no lineage.
 
     So reads of them fail after their executor died; they are never computed a second time, perhaps with another result.
@@ -37,7 +37,7 @@ class KeptRows:
             log.debug("kept_rows.not_freed", extra=fields(error=str(error)))
 
 
-def again_where_lost(batch: Callable[[], None]) -> None:
+def retry_lost_rows(batch: Callable[[], None]) -> None:
     """Run a batch that keeps rows and reads them; run all of it again when an executor died with some of them."""
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:

@@ -1,4 +1,4 @@
-"""The newest word of each counter: what the messages of `ottla-audit` come to, in whatever order they are read."""
+"""The newest message of each counter in the topic `ottla-audit`, read in any order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ottla.audit.count import AuditMessage, Count, CountKey, Report, ReportKey
 
 
-class AuditBook:
-    """Messages may be applied again, and in any order: the book is the same."""
+class AuditSnapshot:
+    """Messages may be applied again, and in any order: the result is the same."""
 
     def __init__(self, messages: Iterable[AuditMessage] = ()) -> None:
         self._counts: dict[CountKey, Count] = {}
@@ -39,12 +39,12 @@ class AuditBook:
         return sorted({key.topic for key in self._counts} | {key.topic for key in self._reports})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AuditBook) and (self._counts, self._reports) == (other._counts, other._reports)
+        return isinstance(other, AuditSnapshot) and (self._counts, self._reports) == (other._counts, other._reports)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-# A counter says one thing by one sequence.  Whatever else somebody wrote, the order of reading must not decide.
+# A counter sends one message of each sequence.  Between others of that sequence the reading order must not decide.
 
 
 def _count_rank(count: Count) -> tuple[int, ...]:
@@ -53,3 +53,7 @@ def _count_rank(count: Count) -> tuple[int, ...]:
 
 def _report_rank(report: Report) -> tuple[int, int, bool, int]:
     return report.sequence, report.until_ms, report.has_ended, report.counters_count
+
+
+# The name of earlier releases.
+AuditBook = AuditSnapshot
