@@ -120,10 +120,10 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
     sizes: Counter[tuple[str]] = Counter()
     replicated_bytes = 0
     for (topic, _), each in served.items():
-        produced = each.produced
+        produced = each.figures.produced
         records[topic,] += produced.records_count
         sizes[topic,] += produced.size_bytes
-        replicated_bytes += each.appended.size_bytes - produced.size_bytes
+        replicated_bytes += each.figures.replicated_bytes
     yield counter("kafka_server_brokertopicmetrics_messagesin_total", "Records taken as leader.", records, _TOPIC)
     yield counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches taken as leader.", sizes, _TOPIC)
     yield counter(
@@ -194,7 +194,10 @@ def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
     lags: dict[tuple[str, ...], tuple[FollowerLag, int]] = {}
     for number, (each, replicas_count) in enumerate(replicated, 1):
         if replicas_count > 1:
-            lags.update(((*_place(each), str(lag.node_id)), (lag, each.lag_bytes(lag))) for lag in each.lags(now_ms))
+            lags.update(
+                ((*_place(each), str(lag.node_id)), (lag, each.figures.lag_bytes(lag)))
+                for lag in each.figures.lags(now_ms)
+            )
         if number % _PAUSE_AFTER == 0:
             # The bytes of one that lags are looked up in an index, which may have to be read from the disk.
             yield PAUSE

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ottla.broker.partitions.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
 from ottla.broker.partitions.parked_produces import ParkedProduces, WaitingProduce
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
+from ottla.broker.partitions.partition_figures import PartitionFigures
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
@@ -27,13 +28,11 @@ from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import frequent
 from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
-from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
 from ottla.runtime.offload import Offload
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
-from ottla.storage.log.appended import Appended
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
@@ -94,7 +93,6 @@ class Partition:
 
     __slots__ = (
         "_append_waiters",
-        "_appended_before_role",
         "_gaps",
         "_has_min_in_sync",
         "_in_sync_observer",
@@ -104,10 +102,10 @@ class Partition:
         "_parked_deletions",
         "_parked_for_all",
         "_parked_for_leader",
-        "_produced_before_role",
         "_replica",
         "_watermark_waiters",
         "batch_fault",
+        "figures",
         "high_watermark",
         "index",
         "is_served",
@@ -165,9 +163,7 @@ class Partition:
         self._parked_deletions: dict[Callable[[int], None], int] | None = None
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
-        # Of the former roles: what was appended at all, and what of it as leader.
-        self._appended_before_role = log.appended
-        self._produced_before_role = Appended(0, 0)
+        self.figures: Final = PartitionFigures(log, self._replica)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
 
@@ -226,7 +222,7 @@ class Partition:
             role = Role.FOLLOWER if lifecycle.is_suspended else replica.role
             after = (role, replica.leader, replica.leader_epoch)
             if role is not self.role:
-                self._produced_before_role, self._appended_before_role = self.produced, self._log.appended
+                self.figures.on_role(is_leader=role is _LEADER)
             self.role = role
             self.leader_epoch = replica.leader_epoch
             if after != before:
@@ -346,17 +342,6 @@ class Partition:
         self._replica.on_outcome(change, outcome, version, now_ms)
         self._follow_replica()
 
-    def lags(self, now_ms: int) -> Sequence[FollowerLag]:
-        """How far each follower is behind, at the leader; empty elsewhere."""
-        return self._replica.lags(now_ms)
-
-    def lag_bytes(self, lag: FollowerLag) -> int:
-        """The size of the batches that a follower lacks; of the whole log where that cannot be read."""
-        try:
-            return self._log.size_bytes_from(self._log.log_end_offset - lag.lag_records)
-        except (OSError, OttlaError):
-            return self._log.size_bytes
-
     # --- ends -------------------------------------------------------------------------------------------------
 
     @property
@@ -388,23 +373,6 @@ class Partition:
     def size_bytes(self) -> int:
         """All segments' `.log` files."""
         return self._log.size_bytes
-
-    @property
-    def appended(self) -> Appended:
-        """What was appended since this broker opened the log."""
-        return self._log.appended
-
-    @property
-    def produced(self) -> Appended:
-        """What of `appended` this broker took as leader; the rest came from other leaders."""
-        before = self._produced_before_role
-        if self.role is not _LEADER:
-            return before
-        now, then = self._log.appended, self._appended_before_role
-        return Appended(
-            before.records_count + now.records_count - then.records_count,
-            before.size_bytes + now.size_bytes - then.size_bytes,
-        )
 
     @property
     def has_min_in_sync(self) -> bool:
