@@ -1,4 +1,4 @@
-"""Brokers of Apache Kafka with a controller of their own (KRaft), where a `RunningCluster` has ours and a ZooKeeper.
+"""Brokers of Apache Kafka with a separate controller (KRaft), in place of a `RunningCluster` with its ZooKeeper.
 
 The controller is at ZooKeeper's place, so that what cuts a broker off from the one cuts it off from the other.
 """
@@ -100,7 +100,7 @@ class ApacheCluster(RunningCluster):
             CONTROLLER_ID,
             {**self._node_properties, **properties, "auto.leader.rebalance.enable": "false"},
         )
-        # It begins with a letter: the tool takes an argument with a leading "-" for an option.
+        # It starts with a letter: the tool takes an argument with a leading "-" for an option.
         self._cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         controller.format(self._cluster_id)
         self.zookeeper = controller  # type: ignore[assignment]  # what is used of it is alike

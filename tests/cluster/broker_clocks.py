@@ -33,7 +33,7 @@ class BrokerClocks:
             self.shift(node_id, 0)
 
     def shift(self, node_id: int, shift_s: float) -> None:
-        """How far this broker's clock is ahead of the true one, from now on."""
+        """Set the offset of this broker's clock from the true time, from now on."""
         with self._paths[node_id].open("r+b" if self._paths[node_id].exists() else "wb") as opened:
             opened.write(_SHIFT_NS.pack(round(shift_s * 1e9)))
 

@@ -28,7 +28,7 @@ from tests.cluster.faults import SESSION_TIMEOUT_MS
 from tests.cluster.target import Fault, Target
 from tests.eventually import eventually
 
-# What brokers need for these faults.
+# The settings of brokers for these faults.
 CLOCK_SETTINGS: Final[Mapping[str, str]] = {"log.retention.check.interval.ms": "500"}
 HOUR_S: Final = 3600.0
 BACK_S: Final = -120.0

@@ -169,7 +169,7 @@ def _make_groups(cluster: RunningCluster) -> None:
         Admin(client).create_topic(
             OFFSETS_TOPIC, OFFSETS_PARTITIONS_COUNT, BROKERS_COUNT, {"cleanup.policy": "compact"}
         )
-    # A broker of Apache Kafka may hear of a new topic after its client has.
+    # A broker of Apache Kafka may learn of a new topic after the client.
     cluster.leader_of(OFFSETS_TOPIC, OFFSETS_PARTITIONS_COUNT - 1)
     cluster.wait_until_replicated()
 

@@ -52,7 +52,7 @@ class Target:
         return self.cluster.broker(self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT)))
 
     def follower(self) -> RunningBroker:
-        """Of a partition of the topic, by chance; it may lead others."""
+        """The follower of a random partition of the topic; it may lead others."""
         leader_id = self.cluster.leader_of(TOPIC, self.random.randrange(PARTITIONS_COUNT))
         return self.cluster.broker(self.random.choice([each for each in self.cluster.brokers if each != leader_id]))
 

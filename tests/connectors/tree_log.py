@@ -42,7 +42,7 @@ class Change(NamedTuple):
     """One node was changed; changes with one `zxid` happened together.
 
     `at_ms` is the server's wall clock when it accepted the change: after the request, and before any client could see
-    it.  `session_ended`: the node was ephemeral, and went because its session ended.
+    it.  `session_ended`: the node was ephemeral, and was deleted because its session ended.
     """
 
     zxid: int

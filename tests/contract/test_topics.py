@@ -234,7 +234,7 @@ async def test_states_of_a_topic_that_was_recreated_meanwhile_are_those_of_the_n
         assert (await reader.refresh()).by_name == {"orders": new}
 
 
-async def test_reader_further_behind_than_the_ring_reads_all(home: TreeHome) -> None:
+async def test_reader_that_missed_more_than_the_ring_reads_all(home: TreeHome) -> None:
     async with laid_out(home) as tree:
         writer, reader = TopicRegistry(tree), TopicRegistry(tree)
         topic = await writer.create("orders", SINGLE, EPOCHS)

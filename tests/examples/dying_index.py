@@ -36,7 +36,7 @@ def add_and_die(index: LogIndex, advances: Sequence[Advance]) -> list[Position]:
     committed: list[str] = []
 
     def follow(statement: str) -> None:
-        # What FTS5 does within the COMMIT is shown as a comment.
+        # SQLite shows the statements of FTS5 within the COMMIT as comments.
         if committed and not statement.startswith("--"):
             die()
         if statement == "COMMIT":

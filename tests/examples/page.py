@@ -19,7 +19,7 @@ def snippets_of_the_page() -> list[Snippet]:
 
 
 def program_of(snippet: Snippet) -> str:
-    """The heading above it begins with the program's name."""
+    """The heading above it starts with the program's name."""
     above = PAGE.read_text(encoding="utf-8").splitlines()[: snippet.line]
     return next(line.removeprefix("## ").partition(":")[0] for line in reversed(above) if line.startswith("## "))
 

@@ -1,6 +1,6 @@
 """Checks of sends and reads: offsets, values, order.  Each is linear in the history's size, sorting aside.
 
-The version order of a partition (which value stands at which offset) is assembled from all acknowledgements and
+The version order of a partition (the value at each offset) is assembled from all acknowledgements and
 reads of clients; every guarantee is then a statement about it.  After Jepsen's workload for Kafka.
 """
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# A verb goes to the page's broker unless it names one, or its ZooKeeper, which knows the brokers.
+# A verb uses the page's broker unless it names one, or a ZooKeeper that knows the brokers.
 _OTTLA = """\
 set -o pipefail
 ottla() {

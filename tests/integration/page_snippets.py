@@ -84,7 +84,7 @@ def the_snippet(snippets: Iterable[Snippet], language: str, containing: str) -> 
 def run_snippets(
     snippets: Sequence[Snippet], site: Site, directory: Path, *, warnings_are_errors: bool = True
 ) -> list[str]:
-    """Run them in a process of their own, in `directory`; return the output of each.
+    """Run them in a separate process, in `directory`; return the output of each.
 
     An error names the page's line.
     """

@@ -55,7 +55,7 @@ def ottla_audit(*arguments: str) -> Result:
     return CliRunner().invoke(command, arguments, standalone_mode=False)
 
 
-def test_status_shows_each_tier_and_what_is_missing(bootstrap: str) -> None:
+def test_status_shows_each_tier_and_missing_records(bootstrap: str) -> None:
     tell(bootstrap, *counts("producer", "clicks", {0: 1_000, HOUR_MS: 9}), ended("clicks"))
     tell(bootstrap, *counts("lake", "clicks", {0: 1_000, HOUR_MS: 7}))
     outcome = ottla_audit("status", "clicks", "-b", bootstrap)

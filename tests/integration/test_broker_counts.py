@@ -101,7 +101,7 @@ def counting_process(broker: RunningBroker) -> int | None:
     return next((pid for pid in children_of(broker) if b"ottla.audit.counting" in command_of(pid)), None)
 
 
-def test_broker_counts_what_a_full_read_finds_in_batches_of_every_kind(broker: RunningBroker) -> None:
+def test_broker_counts_equal_a_full_read_of_batches_of_every_kind(broker: RunningBroker) -> None:
     """All codecs, batches across borders of windows, times out of order, records of any size."""
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("every-kind", 1)

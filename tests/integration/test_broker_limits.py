@@ -273,7 +273,7 @@ def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
         topic = new_topic(broker)
         peers = [held.enter_context(RawPeer(broker)) for _ in range(8)]
         for peer in peers:
-            # What is claimed is taken as it comes: each holds a megabyte, or waits for it.
+            # Memory for the claimed bytes is taken as they arrive: each holds a megabyte, or waits for it.
             peer.send(struct.pack(">ihhi", 100 * MIB, 0, 7, 1) + bytes(600_000))
         honest = held.enter_context(RawPeer(broker))
         honest.send(produce_frame(topic, 1, value=bytes(900_000)))
@@ -291,7 +291,7 @@ def test_requests_that_trickle_keep_no_small_one_waiting_and_end() -> None:
 
 
 def trickle_to(peers: list[RawPeer], ended: threading.Event) -> None:
-    """Send a byte of each request now and then, so that no connection is idle."""
+    """Send a byte of each request periodically, so that no connection is idle."""
     while not ended.wait(0.2):
         for peer in peers:
             with contextlib.suppress(OSError):

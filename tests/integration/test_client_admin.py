@@ -69,7 +69,7 @@ def test_delete_topics_reports_one_that_does_not_exist(cluster: Cluster) -> None
     assert refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_alter_configs_changes_what_is_named_and_nothing_else(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_alter_configs_changes_only_the_named_settings(cluster: Cluster, new_topic: NewTopicName) -> None:
     admin = Admin(cluster)
     resource = ConfigResource(ResourceType.TOPIC, new_topic(retention_ms="1000000", segment_bytes="2000000"))
     names = ["retention.ms", "segment.bytes", "max.message.bytes"]

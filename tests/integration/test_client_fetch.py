@@ -114,7 +114,7 @@ def test_fetcher_reads_all_partitions_to_their_ends_each_record_once(
     assert seen == {partition: list(range(280)) for partition in ranges}
 
 
-def test_fetcher_follows_what_is_produced_meanwhile(cluster: Cluster, new_topic: NewTopicName) -> None:
+def test_fetcher_reads_records_that_are_produced_meanwhile(cluster: Cluster, new_topic: NewTopicName) -> None:
     partition = TopicPartition(new_topic(), 0)
     offsets: list[int] = []
     with Fetcher(cluster, {partition: 0}) as fetcher:

@@ -44,7 +44,7 @@ def test_first_file_parses_under_the_oldest_grammar() -> None:
 
 
 @pytest.mark.skipif(not OLD_PYTHONS, reason="no Python older than 3.11 was found (PATH, ~/.pyenv)")
-def test_old_pythons_say_what_is_needed_and_where_to_get_it(tmp_path: Path) -> None:
+def test_old_pythons_print_the_required_version_and_where_to_get_it(tmp_path: Path) -> None:
     for python in OLD_PYTHONS:
         done = subprocess.run([python, DEV, "demo"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (1, "")
@@ -174,7 +174,7 @@ def _pip(tree: Path, *lines: str, status: int = 0) -> None:
     dev_verbs.PYTHON.chmod(0o755)
 
 
-def test_terminal_shows_what_pip_is_at(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_the_progress_of_pip(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
     terminal = _Terminal()

@@ -126,7 +126,7 @@ def reader(bootstrap: str, cluster: Cluster, topic: str, request: pytest.Fixture
         yield made
 
 
-def test_first_answer_has_every_partition_and_later_ones_only_what_changed(reader: Reader, cluster: Cluster) -> None:
+def test_first_response_has_every_partition_and_later_ones_only_changed_ones(reader: Reader, cluster: Cluster) -> None:
     first = reader.begin((0, 0), (1, 0), (2, 0))
     assert first == {Part(0, high_watermark=1, has_records=True), Part(1), Part(2)}
     assert reader.session_id > 0

@@ -78,7 +78,7 @@ class Sent:
     def send_until(self, is_reached: Callable[[], bool]) -> None:
         """One at a time, so that acknowledged records fill the disk.
 
-        No faster than 20 MB/s: what comes between two looks at the disk, 50 ms apart, is less than the 2.5 MB below
+        No faster than 20 MB/s: the bytes between two checks of the disk, 50 ms apart, are less than the 2.5 MB below
         which produces are refused.
         """
         while not is_reached():

@@ -149,7 +149,7 @@ def test_client_commits_after_a_flood_of_commits_with_metadata(broker: RunningBr
         assert_consumes_and_commits(broker, "after-commits")
         (line, *_) = [line for line in broker.log_lines if "groups.offsets_full" in line]
         assert f"largest_client={OTHER_HOST}" in line
-        # What the page of operations advises.
+        # The advice of docs/operating.md.
         with Cluster(broker.bootstrap) as cluster:
             for number in range(refused_from // 2, refused_from):
                 GroupAdmin(cluster).delete(f"commits-{number}")

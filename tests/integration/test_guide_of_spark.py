@@ -12,5 +12,5 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if starts_spark(page)], ids=lambda page: page.name)
-def test_snippets_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_snippets_of_the_page_run_as_shown(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)

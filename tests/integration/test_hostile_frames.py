@@ -68,7 +68,7 @@ def true_frame(api: ApiKey, version: int) -> bytes:
         # The sample waits for 1 ms and claims to be replica 1.
         message.replica_id = -1  # type: ignore[attr-defined]  # a FetchRequest
     if api is ApiKey.FIND_COORDINATOR:
-        # The sample asks for a transaction's.
+        # The sample requests the coordinator of a transaction.
         message.key_type = 0  # type: ignore[attr-defined]  # a FindCoordinatorRequest
     return request_frame(api, version, 7, "hostile", encode_request(api, version, message))
 

@@ -331,7 +331,7 @@ def test_callback_runs_once_for_each_message(bootstrap: str, new_topic: NewTopic
 
 @pytest.mark.interop
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_confluent_kafka_reads_what_was_sent(
+def test_confluent_kafka_reads_sent_messages(
     bootstrap: str, new_topic: NewTopicName, compression: Literal["none", "gzip", "snappy", "lz4", "zstd"]
 ) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")

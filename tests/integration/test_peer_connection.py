@@ -265,7 +265,7 @@ def test_peer_without_the_version_is_refused() -> None:
     run(exchange())
 
 
-def test_broker_offers_what_a_follower_requires(ottla_broker: RunningBroker) -> None:
+def test_broker_offers_the_versions_that_a_follower_requires(ottla_broker: RunningBroker) -> None:
     async def exchange() -> None:
         host, port = ottla_broker.bootstrap.rsplit(":", 1)
         peer = await opened(PeerAddress(host, int(port)))

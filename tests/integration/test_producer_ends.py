@@ -112,7 +112,7 @@ atexit.register(lambda: print("the end", flush=True))
         broker.pause()
         program.stdin.write("continue\n")
         program.stdin.flush()
-        # What was registered last runs first: from here on the process waits for its producer.
+        # Exit handlers run in reverse order: from here on the process waits for its producer.
         assert program.stdout.readline() == "the end\n"
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=ENDS_WITHIN_S)

@@ -171,7 +171,7 @@ def test_crashed_broker_is_an_error_of_its_test_only(pytester: pytest.Pytester) 
     result.stdout.fnmatch_lines(["*the broker was killed by SIGSEGV, which no test had asked for*"])
 
 
-def test_failed_test_shows_what_its_broker_logged_and_a_passed_one_does_not(pytester: pytest.Pytester) -> None:
+def test_failed_test_shows_its_brokers_log_and_a_passed_one_does_not(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_passed(ottla_namespace):
@@ -241,7 +241,7 @@ def test_workers_of_xdist_have_a_broker_each(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
-def test_spark_fixture_skips_and_names_what_to_install(pytester: pytest.Pytester, module: str) -> None:
+def test_spark_fixture_skips_and_names_the_missing_package(pytester: pytest.Pytester, module: str) -> None:
     pytester.makeconftest(f"import sys; sys.modules[{module!r}] = None")
     pytester.makepyfile("def test_it(ottla_spark): pass")
     result = run(pytester, "-rs")

@@ -48,14 +48,14 @@ def _run(language: str, containing: str, broker: RunningBroker, directory: Path)
     return printed
 
 
-def test_commands_of_the_tour_print_what_it_shows(broker: RunningBroker, tmp_path: Path) -> None:
+def test_commands_of_the_tour_print_its_output(broker: RunningBroker, tmp_path: Path) -> None:
     snippet = the_snippet(SNIPPETS, SHELL, "ottla topic describe")
     snippet = snippet._replace(code=snippet.code.replace(" page-views", " tour"))
     (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
     assert '"key": "ada"' in printed or '"key":"ada"' in printed
 
 
-def test_client_of_the_tour_reads_what_it_has_sent(broker: RunningBroker, tmp_path: Path) -> None:
+def test_client_of_the_tour_reads_its_messages(broker: RunningBroker, tmp_path: Path) -> None:
     snippet = the_snippet(SNIPPETS, PYTHON, "ottla.ConsumerConnector")
     (printed,) = run_snippets([snippet], Site(broker.bootstrap), tmp_path)
     assert "b'ada' b'/jobs'" in printed

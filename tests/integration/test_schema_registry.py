@@ -91,7 +91,7 @@ def test_avro_that_cannot_be_read_by_the_last_version_is_refused(client: SchemaR
     assert client.get_versions("refused") == [1, 2]
 
 
-def test_avro_reads_what_an_older_version_wrote(client: SchemaRegistryClient) -> None:
+def test_avro_reads_records_of_an_older_version(client: SchemaRegistryClient) -> None:
     old = json.loads(ORDER)
     old["fields"] = old["fields"][:1]
     data = AvroSerializer(client, json.dumps(old))({"id": "7"}, value_of("evolved"))

@@ -138,7 +138,7 @@ def test_open_address_is_accepted_with_the_flag(tmp_path: Path, started: list[Se
     assert served.stop() == 0
 
 
-def test_file_of_apache_kafka_starts_the_broker_and_it_says_what_it_ignores(
+def test_file_of_apache_kafka_starts_the_broker_which_lists_ignored_settings(
     tmp_path: Path, started: list[Served]
 ) -> None:
     config = tmp_path / "server.properties"

@@ -25,7 +25,7 @@ REASSIGN_PARTITIONS_COMMAND: Final = "org.apache.kafka.tools.reassign.ReassignPa
 STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
 
-# What must be of the broker's release; all others are of the tools'.
+# Classes of the broker's release; all others are of the tools' release.
 OF_THE_BROKER: Final = frozenset({BROKER, STORAGE_TOOL})
 
 

@@ -81,7 +81,7 @@ def test_consumer_that_missed_a_message_or_read_another_value_is_refused() -> No
             check_whole(read, seen, wrong)
 
 
-def test_latencies_count_only_what_was_sent_after_the_consumer_had_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latencies_count_only_messages_sent_after_the_consumer_had_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 0
     monkeypatch.setattr("bench.client.contenders.loads.time.monotonic_ns", lambda: now_ns)
     latencies = Latencies(job(WAYS[LATENCY][CONFLUENT], "late", seconds=1, messages=3))

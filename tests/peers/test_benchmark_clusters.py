@@ -41,7 +41,7 @@ def test_silence_is_the_longest_time_between_two_answers_of_the_window(
     assert longest_silence_s(answered_s, 0.0, 10.0) == silence_s
 
 
-def test_table_shows_medians_spreads_and_ratios_and_only_what_was_measured() -> None:
+def test_table_shows_medians_spreads_and_ratios_of_measurements_only() -> None:
     observed = Observed({})
     for seconds in (0.4, 0.2, 0.3):
         observed.add("kill", "ottla-ack", {"without_writes_s": seconds})

@@ -89,7 +89,7 @@ def test_missed_floor_is_a_problem_that_names_its_scenario() -> None:
     ]
 
 
-def test_table_shows_rates_costs_and_what_was_not_measured() -> None:
+def test_table_shows_rates_costs_and_missing_measurements() -> None:
     table = spark_table(observed_rates("count-fixed-200-plain", ottla=[3e6], official=[1e6]))
     assert "| count-fixed-200-plain | 3 | 1 | - | 3.00x, aim met | - | 3x / 2x |" in table
     assert "| count-fixed-200-plain | official | 1 | 2 | 4 | 7 |" in table
@@ -110,7 +110,7 @@ def test_workload_is_judged_over_all_its_scenarios() -> None:
     assert missed_floors(observed) == ["count-fixed-100-plain: 1.90x of official (floor 2x, aim 3x): floor missed"]
 
 
-def test_processes_that_fill_a_topic_write_together_what_one_would() -> None:
+def test_processes_that_fill_a_topic_together_write_the_same_as_one() -> None:
     shape = Shape("variable", 100, "plain")
     for rows in (1, VALUES_COUNT * 2 - 1, VALUES_COUNT * 5 + 7):
         shares = shares_of(rows)
@@ -126,7 +126,7 @@ def test_times_of_micro_batches_are_judged_the_other_way_round() -> None:
     assert "| official | 100 | 200 | 0.5 | 1.50x, floor missed |" in spark_table(observed)
 
 
-def test_usage_of_processes_counts_what_a_row_costs() -> None:
+def test_usage_of_processes_counts_the_cost_of_a_row() -> None:
     processes = SparkProcesses(os.getpid())
     before = processes.usage()
     while (now := processes.usage()).jvm_s - before.jvm_s < 0.05:
@@ -137,7 +137,7 @@ def test_usage_of_processes_counts_what_a_row_costs() -> None:
     assert processes.rss()[0] > 1_000_000
 
 
-def test_usage_of_processes_keeps_what_those_have_used_that_have_ended() -> None:
+def test_usage_of_processes_includes_ended_ones() -> None:
     burn = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
     with SparkProcesses(os.getpid()) as processes:
         command = [sys.executable, "-c", burn]

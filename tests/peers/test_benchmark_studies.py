@@ -93,7 +93,7 @@ def test_ranges_cover_every_partition_once_and_differ_by_one_at_most() -> None:
     assert shares == {"a": [0, 1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}
 
 
-def test_assignment_reads_back_what_the_leader_wrote() -> None:
+def test_assignment_of_the_leader_is_read_back() -> None:
     assert read_assignment(assignment("events", [3, 1])) == [3, 1]
     assert read_assignment(b"") == []
 

@@ -20,7 +20,7 @@ from ottla.records.record import decode_batch
 from tests.property.property_settings import example_settings
 
 WINDOW_MS = 600_000
-T0 = 1_330_604_400_000  # the begin of a window
+T0 = 1_330_604_400_000  # the start of a window
 
 # Around a window's border, around the sizes of varints, and out of order.
 deltas = st.one_of(

@@ -99,7 +99,7 @@ def as_kafka_python_reads(batch: bytearray) -> list[tuple[int, bytes | None, byt
     try:
         return [(record.offset, record.key, record.value) for record in DefaultRecordBatch(bytes(batch))]
     except CorruptRecordError as error:
-        # The name of a header that is not UTF-8: Java's clients and librdkafka read it, and no check looks at it.
+        # The name of a header that is not UTF-8: Java's clients and librdkafka read it, and no check reads it.
         if "UnicodeDecodeError" not in str(error):
             raise
         return []

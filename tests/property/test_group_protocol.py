@@ -397,7 +397,7 @@ class GroupProtocol(RuleBasedStateMachine):
         self.crash(keeps_tail=True)
 
     def lease_lapses(self) -> None:
-        """Everybody is answered at once, and the same shard goes on with all members that had joined once."""
+        """All requests are answered at once, and the same shard continues with all members that had joined before."""
         group = self._group(self.coordinator)
         members = {} if group is None else group.rebalance.roster.members
         joined = {member_id for member_id, member in members.items() if not member.is_new}

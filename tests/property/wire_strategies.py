@@ -29,9 +29,9 @@ IDS = [f"{api.name.lower()}-v{version}" for api, version in API_AND_VERSION]
 _BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 _KNOWN_ERRORS = [int(code) for code in ErrorCode if code <= ErrorCode.TRANSACTION_ABORTABLE]
 _TEXT = st.text(max_size=12)
-# What a timedelta of kio holds without rounding.
+# The range of kio's timedelta without rounding.
 _TIMEDELTA_MS_MAX = 2**43
-# What a datetime of kio can hold.
+# The range of kio's datetime.
 _LAST_DATETIME_MS = 253_402_300_799_000
 
 

@@ -1,4 +1,4 @@
-"""What a load needs of a table, of both formats, on this machine and on S3; without Spark."""
+"""The operations of a load on tables of both formats, on the local disk and on S3; without Spark."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_an_iceberg_tables_metadata_stays_small(tmp_path: Path, monkeypatch: pyt
     assert place.offsets() == list(range(26))
 
 
-def test_vacuum_keeps_what_an_iceberg_table_names_by_another_form_of_its_place(tmp_path: Path) -> None:
+def test_vacuum_keeps_files_that_an_iceberg_table_names_by_another_form_of_its_path(tmp_path: Path) -> None:
     place = Place(parse_target(tmp_path / "events"), "iceberg", tmp_path / "catalog.db")
     publish(place.open(), TableCommit(place.write(0)), {})
     theirs = place.open()._table  # type: ignore[attr-defined]  # Iceberg's

@@ -81,7 +81,7 @@ def test_failing_rows_are_letters_in_topic_and_table_once_the_batch_is_committed
     seen_before: list[int] = []
 
     def process(good: DataFrame, batch_id: int) -> None:
-        # What failed is stored before anything else is done.
+        # Failed rows are stored before anything else is done.
         seen_before.append(len(letters_of(orders)))
         processed.extend(good.select("parsed.result.order").collect())
         if len(seen_before) == 1:

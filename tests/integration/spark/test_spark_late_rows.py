@@ -128,9 +128,7 @@ class Job:
         return {batch_id: count for batch_id, count in self.dropped.items() if count}
 
 
-def test_late_rows_of_windows_are_what_spark_drops_and_all_is_on_time_or_late(
-    spark: SparkSession, events: Topic, tmp_path: Path
-) -> None:
+def test_late_rows_of_windows_are_those_that_spark_drops(spark: SparkSession, events: Topic, tmp_path: Path) -> None:
     job = Job(
         spark,
         events,
@@ -195,7 +193,7 @@ def test_late_rows_of_dedup_are_the_rows_that_spark_drops_also_when_a_batch_runs
     assert sorted(seen) == list(range(numbered.count))
 
 
-def test_late_rows_of_sessions_and_of_overlapping_windows_are_what_spark_drops(
+def test_late_rows_of_sessions_and_overlapping_windows_are_those_that_spark_drops(
     spark: SparkSession, events: Topic, tmp_path: Path
 ) -> None:
     sessions = Job(

@@ -68,7 +68,7 @@ def fill(bootstrap: str, topic: str, word: str, count: int = 30) -> None:
             write(bootstrap, topic, values, partition=number)
 
 
-def test_each_run_copies_what_is_new_and_moves_the_groups(
+def test_each_run_copies_new_records_and_moves_the_groups(
     spark: SparkSession, live: RunningBroker, offline: RunningBroker, clicks: str
 ) -> None:
     mirror = SparkMirror(spark, live.bootstrap, offline.bootstrap, options_for(clicks))

@@ -134,9 +134,7 @@ CONDITIONS = {
 
 
 @only_ottla
-def test_conditions_shorten_what_is_read_and_change_no_result(
-    read: Read, peer: Peer, topic: str, pushing: None
-) -> None:
+def test_conditions_shorten_the_read_and_change_no_result(read: Read, peer: Peer, topic: str, pushing: None) -> None:
     for partition in (0, 1):
         messages = numbered(20, partition=partition)
         early = [each._replace(timestamp_ms=1_000 * (index + 1)) for index, each in enumerate(messages[:9])]

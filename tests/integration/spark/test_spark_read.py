@@ -86,7 +86,7 @@ def test_timestamps_are_the_producers(read: Read, peer: Peer, topic: str) -> Non
     assert row["text"] == "2011-06-12 09:30:15.123"
 
 
-def test_a_topic_with_log_append_time_says_so(read: Read, peer: Peer, topic: str) -> None:
+def test_a_topic_with_log_append_time_has_that_timestamp_type(read: Read, peer: Peer, topic: str) -> None:
     stamped = f"{topic}-stamped"
     peer.create_topic(stamped, 1, message_timestamp_type="LogAppendTime")
     peer.produce(stamped, [Message(None, b"x", timestamp_ms=1000)])
@@ -106,7 +106,7 @@ def test_a_schema_that_records_do_not_have_is_refused(read: Read, topic: str, sc
         read(schema, subscribe=topic).collect()
 
 
-def test_offsets_bound_what_is_read(read: Read, peer: Peer, topic: str) -> None:
+def test_offsets_bound_the_read(read: Read, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(10) + numbered(10, partition=1, first=100))
     bounded = read(
         subscribe=topic,
@@ -116,7 +116,7 @@ def test_offsets_bound_what_is_read(read: Read, peer: Peer, topic: str) -> None:
     assert values(bounded) == sorted([b"%d" % index for index in range(4, 10)] + [b"100", b"101"], key=str)
 
 
-def test_timestamps_bound_what_is_read(read: Read, peer: Peer, topic: str) -> None:
+def test_timestamps_bound_the_read(read: Read, peer: Peer, topic: str) -> None:
     peer.produce(
         topic, [Message(None, b"%d" % hour, partition=0, timestamp_ms=hour * 3_600_000) for hour in range(1, 9)]
     )
@@ -171,7 +171,7 @@ def test_a_missing_topic_is_named(read: Read) -> None:
     assert "no-such-topic" in failure(read(subscribe="no-such-topic"))
 
 
-def test_a_bad_option_is_named_with_what_to_do(read: Read, topic: str) -> None:
+def test_a_bad_option_is_named_with_a_hint(read: Read, topic: str) -> None:
     with pytest.raises(PySparkException, match="did you mean 'startingOffsets'"):
         read(subscribe=topic, startingOfsets="earliest").collect()
 

@@ -1,4 +1,4 @@
-"""Sessions as programs start them, each in a process of its own: by spark-submit, not activated, quietly."""
+"""Sessions as programs start them, each in a separate process: by spark-submit, without activation, quietly."""
 
 from __future__ import annotations
 

@@ -186,9 +186,7 @@ def test_sessions_are_those_of_all_that_was_on_time_and_sent_once(
     assert any(count > 1 for _, _, count in expected)
 
 
-def test_clicks_are_joined_with_what_was_shown_before(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path
-) -> None:
+def test_clicks_are_joined_with_earlier_impressions(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
     views, clicks = of_the_demo(PAGE_VIEWS), of_the_demo(CLICKS)
     shown_topic = filled(namespace, "shown", [*views, *ends()])
     clicks_topic = filled(namespace, "clicks", [*clicks, *clicks[:50], *ends()])

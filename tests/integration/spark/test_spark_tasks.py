@@ -1,4 +1,4 @@
-"""What an executor runs, without Spark around it."""
+"""The read task of an executor, without Spark around it."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class StandaloneSpark:
             "PATH": os.pathsep.join([str(self._directory / "python" / "bin"), "/usr/bin", "/bin"]),
             "JAVA_HOME": str(self._java.parent.parent),
             "SPARK_HOME": str(self._directory / "spark-home"),
-            # What Spark's own scripts set, from the name of its jars.
+            # The environment that Spark's scripts set, from the name of its jars.
             "SPARK_SCALA_VERSION": _SCALA_VERSION,
             "SPARK_LOCAL_DIRS": str(directory / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",

@@ -52,7 +52,7 @@ def written(directory: Path, **wanted: object) -> str:
     return str(path)
 
 
-def test_a_job_whose_workers_lack_the_package_says_how_to_ship_it(
+def test_a_job_whose_workers_lack_the_package_prints_how_to_ship_it(
     cluster: StandaloneSpark, broker: ControlledBroker, filled: str, tmp_path: Path
 ) -> None:
     wanted = written(tmp_path, bootstrap=broker.bootstrap, topic=filled)

@@ -47,7 +47,7 @@ def probe_cluster(talk: Talk) -> None:
         for name, partition in (("probe-cluster", 0), ("probe-cluster", 7), ("probe-nowhere", 0)):
             request = ElectLeadersRequest(0, [TopicPartitions(name, [partition])], 5_000)
             talk.ask(f"ElectLeaders v{version} {name}-{partition}", version, request)
-    # Apache Kafka first asks its controller for a block of ids.
+    # Apache Kafka first requests a block of ids from its controller.
     talk.wait_until(4, InitProducerIdRequest(None, 60_000), lambda answer: "error_code=0" in repr(answer))
     for version in (0, 2, 4):
         talk.ask(f"InitProducerId v{version}", version, InitProducerIdRequest(None, 60_000))
