@@ -211,8 +211,8 @@ def test_cancelled_call_closes_the_connection() -> None:
         (struct.pack(">ii", MIB + 1, 1), "at most 1048576 are accepted"),
         (struct.pack(">ii", -1, 1), "answers with -1 bytes"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "are accepted"),
-        (struct.pack(">iiB", 5, 77, 0), "answered request 77, 1 was asked"),
-        (struct.pack(">iiB", 5, 1, 0) + b"more", "4 bytes that nobody asked for"),
+        (struct.pack(">iiB", 5, 77, 0), "answered request 77, 1 was sent"),
+        (struct.pack(">iiB", 5, 1, 0) + b"more", "4 bytes without a request"),
         (struct.pack(">iiB", 5, 1, 9), "tagged fields"),
     ],
 )

@@ -29,7 +29,7 @@ _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 # metadata after a refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused
 # ListOffsets hundreds of times a second, and requests metadata only when its connection closes.
 _ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
-_RELEASED: Final = "this broker may not lead now: another one knows who does"
+_RELEASED: Final = "this broker may not lead now: another broker knows the leaders"
 
 
 class _InMaking:

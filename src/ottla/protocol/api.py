@@ -103,7 +103,7 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     }
 )
 
-# The versions in ApiVersions.  Produce begins at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
+# The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
 # tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0
 # too.
 ADVERTISED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(

@@ -383,7 +383,7 @@ class FetchResponseWriter(Generic[Run]):
         self._chunk = chunk
 
     def topic(self, topic: bytes, partitions_count: int) -> None:
-        """Begin a topic, by its name or, from version 13 on, its id."""
+        """Start a topic, by its name or, from version 13 on, its id."""
         assert self._partitions_left == 0
         assert self._topics_left > 0
         self._topics_left -= 1
@@ -416,7 +416,7 @@ class FetchResponseWriter(Generic[Run]):
         records: Run | None = None,
         records_length: int = 0,
     ) -> None:
-        """`records` lies between the pieces and counts for `records_length` bytes; None is no records (not null).
+        """`records` is placed between the pieces and counts for `records_length` bytes; None is no records (not null).
 
         `aborted`: (producer id, first offset) of each; None, which is null, for readers of uncommitted records.
         `diverging`: (epoch, end offset), from v12 on (KIP-595).  `leader`: (leader id, leader epoch) where another
@@ -462,7 +462,7 @@ class FetchResponseWriter(Generic[Run]):
                 chunk.append(0)
 
     def finish(self, endpoints: Sequence[NodeEndpoint] = ()) -> list[bytearray | Run]:
-        """Bytes and runs in the order in which they go out; the first piece begins with the length prefix.
+        """Bytes and runs in the order in which they go out; the first piece starts with the length prefix.
 
         `endpoints`: the addresses of the leaders that partitions were given, from v16 on.
         """

@@ -56,7 +56,7 @@ def read_request_header(buffer: Buffer, position: int, end: int) -> RequestHeade
 
 
 def read_response_header(api: ApiKey, version: int, buffer: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The correlation id, and where the body begins."""
+    """The correlation id, and where the body starts."""
     if end - position < RESPONSE_HEAD.size:
         raise ends_early("a response header", RESPONSE_HEAD.size, end - position)
     correlation_id: int = RESPONSE_HEAD.unpack_from(buffer, position)[0]

@@ -23,7 +23,8 @@ INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 # As in Apache Kafka, also where the length is a varint.
 STRING_BYTES_MAX: Final = INT16_MAX
-# Of one section that nobody here knows.  Kafka's own messages have a few; a megabyte of them is half a second's work.
+# Of one section that this broker does not know.  Kafka's own messages have a few; a megabyte of them is half a second's
+# work.
 TAGGED_FIELDS_MAX: Final = 64
 # 32 bits in groups of seven.
 UVARINT_BYTES_MAX: Final = 5

@@ -133,7 +133,7 @@ def _read_partition(body: memoryview, position: int, topic_id: bytes) -> tuple[F
     index, error_code, high_watermark, _, log_start_offset = _RESULT.unpack_from(body, position)
     position = _skip_aborted(body, position + _RESULT.size) + _PREFERRED_REPLICA_BYTES
     length, position = read_compact_length(body, position)
-    # Null stands for no records too.
+    # Null means no records too.
     records = take(body, position, max(length, 0))
     position += len(records)
     diverging = leader = None
@@ -173,7 +173,7 @@ def _read_tagged_fields(body: memoryview, position: int) -> tuple[tuple[int, int
 
 
 def _pair(value: memoryview, layout: struct.Struct) -> tuple[int, int] | None:
-    """Two numbers and tagged fields; None where they are the defaults, which stand for no value."""
+    """Two numbers and tagged fields; None where they are the defaults, which mean no value."""
     _require(value, 0, layout.size)
     if skip_tagged_fields(value, layout.size) != len(value):
         raise WireError(f"a tagged field does not have the {len(value)} bytes that it announces")

@@ -6,10 +6,10 @@
         current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
         timestamp: int = int64()
 
-One class covers all versions, as in Apache Kafka's own message definitions: reading a version that lacks
-a field gives the field's default; writing one leaves the field out, and refuses in a request when the field was set
-and is not `ignorable`.  Tagged fields (KIP-482) come last in the class, whatever their tag.  `reader` and `writer`
-compile the codec.
+One class covers all versions, as in Apache Kafka's own message definitions: reading a version that lacks a field gives
+the field's default; writing one leaves the field out, and refuses in a request when the field was set and is not
+`ignorable`.  Tagged fields (KIP-482) come last in the class, in any order of their tags.  `reader` and
+`writer` compile the codec.
 """
 
 from __future__ import annotations

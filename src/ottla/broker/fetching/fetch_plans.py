@@ -62,7 +62,7 @@ class FetchService:
         return self._leader_hints.by_id(refused, local_address)
 
     def enough_bytes(self, request: FetchRequest) -> int:
-        """The bytes that a fetch waits for: at most one response's maximum, however much its reader asks for."""
+        """The bytes that a fetch waits for: at most one response's maximum, however much its reader requests."""
         return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
 
     def open_session(

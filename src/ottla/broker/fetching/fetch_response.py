@@ -33,7 +33,7 @@ def fetch_response(
 ) -> Sequence[Piece]:
     """The whole response frame; `leaders`, from v16 on, are those of partitions that are led elsewhere.
 
-    `into`: write partitions of a topic that it has begun, and no frame.
+    `into`: write partitions of a topic that it has started, and no frame.
     """
     is_whole = into is None
     if into is None:

@@ -1,8 +1,8 @@
-"""A fetch session (KIP-227): what a reader has asked for and been sent, so that both sides name only what changed.
+"""A fetch session (KIP-227): what a reader has requested and been sent, so that both sides name only what changed.
 
 A session remembers each partition's request and the two ends that were last sent.  A partition is a *candidate* while
 its part of the next response may be other than empty: there may be records, an error, or an end that moved.  All others
-are settled: they wait in their partition's list of watchers and cost nothing, whatever their number, until it moves.
+are settled: they wait in their partition's list of watchers and cost nothing, however many they are, until it moves.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _UNSENT: Final = -1
 
 
 def next_epoch(epoch: int) -> int:
-    """Epochs count a session's requests and go on with 1 after the greatest: 0 would open another session."""
+    """Epochs count a session's requests and continue with 1 after the greatest: 0 would open another session."""
     return FIRST_EPOCH if epoch >= _EPOCH_MAX else epoch + 1
 
 
 class SessionPartition:
     """One partition of a session.
 
-    `fetch` is what was asked last.  The ends are those of the last response (-1: none, or an error).  `_partition` is
-    where the records come from: it stays the deleted topic's until the reader has been sent that error, so a topic
+    `fetch` is the last request for it.  The ends are those of the last response (-1: none, or an error).  `_partition`
+    is where the records come from: it stays the deleted topic's until the reader has been sent that error, so a topic
     recreated under the name is never read in its place unnoticed.
     """
 
@@ -169,7 +169,7 @@ class FetchSession:
             yield from partitions.values()
 
     def put(self, topic: bytes, fetch: FetchPartition) -> SessionPartition:
-        """Add a partition, or change what is asked of it."""
+        """Add a partition, or change its request."""
         partitions = self._topics.setdefault(topic, {})
         entry = partitions.get(fetch[0])
         if entry is None:
@@ -228,12 +228,12 @@ class FetchSession:
             self._waiting.on_readable()
 
     def add_candidate(self, entry: SessionPartition) -> None:
-        """Its part of the response may have changed, in a way for which nobody waits."""
+        """Its part of the response may have changed, in a way for which no fetch waits."""
         if not self.is_closed:
             self.candidates[entry] = None
 
     def settle(self, entry: SessionPartition) -> None:
-        """Its part of the response is empty until the partition moves or something else is asked of it."""
+        """Its part of the response is empty until the partition moves or its request changes."""
         self.candidates.pop(entry, None)
         if not self.is_closed:
             entry.watch()

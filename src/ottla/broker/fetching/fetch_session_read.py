@@ -97,7 +97,7 @@ def read_session(
         elif read.error_code not in WAITED_OUT or read.diverging is not None:
             is_due = True
         elif read.error_code:
-            # It stays a candidate, and is told when the fetch is answered.
+            # It stays a candidate, and the error is sent when the fetch is answered.
             pass
         elif replica is not None and 0 <= follower_log_start < read.log_start_offset:
             # At once: a deletion of records may wait until every replica has made it.
@@ -118,7 +118,7 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
     for entry, part in read.reads:
         entry.note_sent(part)
         if part.error_code or part.preferred_replica != NO_PREFERRED_REPLICA:
-            # Sent each time, behind those that were not read.
+            # Sent each time, after those that were not read.
             session.move_to_end(entry)
             continue
         if part.run is not None:

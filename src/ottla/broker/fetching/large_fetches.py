@@ -1,4 +1,4 @@
-"""Full fetches that name many partitions: each is read in steps, by a task of its own, and waits as the others do."""
+"""Full fetches that name many partitions: each is read in steps, in its own task, and waits as the others do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All groups of this broker: a shard for each partition of `__consumer_offsets` that it leads.
 
-A shard is loaded when this broker begins to lead its partition in a leader epoch, and unloaded when that ends.  While
+A shard is loaded when this broker starts to lead its partition in a leader epoch, and unloaded when that ends.  While
 only the lease is over it stays loaded and refuses everything.
 Commands go to the shard of their group; a shard that is not loaded, not here or has failed answers with an error.
 One timer serves the deadlines of all shards.
@@ -129,7 +129,7 @@ class GroupCoordinator:
             self._arm_for(shard)
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
-        """Ask every shard, one in each step; `on_all` is called once, with all their answers."""
+        """Submit the command to every shard, one in each step; `on_all` is called once, with all their answers."""
         asked = [shard for shard in self._shards if shard is not None]
         moment = self._moment()
         gathering = Gathering(len(asked), on_all)
@@ -164,8 +164,8 @@ class GroupCoordinator:
         self._arm()
 
     def follow(self, offsets_topic: Topic | None) -> None:
-        """Load the shards whose partitions this broker began to lead, unload those that it no longer leads, or leads in
-        a new epoch.  A shard whose partition is only suspended stays loaded, and continues when that ends.
+        """Load the shards whose partitions this broker started to lead, unload those that it no longer leads, or leads
+        in a new epoch.  A shard whose partition is only suspended stays loaded, and continues when that ends.
 
         None: the tree does not have `__consumer_offsets`.
         """
@@ -277,7 +277,7 @@ class GroupCoordinator:
             self._arm_for(served)
 
     def _on_moved(self, served: ServedShard) -> None:
-        """Its stable end moved: replies were sent, and deadlines may have begun."""
+        """Its stable end moved: replies were sent, and deadlines may have started."""
         if not served.error:
             self._arm_for(served)
 

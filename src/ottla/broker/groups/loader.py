@@ -1,8 +1,8 @@
 """The loop's share of loading: one slice in a turn, and a pause after it while others are served.
 
-The pause is for the flusher's thread, too: it needs the interpreter to begin and to end a flush, and would wait for it
+The pause is for the flusher's thread, too: it needs the interpreter to start and to end a flush, and would wait for it
 while slice follows slice.  It also yields the processor: the kernel lets a thread that never sleeps use its whole time
-slice of some milliseconds.  Slices are measured by a clock of their own (`now_s`): the loop's counts whole
+slice of some milliseconds.  Slices are measured by a separate clock (`now_s`): the loop's counts whole
 milliseconds.
 """
 

@@ -18,7 +18,7 @@ _OTHER_MEMBERS: Final = {
 
 
 def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
-    """At most one line for each refused join; clients do not repeat such a join by themselves."""
+    """At most one line for each refused join; clients do not repeat such a join automatically."""
     reason = _OTHER_MEMBERS.get(error)
     if reason is not None:
         facts = {"group": group_id, "client_id": call.client_id, "host": call.client_host}

@@ -18,7 +18,7 @@ from ottla.runtime.steps import Steps
 
 # Takes the API's request class and gives its response class; `messages` pairs them.
 Handler: TypeAlias = Callable[[object, BrokerContext, Call], Awaitable[object]]
-# The same, but the response goes to the last argument, once, now or later.  Steps, if any, are to be run.
+# The same, but the response goes to the last argument, once, now or later.  The caller runs the steps, if any.
 GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], Steps[None] | None]
 
 

@@ -1,9 +1,9 @@
 """AlterPartitionReassignments (key 45), v0-v1.
 
 Moves partitions to the given replicas, the preferred leader first; null ends a move.  The answer says that moves have
-begun; ListPartitionReassignments tells those under way.  Another request for a partition replaces a move under way.
+started; ListPartitionReassignments lists those under way.  Another request for a partition replaces a move under way.
 
-Each partition by itself: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS for null where none is under way;
+Errors of each partition: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS for null where none is under way;
 INVALID_REPLICA_ASSIGNMENT for no replica, one that is named twice, or a broker that is not registered, and when all
 replicas that have the acknowledged records would leave at once; INVALID_REPLICATION_FACTOR for another number of
 replicas when the request does not allow it (v1).  The time-out is not used.

@@ -37,7 +37,7 @@ def answer(
 ) -> Steps[None]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
-    def told(described: list[ConsumerGroupDescription]) -> Steps[ConsumerGroupDescribeResponse]:
+    def response(described: list[ConsumerGroupDescription]) -> Steps[ConsumerGroupDescribeResponse]:
         groups: list[DescribedGroup] = []
         for each in described:
             groups.append(_group(each, operations))
@@ -46,7 +46,9 @@ def answer(
 
     # Each once: a group's members may take megabytes, and naming it takes a few bytes.
     group_ids = list(dict.fromkeys(request.group_ids))
-    gathering: Gathering[ConsumerGroupDescription] = Gathering(len(group_ids), lambda described: reply(told(described)))
+    gathering: Gathering[ConsumerGroupDescription] = Gathering(
+        len(group_ids), lambda described: reply(response(described))
+    )
     for index, group_id in enumerate(group_ids):
         context.groups.submit(group_id, DescribeConsumerGroup(group_id), gathering.place(index))
         yield

@@ -1,6 +1,6 @@
 """CreatePartitions (key 37), v0-v3.
 
-A topic's partitions are added until there are `count`; they are served when the answer is sent.  Each topic by itself:
+A topic's partitions are added until there are `count`; they are served when the answer is sent.  Errors of each topic:
 UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS when it has as many or more, or would have too many;
 INVALID_REPLICA_ASSIGNMENT when the assignments are not one for each added partition, or name another broker;
 INVALID_REQUEST, answered once, for a topic that occurs twice; INVALID_TOPIC_EXCEPTION for internal topics, whose count

@@ -1,6 +1,6 @@
 """CreateTopics (key 19), v2-v7.
 
-Each topic by itself: partitions and replication factor -1 are the broker's defaults, or an assignment of replicas is
+Each topic separately: partitions and replication factor -1 are the broker's defaults, or an assignment of replicas is
 given.  Errors: INVALID_TOPIC_EXCEPTION for an illegal name or one that differs from another only in '.' and '_',
 TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR (not positive, or above the live brokers),
 INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG (unknown setting, bad value, or none).  A name that occurs twice in a request
@@ -8,7 +8,7 @@ is INVALID_REQUEST, answered once; more than 10,000 partitions in one request ar
 creates nothing and answers the topic id of zeros.  From v5 on the answer has partition count, replication factor and
 all settings (KIP-525).  A topic is served when the answer is sent; the time-out is not used. When its logs cannot be
 created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR: the topic is in the tree then, and is
-served without another request once they can be created; one that asks for it again gets its completion, not
+served without another request once they can be created; one that requests it again gets its completion, not
 TOPIC_ALREADY_EXISTS.  What the broker's next start would refuse (max.broker.partitions, the limit of open files) is
 POLICY_VIOLATION.  While this broker has no session with the tree the answer is NOT_CONTROLLER, after which clients ask
 again; where an outcome is unknown, REQUEST_TIMED_OUT.

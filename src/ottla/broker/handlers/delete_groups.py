@@ -24,14 +24,14 @@ def answer(
 ) -> Steps[None]:
     group_ids = list(dict.fromkeys(request.groups_names))
 
-    def told(errors: list[ErrorCode]) -> Steps[DeleteGroupsResponse]:
+    def response(errors: list[ErrorCode]) -> Steps[DeleteGroupsResponse]:
         results: list[DeletableGroupResult] = []
         for group_id, error in zip(group_ids, errors, strict=True):
             results.append(DeletableGroupResult(group_id, error))
             yield
         return DeleteGroupsResponse(results=results)
 
-    gathering: Gathering[ErrorCode] = Gathering(len(group_ids), lambda errors: reply(told(errors)))
+    gathering: Gathering[ErrorCode] = Gathering(len(group_ids), lambda errors: reply(response(errors)))
     for index, group_id in enumerate(group_ids):
         context.groups.submit(group_id, DeleteGroup(group_id), gathering.place(index))
         yield

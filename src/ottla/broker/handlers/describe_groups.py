@@ -36,7 +36,7 @@ def answer(
 ) -> Steps[None]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
-    def told(described: list[replies.DescribedGroup]) -> Steps[DescribeGroupsResponse]:
+    def response(described: list[replies.DescribedGroup]) -> Steps[DescribeGroupsResponse]:
         groups: list[DescribedGroup] = []
         for each in described:
             groups.append(_entry(each, call.api_version, operations))
@@ -45,7 +45,9 @@ def answer(
 
     # Each once: a group's members may take megabytes, and naming it takes a few bytes.
     group_ids = list(dict.fromkeys(request.groups))
-    gathering: Gathering[replies.DescribedGroup] = Gathering(len(group_ids), lambda described: reply(told(described)))
+    gathering: Gathering[replies.DescribedGroup] = Gathering(
+        len(group_ids), lambda described: reply(response(described))
+    )
     for index, group_id in enumerate(group_ids):
         context.groups.submit(group_id, DescribeGroup(group_id), gathering.place(index))
         yield

@@ -57,11 +57,11 @@ async def handle(
             response.topics.append(_error_entry(name, code, TOPIC_OPERATIONS))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        told = _topic_entry(topic, first, room, context)
-        response.topics.append(told)
-        room -= len(told.partitions)
-        if first + len(told.partitions) < len(topic.partitions):
-            response.next_cursor = Cursor(name, first + len(told.partitions))
+        entry = _topic_entry(topic, first, room, context)
+        response.topics.append(entry)
+        room -= len(entry.partitions)
+        if first + len(entry.partitions) < len(topic.partitions):
+            response.next_cursor = Cursor(name, first + len(entry.partitions))
             break
     return response
 
@@ -93,11 +93,11 @@ def _is_sound(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
 
 
 def _topic_entry(topic: Topic, first: int, count: int, context: BrokerContext) -> DescribeTopicPartitionsResponseTopic:
-    told = DescribeTopicPartitionsResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id)
-    told.is_internal, told.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATIONS
+    entry = DescribeTopicPartitionsResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id)
+    entry.is_internal, entry.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATIONS
     for index in range(first, min(first + count, len(topic.partitions))):
         known = partition_entry(context, topic.name, index, topic.partitions[index])
-        told.partitions.append(
+        entry.partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 known.error_code,
                 index,
@@ -110,7 +110,7 @@ def _topic_entry(topic: Topic, first: int, count: int, context: BrokerContext) -
                 offline_replicas=known.offline_replicas,
             )
         )
-    return told
+    return entry
 
 
 def _error_entry(name: str, code: ErrorCode, operations: int | None = None) -> DescribeTopicPartitionsResponseTopic:

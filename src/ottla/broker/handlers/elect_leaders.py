@@ -4,7 +4,7 @@ A preferred election lets the first assigned replica lead if it is in sync, else
 unclean one gives a partition without a leader a live replica whose log can be used, else
 ELIGIBLE_LEADERS_NOT_AVAILABLE.  ELECTION_NOT_NEEDED where there is such a leader already: always so on a broker by
 itself.  REQUEST_TIMED_OUT when it was not written within the request's time-out.  UNKNOWN_TOPIC_OR_PARTITION for a
-partition that does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null asks for all partitions,
+partition that does not exist, INVALID_REQUEST for an unknown type.  As in Apache Kafka null requests all partitions,
 and gets those with another result than ELECTION_NOT_NEEDED.
 """
 
@@ -81,6 +81,6 @@ async def _wanted(request: ElectLeadersRequest, context: BrokerContext, turn: Of
 
 
 def _of_sole(context: BrokerContext, topic_partition: TopicPartition) -> ErrorCode:
-    """On a broker by itself: it leads each partition whose log can be used."""
+    """On a standalone broker: it leads each partition whose log can be used."""
     is_served = context.partitions.find(*topic_partition) is not None
     return ErrorCode.ELECTION_NOT_NEEDED if is_served else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

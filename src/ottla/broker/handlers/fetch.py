@@ -5,13 +5,13 @@ committed records), or `max_wait_ms` passes, or a partition has an error.  Recor
 by sendfile; a run may end inside a batch, as in Apache Kafka, and clients drop the cut one.
 
 A reader above the high watermark waits, too: a new leader learns it from its followers, a follower (KIP-392) from its
-leader.  Where it is not reached in time the answer is OFFSET_NOT_AVAILABLE, since what a reader was told never goes
-back.  Apache Kafka answers with the lower high watermark.
+leader.  Where it is not reached in time the answer is OFFSET_NOT_AVAILABLE, since the high watermark that a reader has
+seen never goes back.  Apache Kafka answers with the lower high watermark.
 
 Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic
 recreated under its old name is not read in place of the one that the client knows: the client requests metadata first.
 
-Sessions (v7+, KIP-227): epoch 0 asks for one, -1 for none; both close the session that they name.  A request that
+Sessions (v7+, KIP-227): epoch 0 requests one, -1 for none; both close the session that they name.  A request that
 continues a session names the partitions that it adds or changes and those that it removes; the response has only
 partitions with records, with an error, or with another high watermark or log start than the reader has been sent.
 FETCH_SESSION_ID_NOT_FOUND for a session that does not exist (any more), INVALID_FETCH_SESSION_EPOCH for any epoch but
@@ -23,9 +23,9 @@ From v16 on a partition that is led elsewhere (NOT_LEADER_OR_FOLLOWER, FENCED_LE
 and that broker's address (KIP-951).
 
 A request that claims to be a replica is served as one, up to the log's end and woken by appends, when its replica state
-(v15+, KIP-903) names a live broker in its present life; what it asks for tells how far that replica has come.  Any
-other is refused: CLUSTER_AUTHORIZATION_FAILED where no such broker is registered, or none is named with its epoch
-(CVE-2018-1288), STALE_BROKER_EPOCH in another life.  A replica that is OFFSET_OUT_OF_RANGE is told the log start.
+(v15+, KIP-903) names a live broker in its present life; the offsets that it requests show how far that replica has
+come.  Any other is refused: CLUSTER_AUTHORIZATION_FAILED where no such broker is registered, or none is named with its
+epoch (CVE-2018-1288), STALE_BROKER_EPOCH in another life.  A replica that is OFFSET_OUT_OF_RANGE gets the log start.
 
 From v11 on consumers are also served by followers in sync, below the high watermark that these know (KIP-392).  With a
 selector (replica.selector.class) the leader sends a consumer that names its rack to the follower in it that has come
@@ -109,10 +109,10 @@ class FetchHandler:
         selector: RackAwareSelector | None = None,
         lease_watch: LeaseWatch | None = None,
     ) -> None:
-        """`lifecycle`: the brokers that may fetch as replicas; nobody may without it.
+        """`lifecycle`: the brokers that may fetch as replicas; none may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
-        `selector` knows the followers near a consumer; without one the leader serves all who ask it.
+        `selector` knows the followers near a consumer; without one the leader serves every consumer.
         `lease_watch`: compared before each read; None where no session could end.
         """
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints, lease_watch)
@@ -290,7 +290,7 @@ class FetchHandler:
         error = self._session_error(session, request, version)
         if session is None or error:
             return error
-        # From here on it is this request's, whatever comes on other connections.
+        # From here on requests on other connections have the wrong epoch.
         session.advance()
         await paced(session.update_steps(request.topics, request.forgotten))
         return _NO_ERROR if self._sessions.touch(session, self._clock.monotonic_ms()) else _NOT_FOUND
@@ -300,7 +300,7 @@ class FetchHandler:
         if session is None:
             return _NOT_FOUND
         if request.replica_id > _CONSUMER:
-            # A full request is then told what is wrong.
+            # A full request then gets the error of each partition.
             if session.replica != (request.replica_id, request.replica_epoch) or self._replica_error(request):
                 return _NOT_FOUND
         elif session.replica is not None:

@@ -4,8 +4,8 @@ Topics (type 2): set, delete, append to and subtract from a list; all changes of
 when the answer is sent.  A group (type 32, there or not): the same, within the broker's bounds. `validate_only` checks
 and changes nothing.  INVALID_CONFIG for an unknown setting, a bad value, or an append or subtract on a setting that is
 not a list; INVALID_REQUEST for a setting or a resource that occurs twice, a missing value, an unknown operation or
-type.  Deleting a setting that is not set succeeds, whatever its name.  A broker (type 4; all of them by an empty name):
-the few settings that change while it runs; its others are read at start, so a change of them is INVALID_REQUEST.
+type.  Deleting a setting that is not set succeeds, also of an unknown name.  A broker (type 4; all of them by an empty
+name): the few settings that change while it runs; its others are read at start, so a change of them is INVALID_REQUEST.
 Not done: loggers, client metrics (8, 16).
 """
 

@@ -2,9 +2,9 @@
 
 The answer is held until the group's members have joined (groups/classic).  v0 has no rebalance time-out: the session's
 is used.  From v4 on a dynamic member without an id gets one with MEMBER_ID_REQUIRED (KIP-394); from v9 on a static
-leader that returns is told to skip the assignment (KIP-814).  Departures: one member's own data, mostly its protocols'
-names and metadata, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members
-of all groups, of this group or of the client's network hold too much memory (groups/shared_bytes.py),
+leader that returns is instructed to skip the assignment (KIP-814).  Departures: one member's own data, mostly its
+protocols' names and metadata, takes 1 MiB at most, else INVALID_REQUEST; its reason is cut; when the members of all
+groups, of this group or of the client's network hold too much memory (groups/shared_bytes.py),
 COORDINATOR_NOT_AVAILABLE makes clients retry.  A new member whose connection closes before its first join completes is
 removed at once.
 """

@@ -37,7 +37,7 @@ def answer(
     else:
         members = [LeavingMember(request.member_id, None)]
 
-    def told(parts: list[LeaveReply]) -> Steps[LeaveGroupResponse]:
+    def response(parts: list[LeaveReply]) -> Steps[LeaveGroupResponse]:
         error = next((each.error for each in parts if each.error is not ErrorCode.NONE), ErrorCode.NONE)
         left: list[MemberResponse] = []
         for each in () if error else parts:
@@ -50,7 +50,7 @@ def answer(
         return LeaveGroupResponse(error_code=error, members=left)
 
     starts = range(0, max(len(members), 1), _MEMBERS_OF_TURN)
-    gathering: Gathering[LeaveReply] = Gathering(len(starts), lambda parts: reply(told(parts)))
+    gathering: Gathering[LeaveReply] = Gathering(len(starts), lambda parts: reply(response(parts)))
     for number, start in enumerate(starts):
         command = LeaveGroup(request.group_id, members[start : start + _MEMBERS_OF_TURN])
         context.groups.submit(request.group_id, command, gathering.place(number))

@@ -31,7 +31,7 @@ def answer(
         reply(ListGroupsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
 
-    def told(listed: list[ListReply]) -> Steps[ListGroupsResponse]:
+    def response(listed: list[ListReply]) -> Steps[ListGroupsResponse]:
         errors = {each.error for each in listed} - {ErrorCode.NONE}
         is_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in errors
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else next(iter(errors), ErrorCode.NONE)
@@ -43,4 +43,4 @@ def answer(
         return ListGroupsResponse(error_code=error, groups=groups)
 
     command = ListGroups(request.states_filter, request.types_filter)
-    yield from context.groups.submit_to_all(command, lambda listed: reply(told(listed)))
+    yield from context.groups.submit_to_all(command, lambda listed: reply(response(listed)))

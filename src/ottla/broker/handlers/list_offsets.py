@@ -8,7 +8,7 @@ A special time that the version does not have, and any other negative one, is UN
 the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST,
 answered once.
 
-A new leader whose high watermark does not yet cover what earlier leaders committed cannot tell the latest offset, nor
+A new leader whose high watermark does not yet cover what earlier leaders committed cannot return the latest offset, nor
 that no record is as late as a given time: OFFSET_NOT_AVAILABLE, before v5 LEADER_NOT_AVAILABLE (KIP-207).  To a replica
 the log end is the latest offset, and all records below it are searched.
 Departure: any other replica id than that of a live broker to which the partition is assigned is ignored.
@@ -44,7 +44,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
 _OFFSET_NOT_AVAILABLE_FROM_VERSION: Final = 5
-# The version from which on each special time may be asked for.
+# The version from which on each special time may be requested.
 _SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 

@@ -1,6 +1,6 @@
 """Metadata (key 3), v0-v12.
 
-Answers the live brokers with the addresses that the caller can reach, and the topics asked for: all of them for null
+Answers the live brokers with the addresses that the caller can reach, and the requested topics: all of them for null
 (v1+; an empty list in v0), none for an empty list (v1+).  Topics are named, or from v12 on given by id; ids in v10 and
 v11 are INVALID_REQUEST, as in Apache Kafka.  An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an illegal one
 INVALID_TOPIC_EXCEPTION, an unknown id UNKNOWN_TOPIC_ID.
@@ -16,7 +16,7 @@ While this broker may not lead and others live, the connection is closed after t
 (async_requests.py).  It still names itself among the brokers, since librdkafka drops a broker that is not there and
 looks no more for the leader of a partition that another answer says it leads.  No topic gets an error as a whole:
 kafka-python takes it for deleted, and its group rebalances.
-Authorized operations, when asked for, are all operations: there are no access rules yet. Not done: v13 (top-level
+Authorized operations, when requested, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
 """
 
@@ -170,11 +170,11 @@ async def _topic_entry(context: BrokerContext, topic: Topic, operations: int, tu
 def partition_entry(
     context: BrokerContext, topic_name: str, index: int, partition: Partition
 ) -> MetadataResponsePartition:
-    """A partition as the tree has it, except that nobody can use a leader that is not live, or lacks its log.
+    """A partition as the tree has it, except that no client can use a leader that is not live, or lacks its log.
 
-    A broker that lost its session and registered again does not lead as before, though the tree names it until the
-    next election; only one by itself leads on in another life.  Of its own role this broker knows more than its views,
-    of which one may be older than its registration.
+    A broker that lost its session and registered again does not lead as before, though the tree names it until the next
+    election; only a standalone one continues to lead in another life.  Of its own role this broker knows more than its
+    views, of which one may be older than its registration.
     """
     state = partition.state
     live = context.brokers.live.by_id

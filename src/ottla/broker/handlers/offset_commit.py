@@ -1,6 +1,6 @@
 """OffsetCommit (key 8), v2-v9.
 
-Answered when the offsets are stable in the log.  Each partition by itself: UNKNOWN_TOPIC_OR_PARTITION for one that does
+Answered when the offsets are stable in the log.  Errors of each partition: UNKNOWN_TOPIC_OR_PARTITION for one that does
 not exist (Apache Kafka checks only the topic), OFFSET_METADATA_TOO_LARGE.  Errors of the group are repeated for every
 partition.  More than 500 offsets are committed in several batches: a crash between two of them leaves the first, before
 the answer.  v2 to v4 may set the retention time of their offsets.  Up to v8 a member of a consumer group (KIP-848) with
@@ -28,7 +28,7 @@ from ottla.runtime.steps import Steps
 
 _STALE_EPOCH_FROM: Final = 9
 _NO_RETENTION: Final = -1
-# A batch in the log; more are committed in several, each by itself.
+# A batch in the log; more are committed in several, one after the other.
 _OFFSETS_OF_BATCH: Final = 500
 
 
@@ -45,14 +45,14 @@ def answer(
     retention_ms = request.retention_time_ms
     starts = range(0, len(offsets), _OFFSETS_OF_BATCH)
 
-    def told(committed: list[CommitReply]) -> Steps[OffsetCommitResponse]:
+    def response(committed: list[CommitReply]) -> Steps[OffsetCommitResponse]:
         errors = (error for each in committed for error in each.errors)
         for partition, error in zip(accepted, errors, strict=True):
             partition.error_code = error
             yield
         return OffsetCommitResponse(topics=topics)
 
-    gathering: Gathering[CommitReply] = Gathering(len(starts), lambda committed: reply(told(committed)))
+    gathering: Gathering[CommitReply] = Gathering(len(starts), lambda committed: reply(response(committed)))
     for number, start in enumerate(starts):
         command = CommitOffsets(
             request.group_id,

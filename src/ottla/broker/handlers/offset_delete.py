@@ -40,10 +40,10 @@ def answer(
         if deleted.error is not ErrorCode.NONE:
             reply(OffsetDeleteResponse(error_code=deleted.error))
         else:
-            told = {each.topic: list(each.partitions) for each in deleted.topics}
+            topics = {each.topic: list(each.partitions) for each in deleted.topics}
             for topic, indexes in unknown.items():
-                told.setdefault(topic, []).extend((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes)
-            reply(OffsetDeleteResponse(topics=[_topic(*each) for each in told.items()]))
+                topics.setdefault(topic, []).extend((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes)
+            reply(OffsetDeleteResponse(topics=[_topic(*each) for each in topics.items()]))
 
     topics = [TopicPartitions(name, list(indexes)) for name, indexes in known.items()]
     context.groups.submit(request.group_id, DeleteOffsets(request.group_id, topics), on_reply)

@@ -1,11 +1,11 @@
 """OffsetFetch (key 9), v1-v9.
 
-Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) ask for
+Partitions without a committed offset are answered with -1 and no error, unknown groups too.  Null topics (v2+) request
 all that the group has committed.  v8+ takes many groups in one request.  An error of the group is in each named
 partition up to v7, from v2 on once for the request, too, and from v8 on once for the group.  Departures: up to v7 an
 error is in both places, since aiokafka (v3) looks at partitions only: without one it takes the group for one that has
-committed nothing, begins anew and commits lower offsets.  A partition that is named twice is answered once, and a group
-that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and committed metadata may take
+committed nothing, starts again and commits lower offsets.  A partition that is named twice is answered once, and a
+group that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and committed metadata may take
 thousands in the answer.  `require_stable` (v7+) changes nothing: there are no transactions, and an answer always waits
 until the commits before it are committed in the log, as with it in Apache Kafka.
 Not done: v10 (topic ids).
@@ -110,12 +110,12 @@ def _join(reply: Callable[[FetchReply], None], parts: Sequence[FetchReply]) -> N
 
 
 def _many(group_ids: Sequence[str], fetched: Sequence[FetchReply]) -> Steps[OffsetFetchResponse]:
-    told: list[OffsetFetchResponseGroup] = []
+    answered: list[OffsetFetchResponseGroup] = []
     for group_id, found in zip(group_ids, fetched, strict=True):
         topics = yield from _topics(found)
-        told.append(OffsetFetchResponseGroup(group_id, topics, found.error))
+        answered.append(OffsetFetchResponseGroup(group_id, topics, found.error))
         yield
-    return OffsetFetchResponse(groups=told)
+    return OffsetFetchResponse(groups=answered)
 
 
 def _single(
@@ -134,16 +134,16 @@ def _single(
 
 
 def _topics(fetched: FetchReply) -> Steps[list[OffsetFetchResponseTopic]]:
-    told: list[OffsetFetchResponseTopic] = []
+    answered: list[OffsetFetchResponseTopic] = []
     for topic in fetched.topics:
         partitions: list[OffsetFetchResponsePartition] = []
-        told.append(OffsetFetchResponseTopic(topic.topic, partitions))
+        answered.append(OffsetFetchResponseTopic(topic.topic, partitions))
         for number, each in enumerate(topic.partitions):
             partitions.append(OffsetFetchResponsePartition(*each))
             if number % _PARTITIONS_OF_STEP == 0:
                 yield
         yield
-    return told
+    return answered
 
 
 def _failed(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:

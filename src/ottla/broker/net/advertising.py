@@ -1,8 +1,8 @@
 """The addresses given to clients: from `advertised.listeners`, else those that they can reach.
 
-A broker of its own returns the address that the client itself used, which works through port forwards, containers'
-names and loopback alike.  Brokers of a cluster register an address for each listener, and every one of them tells a
-client the same addresses: those of the listener that it connected to, by the listener's name.
+A standalone broker returns the address that the client itself used, which works through port forwards, containers'
+names and loopback alike.  Brokers of a cluster register an address for each listener, and each of them returns
+the same addresses to a client: those of the listener that it connected to, by the listener's name.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Advertising:
         self._by_port: dict[int, tuple[str, int]] = {}
         for listener, (_, port) in zip(options.listeners, addresses, strict=True):
             self._names[port] = listener.name
-            told = by_name.get(listener.name)
-            if told is not None:
-                self._by_port[port] = told
+            advertised = by_name.get(listener.name)
+            if advertised is not None:
+                self._by_port[port] = advertised
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
         """Host and port of this broker to return to a client that connected to `local_address`."""
@@ -75,11 +75,11 @@ def registered_listeners(
     options: ServeOptions, addresses: Sequence[tuple[str, int]], host_name: str
 ) -> tuple[BrokerListener, ...]:
     """The addresses that this broker registers, by which clients and other brokers reach it."""
-    told = {listener.name: listener for listener in options.advertised}
+    advertised = {listener.name: listener for listener in options.advertised}
     found: list[BrokerListener] = []
     for listener, (bound_host, port) in zip(options.listeners, addresses, strict=True):
-        if listener.name in told:
-            host, port = told[listener.name].host, told[listener.name].port
+        if listener.name in advertised:
+            host, port = advertised[listener.name].host, advertised[listener.name].port
         else:
             host = _reachable_host(listener, bound_host, host_name)
         found.append(BrokerListener(listener.name, _SECURITY_PROTOCOL, host, port))
@@ -95,5 +95,5 @@ def reachable(address: tuple[str, int]) -> tuple[str, int]:
 def _reachable_host(listener: Listener, bound_host: str, host_name: str) -> str:
     if listener.is_every_interface:
         return host_name
-    # `localhost` may stand for an address that is not the bound one, a name of the machine is what others resolve.
+    # `localhost` may resolve to an address that is not the bound one, a name of the machine is what others resolve.
     return bound_host if listener.is_loopback else listener.host

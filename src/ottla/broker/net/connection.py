@@ -39,7 +39,7 @@ _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _PRODUCE: Final = 0
-# Linux tells the state of a connection in the first byte; elsewhere such a peer is noticed when it is answered.
+# On Linux the first byte is the connection's state; elsewhere such a peer is noticed when it is answered.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _TCP_CLOSE_WAIT: Final = 8
 
@@ -159,11 +159,11 @@ class Connection:
         self.closed_reason = ""
         # All bytes that came, now and at the last sweep.
         self._received_bytes = self._swept_bytes = 0
-        # Sweeps since a byte came, or left for a peer that was behind.
+        # Sweeps since a byte came, or were sent to a peer that was slow.
         self.quiet_sweeps = 0
         self.client_id: str | None = None
         self.auto_creations = AutoCreations()
-        # How often it asked for leaders or coordinators while this broker might not lead, by API key.
+        # How often it requested leaders or coordinators while this broker might not lead, by API key.
         self.answered_in_vain: dict[int, int] = {}
         self._on_close: Callable[[], None] | None = None
         self._on_peer_closed: Callable[[], None] | None = None
@@ -188,7 +188,7 @@ class Connection:
 
     def answer_pieces(self, pieces: Sequence[Piece]) -> None:
         """Answer the request that is being routed with bytes and runs of files; nothing may be pending."""
-        assert not self._pending, "only a produce is answered behind pending requests"
+        assert not self._pending, "only a produce is answered after pending requests"
         self._outbox.add_pieces(pieces)
 
     def park(self, *, exclusive: bool) -> Answer:
@@ -222,7 +222,7 @@ class Connection:
                 self._process()
 
     def send_ready(self) -> None:
-        """Send the answers that are complete, up to the first that is not; then go on with waiting requests."""
+        """Send the answers that are complete, up to the first that is not; then start waiting requests."""
         if self.is_closed:
             return
         pending = self._pending

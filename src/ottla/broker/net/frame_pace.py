@@ -1,7 +1,7 @@
 """Whether a peer sends its frame, or takes its answer, fast enough.  Pure: time is the number of the sweep.
 
 Sweeps are counted, not milliseconds: a process that was stopped finds the bytes of that time in its sockets, and blames
-nobody.
+no peer.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class PaceRules(NamedTuple):
 
 
 class _Window:
-    """Begins anew whenever its share of bytes has come: what came faster counts for nothing later."""
+    """Starts again when its share of bytes has come: bytes that came faster count for nothing later."""
 
     __slots__ = ("_began_at", "_began_bytes", "_bytes_min", "_length_sweeps")
 
     def __init__(self, sweep: int, received_bytes: int, length_sweeps: int, bytes_per_sweep: int) -> None:
         self._length_sweeps = length_sweeps
-        # Some byte in each window, if nothing more is asked for.
+        # Some byte in each window, if no rate is configured.
         self._bytes_min = max(bytes_per_sweep * length_sweeps, 1)
         self._began_at, self._began_bytes = sweep, received_bytes
 

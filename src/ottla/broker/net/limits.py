@@ -1,4 +1,4 @@
-"""Limits of the broker's shell that are not settings.  They bound memory, whatever size a peer claims."""
+"""Limits of the broker's shell that are not settings.  They bound memory for any size that a peer claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECEIVE_BUFFER_KEPT_BYTES: Final = 2 * MIB
 # Receive buffers grown beyond that size, over all connections; connections wait for room beyond it.
 RECEIVE_BUDGET_BYTES: Final = 512 * MIB
 
-# A request up to this size is small: batches of 1 MB, which is what clients send unless they are told otherwise.
+# A request up to this size is small: batches of 1 MB, which clients send unless they are configured otherwise.
 SMALL_FRAME_BYTES_MAX: Final = 2 * MIB
 # The part of the budget, one of so many, that large requests leave to small ones.
 RECEIVE_BUDGET_OF_SMALL: Final = 4
@@ -56,8 +56,8 @@ WAITING_REQUESTS_BYTES_MAX: Final = 64 * MIB
 # The largest request of those APIs.  With 65,536 elements, which is the most, real ones take a tenth of it.
 COLD_REQUEST_BYTES_MAX: Final = 16 * MIB
 
-# The largest answer of those APIs: Metadata of two million partitions.  Where elements fail by themselves, those beyond
-# it get an error; else the connection is closed.
+# The largest answer of those APIs: Metadata of two million partitions.  Where elements have their own errors, those
+# beyond it get an error; else the connection is closed.
 COLD_ANSWER_BYTES_MAX: Final = 64 * MIB
 
 # Answers above this are sent as they are, without a copy, and those of all connections together are bounded.
@@ -95,7 +95,7 @@ PARKED_DELETIONS_MAX: Final = 10_000
 # What a batch may hold, decompressed, where a topic's settings demand that it is opened: a megabyte of zstd can hold
 # gigabytes.  One such batch is opened at a time, so this is the memory of all of them.
 OPENED_BATCH_BYTES_MAX: Final = 64 * MIB
-# One that holds up to this does not wait for larger ones; it is opened in a thread of its own, also one at a time.
+# One that holds up to this does not wait for larger ones; it is opened in its own thread, also one at a time.
 OPENED_QUICKLY_BYTES_MAX: Final = 2 * MIB
 # A compressed batch of so many bytes that holds so many is opened on the event loop: 0.02 to 0.2 ms, where a thread
 # takes 0.1 ms.
@@ -128,7 +128,7 @@ STOP_REQUESTS_MS: Final = 10_000
 LISTEN_BACKLOG: Final = 1_024
 ACCEPTS_PER_TURN: Final = 64
 
-# Of a group's id, in characters, and of the client id that a new member's id begins with.
+# Of a group's id, in characters, and of the client id that a new member's id starts with.
 GROUP_ID_LENGTH_MAX: Final = 1_024
 GROUP_CLIENT_ID_LENGTH_MAX: Final = 255
 

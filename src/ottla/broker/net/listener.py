@@ -55,7 +55,7 @@ class ConnectionLimits(NamedTuple):
     receive_buffer_bytes: int
     # Large requests of all connections of this listener; -1 is RECEIVE_BUDGET_BYTES.
     receive_budget_bytes: int = -1
-    # Of a frame that has begun.
+    # Of a frame that has started.
     receive_min_bytes_s: int = 16 * KIB
 
 
@@ -201,7 +201,7 @@ class Listener:
             return
         os.close(self._spare_fd)
         self._spare_fd = None
-        with contextlib.suppress(OSError):  # nobody waits any more
+        with contextlib.suppress(OSError):  # no connection waits any more
             for _ in range(ACCEPTS_PER_TURN):
                 self._listening.accept()[0].close()
         self._hold_spare()
@@ -277,7 +277,7 @@ class Listener:
             elif connection.quiet_sweeps >= SHRINK_AFTER_SWEEPS:
                 connection.shrink()
                 if is_owed and not connection.is_stalled:
-                    # It waits for our answer: its own idle time begins when it is answered.
+                    # It waits for our answer: its own idle time starts when it is answered.
                     connection.quiet_sweeps = SHRINK_AFTER_SWEEPS
         self._on_sweep()
 

@@ -57,7 +57,7 @@ class Outbox:
     @property
     def unsent_answer(self) -> CountedAnswer | None:
         """A large answer that the peer has not yet received."""
-        # It is a piece by itself, behind its head.
+        # It is a separate piece, after its head.
         return next((piece for piece in islice(self.unsent, 2) if isinstance(piece, CountedAnswer)), None)
 
     @property

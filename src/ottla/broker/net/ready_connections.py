@@ -18,7 +18,7 @@ class Woken(Protocol):
 
 
 class ReadyConnections:
-    """Two sets in order of arrival, served at the end of the loop's turn or by `send_all`, whichever is first."""
+    """Two sets in order of arrival, served at the end of the loop's turn or by `send_all`, if that is first."""
 
     __slots__ = ("_connections", "_is_scheduled", "_loop", "_woken")
 

@@ -62,7 +62,7 @@ class ReceiveBuffer:
     def window(self) -> memoryview:
         """Where the next bytes are received: up to a large frame's end, else to the end of the read-ahead."""
         if not self.end and not self._grown_bytes:
-            # Nearly always: whatever came before is routed.
+            # Nearly always: all that came before is routed.
             return self.view
         start, end, size = self.start, self.end, len(self.data)
         limit = end + _LOOK_AHEAD_BYTES

@@ -1,7 +1,7 @@
 """Counts requests by API and takes their latencies, when figures are served.
 
-Of Produce and Fetch one in 32 is timed and stands for 32, of all other APIs each one: the histograms' counts
-and sums stay true to the rates.  The time runs from when the router begins with a request until its answer is complete;
+Of Produce and Fetch one in 32 is timed and counts as 32, of all other APIs each one: the histograms' counts
+and sums stay true to the rates.  The time runs from when the router starts a request until its answer is complete;
 a fetch's wait for records is part of it, as in Apache Kafka.
 """
 
@@ -22,7 +22,7 @@ _SAMPLED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
 _KNOWN: Final = frozenset(int(api) for api in ApiKey)
 
 
-# A request that is being handled: when that began, and what its connection had parked before.  No NamedTuple: to make
+# A request that is being handled: when that started, and what its connection had parked before.  No NamedTuple: to make
 # one takes longer than everything else that is done for a request.
 Timing = tuple[float, Answer | None]
 

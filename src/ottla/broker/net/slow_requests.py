@@ -1,7 +1,7 @@
 """A line of the log for a request that took long, and where its time went.
 
-Waits by intention are not slow and do not count: a fetch's for records, a join's and a sync's for the group, and what
-waits behind an earlier request of its own connection.
+Waits by intention are not slow and do not count: a fetch's for records, a join's and a sync's for the group, and
+requests that wait for an earlier request of its connection.
 """
 
 from __future__ import annotations

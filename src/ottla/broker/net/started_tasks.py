@@ -40,5 +40,5 @@ async def _guarded(connection: Connection, serving: Coroutine[object, object, No
     except WireError as error:
         connection.refuse(str(error))
     except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
-        # A bug of ours must leave no client waiting.
+        # A bug here must leave no client waiting.
         close_failed(connection, error, client_id=connection.client_id)

@@ -1,4 +1,4 @@
-"""What a broker of a cluster has and one by itself has not.
+"""The parts that a broker of a cluster has and a standalone broker has not.
 
 It takes part in elections and moves, keeps the in-sync replicas of what it leads, follows the leaders of the rest, and
 hands its partitions over before it stops.

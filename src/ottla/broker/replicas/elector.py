@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 # How long the winner of an election has to write it, before the next live replica does; one that is up needs some ms.
 ELECTION_PATIENCE_MS: Final = 2_000
 
-# How long another broker has to tell whether its logs can be used; one that is up needs some ms.
+# How long another broker has to report whether its logs can be used; one that is up needs some ms.
 USABILITY_TIMEOUT_MS: Final = 2_000
 
 
@@ -42,7 +42,7 @@ class ReplicaLogs(Protocol):
     def is_complete(self, topic_partition: TopicPartition, broker_epoch: int, *, though_failed: bool = False) -> bool:
         """Whether the log can be used, and holds all that this broker reported under this former broker epoch.
 
-        `though_failed`: also a log that was opened and takes no more.
+        `though_failed`: also a log that was opened and is read-only now.
         """
         ...
 
@@ -62,7 +62,7 @@ class OtherLogs(Protocol):
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> Collection[TopicPartition] | None:
-        """Those of which the broker has a log that can be used; None when it does not tell."""
+        """Those of which the broker has a log that can be used; None when it does not answer."""
         ...
 
 
@@ -113,7 +113,7 @@ class Elector:
         # The version over which a change was proposed here; nothing more is until the view has a higher one.
         self._proposed: dict[TopicPartition, int] = {}
         self._postponed: dict[TopicPartition, _Postponed] = {}
-        # Topics with partitions that nobody may lead now; a changed setting may allow an unclean election.
+        # Topics with partitions that no broker may lead now; a changed setting may allow an unclean election.
         self._unled: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._balance_timer: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class Elector:
         self._look_at(names)
 
     def _forget_deleted(self, before: TopicsView) -> None:
-        """What was decided over states that are gone.  Those of a topic that was created anew begin with version 0."""
+        """What was decided over states that are gone.  Those of a topic that was recreated start with version 0."""
         view = self._view
         anew = {
             name
@@ -163,7 +163,7 @@ class Elector:
         self._look_at(self._view.by_name)
 
     def on_log_failed(self, topic_partition: TopicPartition) -> None:
-        """A log of this broker is unusable: it leaves the sets if others remain.  May be told again and again."""
+        """A log of this broker is unusable: it leaves the sets if others remain.  May be called repeatedly."""
         self._decide_again(topic_partition)
 
     def on_leader_refused(self, node_id: NodeId) -> None:
@@ -193,7 +193,7 @@ class Elector:
             log.warning("elections.leader_gone", extra=fields(leader=node_id, partitions_count=proposed_count))
 
     async def elect(self, wanted: Sequence[TopicPartition], *, is_unclean: bool, timeout_ms: int) -> list[ErrorCode]:
-        """Hold the elections that an operator asks for, whoever wins; returns what became of each."""
+        """Hold the elections that an operator requests; returns the outcome of each."""
         due_ms = self._clock.monotonic_ms() + timeout_ms
         usability = await self._usability(wanted, min(timeout_ms, USABILITY_TIMEOUT_MS)) if is_unclean else {}
         loop, turn = asyncio.get_running_loop(), LoopOffload()
@@ -220,14 +220,14 @@ class Elector:
             else:
                 self._propose(StateChange.of(topic, partition, after), partial(_tell, result))
         if results:
-            # The tree may not answer now; what was proposed is written, or given up, without the one who asked.
+            # The tree may not answer now; what was proposed is written, or given up, without the operator's request.
             await asyncio.wait(results, timeout=max(due_ms - self._clock.monotonic_ms(), 0) / 1000)
         return [result.result() if result.done() else ErrorCode.REQUEST_TIMED_OUT for result in results]
 
     async def _usability(
         self, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> Mapping[TopicPartition, Mapping[NodeId, bool]]:
-        """Which live replicas of partitions without a leader have a log that can be used, as far as they tell."""
+        """Which live replicas of partitions without a leader have a log that can be used, as far as they answer."""
         by_node: dict[NodeId, list[TopicPartition]] = {}
         turn = LoopOffload()
         for topic_partition in wanted:
@@ -381,7 +381,7 @@ class Elector:
         due = [each for each, postponed in self._postponed.items() if postponed.due_ms <= now_ms]
         self._look_at(list(dict.fromkeys(topic_partition.topic for topic_partition in due)))
         for topic_partition in due:
-            # Not written after all, since nobody can be elected now, for example: there is no more to wait for.
+            # Not written after all, since no replica can be elected now, for example: there is nothing to wait for.
             postponed = self._postponed.get(topic_partition)
             if postponed is not None and postponed.due_ms <= now_ms:
                 del self._postponed[topic_partition]
@@ -407,7 +407,7 @@ class Elector:
 
 
 def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
-    """A change that lost a race may be asked for again."""
+    """A change that lost a race may be requested again."""
     if not result.done():
         is_applied = outcome.result is ChangeResult.APPLIED
         result.set_result(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)

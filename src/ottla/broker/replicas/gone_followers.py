@@ -2,8 +2,8 @@
 
 A process that is killed closes its sockets at once, while its registration stays until its session times out, and
 acks=all would wait for it as long.  So when the connection that a follower fetches by closes, the leader tries to
-connect to the follower: if nobody listens there, it leaves the in-sync sets.  That is always safe: one that lives after
-all joins again by fetching.
+connect to the follower: if no process listens there, it leaves the in-sync sets.  That is always safe: one that lives
+after all joins again by fetching.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.observe.events import fields
 
 log = logging.getLogger(__name__)
 
-# A killed process closes its connections and its listeners one after the other: asked too early, a listener answers.
+# A killed process closes its connections and its listeners one after the other: probed too early, a listener answers.
 PROBES_AFTER_S: Final = (0.0, 0.05, 0.25, 1.0)
 PROBE_TIMEOUT_S: Final = 1.0
 
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 async def is_refused(address: Address) -> bool:
-    """Whether the machine at this address says that nobody listens there; no answer says nothing."""
+    """Whether the machine at this address refuses connections there; no answer proves nothing."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             _, writer = await asyncio.open_connection(*address)
@@ -43,7 +43,7 @@ async def is_refused(address: Address) -> bool:
 class GoneFollowers:
     """Finds them, for all partitions that this broker leads.
 
-    `look_at` has a partition's in-sync set decided anew; `address_of` tells where a live broker listens.
+    `look_at` decides a partition's in-sync set again; `address_of` returns the address of a live broker.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GoneFollowers:
         probe.add_done_callback(lambda _: self._probes.pop(key, None))
 
     def on_gone(self, node_id: NodeId, broker_epoch: int) -> None:
-        """Nobody listens where this broker did."""
+        """No process listens at this broker's address."""
         partitions_count = 0
         for partition in self._partitions:
             if partition.on_follower_gone(node_id, broker_epoch):
@@ -82,7 +82,7 @@ class GoneFollowers:
             log.warning("followers.gone", extra=fields(broker=node_id, partitions_count=partitions_count))
 
     async def stop(self) -> None:
-        """Ask nobody any more."""
+        """Probe no more followers."""
         self._is_stopped = True
         probes = list(self._probes.values())
         for probe in probes:

@@ -1,7 +1,7 @@
 """Changes of in-sync replicas: when each led partition is looked at, and what becomes of what it proposes.
 
-A partition decides what should change (replication/replica.py); here it is asked, at once when it says so and from time
-to time because followers also leave by falling behind, and its changes are written to the tree.
+A partition decides what should change (replication/replica.py); here it is polled, at once when it reports a change and
+from time to time because followers also leave by falling behind, and its changes are written to the tree.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class InSyncChanges:
         self._arm()
 
     def stop(self) -> None:
-        """Propose nothing more, whatever becomes of what is under way."""
+        """Propose nothing more; changes under way are not awaited."""
         self._is_stopped = True
         self._due.clear()
         for handle in (self._turn, self._timer):

@@ -14,7 +14,7 @@ from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.identifiers import NodeId
 from ottla.protocol.current_leaders import CurrentLeaders
 
-# Of one answer: for the partitions beyond, a client asks for metadata, which it does in any case.
+# Of one answer: for the partitions beyond, a client requests metadata, which it does in any case.
 HINTS_MAX: Final = 1_000
 
 BrokersFor = Callable[[tuple[str, int]], Sequence[BrokerAddress]]

@@ -41,7 +41,7 @@ class PeerError(OttlaError):
 
 
 class PeerRefused(PeerError):
-    """Nobody listens at the address: on a machine that answers, the broker's process is gone."""
+    """No process listens at the address: on a machine that answers, the broker's process is gone."""
 
 
 class PeerUnreachable(PeerError):
@@ -131,7 +131,7 @@ class PeerConnection:
             correlation_id, position = read_response_header(api, version, self._view, LENGTH_PREFIX.size, end)
             if correlation_id != self._correlation_id:
                 raise WireError(
-                    f"{self._address} answered request {correlation_id}, {self._correlation_id} was asked",
+                    f"{self._address} answered request {correlation_id}, {self._correlation_id} was sent",
                     hint="is the peer a broker?",
                 )
             is_done = True
@@ -219,7 +219,7 @@ class PeerConnection:
             if not was_known and filled >= LENGTH_PREFIX.size:
                 frame_end = LENGTH_PREFIX.size + self._checked_length()
         if filled > frame_end:
-            raise WireError(f"{self._address} sent {filled - frame_end} bytes that nobody asked for")
+            raise WireError(f"{self._address} sent {filled - frame_end} bytes without a request")
         self._last_frame_bytes = frame_end
         return frame_end
 

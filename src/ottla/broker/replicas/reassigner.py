@@ -51,7 +51,7 @@ class Reassigner:
         self._view: TopicsView = NO_TOPICS
         # Topics with partitions that are being moved.
         self._moving: set[str] = set()
-        # Those of which a move can be completed, as far as the view tells.
+        # Those of which a move can be completed, as far as the view shows.
         self._due: dict[str, None] = {}
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""Which logs of other brokers can be used: only they know, so they are asked (DescribeLogDirs names no others)."""
+"""Which logs of other brokers can be used: only they know, so they are queried (DescribeLogDirs names no others)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESPONSE_BYTES_MAX: Final = 64 * MIB
 
 
 class RemoteLogs:
-    """`address_of` tells where a live broker listens."""
+    """`address_of` returns the address of a live broker."""
 
     def __init__(self, node_id: NodeId, address_of: Callable[[NodeId], tuple[str, int] | None]) -> None:
         self._client_id = f"ottla-elections-{node_id}"
@@ -31,7 +31,7 @@ class RemoteLogs:
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> frozenset[TopicPartition] | None:
-        """Those of which the broker has a log that takes appends; None when it does not tell."""
+        """Those of which the broker has a log that takes appends; None when it does not answer."""
         address = self._address_of(node_id)
         if address is None:
             return None

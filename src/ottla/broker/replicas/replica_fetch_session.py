@@ -18,9 +18,9 @@ PartitionKey = tuple[bytes, int]
 
 
 class ReplicaFetchSession:
-    """What the leader is asked for, and how much of that it knows already.
+    """What is requested from the leader, and how much of that it knows already.
 
-    `put` and `forget` change what is asked, also while a request is under way.  Each `request` is followed by
+    `put` and `forget` change the requests, also while a request is under way.  Each `request` is followed by
     `on_response`, or by `restart` when its response is lost: the leader's side is unknown then, and the next request
     names everything.
     """
@@ -48,7 +48,7 @@ class ReplicaFetchSession:
         self._forgotten.pop(key, None)
 
     def move_log_start(self, key: PartitionKey, log_start_offset: int) -> None:
-        """Tell with the next request where the follower's log begins; the position is as it was."""
+        """Send the start of the follower's log with the next request; the position is as it was."""
         fetch = self._fetches.get(key)
         if fetch is not None and fetch[4] != log_start_offset:
             self._fetches[key] = (*fetch[:4], log_start_offset, fetch[5])

@@ -152,18 +152,18 @@ class FetcherContext(NamedTuple):
     throttle: ReplicationThrottle
     chance: Random
     totals: FetcherTotals
-    # Nobody listens where the leader did: its process is gone, before its registration is.
+    # No process listens at the leader's address: its process is gone, before its registration is.
     on_leader_refused: Callable[[NodeId], None]
     # The log of a partition takes nothing any more, so it is fetched no more.
     on_partition_failed: Callable[[FollowedPartition], None]
-    # The log of a partition takes records again: it is to be fetched from whatever leader it has by now.
+    # The log of a partition takes records again: fetch it from its present leader.
     on_cut: Callable[[FollowedPartition], None]
     # How many logs may be cut at once: the rest wait for their turn.
     cuts: asyncio.Semaphore
 
 
 class ReplicaFetcher:
-    """Fetches from `leader_id` until it is stopped.  A partition whose own log fails is dropped, the others go on."""
+    """Fetches from `leader_id` until it is stopped.  A partition whose own log fails is dropped, others continue."""
 
     def __init__(self, leader_id: NodeId, context: FetcherContext, loop: asyncio.AbstractEventLoop) -> None:
         self.leader_id: Final = leader_id
@@ -235,12 +235,12 @@ class ReplicaFetcher:
         return present is None or present is partition
 
     def on_log_start_moved(self, partition: FollowedPartition) -> None:
-        """The leader is told with the next request: it sends consumers here for what this replica still has."""
+        """The leader learns it from the next request: it sends consumers here for what this replica still has."""
         key = _key(partition)
         if self._partitions.get(key) is partition:
             self._session.move_log_start(key, partition.log_start_offset)
 
-    # --- what is asked ----------------------------------------------------------------------------------------
+    # --- what is requested ------------------------------------------------------------------------------------
 
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
@@ -256,7 +256,7 @@ class ReplicaFetcher:
             self._request_ids.pop(key, None)
             if partition.stable_end < partition.log_end_offset:
                 self._unstable[key] = None
-            # Else it follows another leader, or nobody: it will be removed, or added again.
+            # Else it follows another leader, or none: it will be removed, or added again.
             return
         size_bytes_max = self._context.limits.partition_max_bytes
         throttle = self._context.throttle
@@ -404,7 +404,7 @@ class ReplicaFetcher:
             session.restart()
             if response.error_code not in _SESSION_ERRORS or session_epoch == NEW_SESSION_EPOCH:
                 raise PeerError(f"broker {self.leader_id} refuses the fetch: {_name(response.error_code)}")
-            # The leader evicted the session: the next request names everything, and begins another.
+            # The leader evicted the session: the next request names everything, and opens another.
             return ()
         session.on_response(response.session_id)
         if self._failures_count:
@@ -416,14 +416,15 @@ class ReplicaFetcher:
         """Append, cut or pause; the records are views of the connection's buffer until the next fetch."""
         now_ms = self._context.clock.now_ms()
         slice_bytes = slice_partitions = 0
-        # Those of one answer together: a leader that does not know this broker yet refuses all that it is asked for.
+        # Those of one answer together: a leader that does not know this broker yet refuses every partition that it
+        # requests.
         refused: dict[str, list[TopicPartition]] = {}
         for part in fetched:
             if slice_bytes >= _SLICE_BYTES or slice_partitions >= _SLICE_PARTITIONS:
                 slice_bytes = slice_partitions = 0
                 await asyncio.sleep(0)
             key = (part.topic_id, part.partition)
-            # Looked up anew each time: it may have been removed meanwhile, or follow in another epoch.
+            # Looked up each time: it may have been removed meanwhile, or follow in another epoch.
             partition, request_id = self._partitions.get(key), self._request_ids.get(key)
             if partition is None or request_id is None or key in self._superseded:
                 continue
@@ -481,7 +482,7 @@ class ReplicaFetcher:
         return None
 
     def _begin_cut(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
-        """In a task of its own: the disk may take long, and the other partitions are fetched meanwhile."""
+        """In its own task: the disk may take long, and the other partitions are fetched meanwhile."""
         self._session.forget(key)
         self._request_ids.pop(key, None)
         self._to_cut.add(partition)
@@ -503,7 +504,7 @@ class ReplicaFetcher:
             log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
         finally:
             self._to_cut.discard(partition)
-        # From whatever leader it follows by now.
+        # From the leader that it follows by now.
         self._context.on_cut(partition)
 
     def _is_current(self, key: PartitionKey, partition: FollowedPartition, request_id: int) -> bool:

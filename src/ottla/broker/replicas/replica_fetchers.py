@@ -111,7 +111,7 @@ class ReplicaFetchers:
         self.follow(partitions)
 
     def follow(self, partitions: Iterable[Partition]) -> None:
-        """Fetch each from its present leader; no more those that are led here, by nobody, or not served any more.
+        """Fetch each from its present leader; drop those that are led here, have no leader, or are not served any more.
 
         Nor those whose log has failed, or that left the in-sync replicas while the disk gives way: a leader that still
         got their fetches would take them for in sync.

@@ -121,7 +121,7 @@ class StateWriter:
 
 
 def _decide(proposals: Sequence[_Proposal], outcomes: Sequence[ChangeOutcome]) -> list[_Proposal]:
-    """Tell the outcomes that are known; returns the others' proposals."""
+    """Report the outcomes that are known; returns the others' proposals."""
     undecided: list[_Proposal] = []
     for proposal, outcome in zip(proposals, outcomes, strict=True):
         if outcome.result is ChangeResult.UNKNOWN:

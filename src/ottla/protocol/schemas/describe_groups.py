@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.protocol.schema import array, boolean, int16, int32, nullable_string, opaque, string, string_array
 
-# No answer about authorized operations was asked for (KIP-430).
+# No answer about authorized operations was requested (KIP-430).
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 

@@ -9,7 +9,7 @@ from ottla.protocol.schema import array, int8, int8_array, int16, int32, string
 
 @dataclass(slots=True)
 class ListConfigResourcesRequest:
-    """`resource_types`: none is all of them; v0 asks for client metrics only."""
+    """`resource_types`: none is all of them; v0 requests client metrics only."""
 
     resource_types: list[int] = int8_array("1+")
 

@@ -18,7 +18,7 @@ from ottla.protocol.schema import (
     uuid,
 )
 
-# No answer about authorized operations was asked for (KIP-430).
+# No answer about authorized operations was requested (KIP-430).
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
