@@ -102,7 +102,25 @@ HEAVY: Final[Mapping[str, str]] = {
 # The shortest heavy group: with fewer workers than groups, one takes it after another one.
 STARTS_AFTER_OTHERS: Final = "zookeeper"
 # Each test of these files is a group: it has its own broker and clients, and mostly waits.
-SEPARATE: Final = ("tests/history/test_histories.py", "tests/kill/test_kill.py")
+SEPARATE: Final = (
+    "tests/cluster/test_cut_off_leaders.py",
+    "tests/cluster/test_short_chaos.py",
+    "tests/history/test_histories.py",
+    "tests/kill/test_kill.py",
+)
+# Files whose tests take half a minute and more each.
+LONG: Final = (
+    "tests/cluster/",
+    "tests/connectors/",
+    "tests/examples/",
+    "tests/integration/lake/",
+    "tests/integration/test_dev.py",
+    "tests/integration/test_schema_registry.py",
+    "tests/mirror/",
+    "tests/simulation/",
+)
+# Files of seconds, which fill what the others leave.
+SHORT: Final = ("tests/architecture/", "tests/unit/")
 
 
 def group_of(node_id: str) -> str:
@@ -118,9 +136,9 @@ def start_rank(group: str) -> int:
     """Groups of the lowest rank start first."""
     if group in HEAVY.values():
         return 1 if group == STARTS_AFTER_OTHERS else 0
-    if group.startswith(SEPARATE):
+    if group.startswith((*SEPARATE, *LONG)):
         return 2
-    return 3 if group.startswith(("tests/integration", "tests/interop")) else 4
+    return 4 if group.startswith(SHORT) else 3
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source_tree import ROOT, files_below
-from tests.worker_groups import HEAVY, SEPARATE, STARTS_AFTER_OTHERS, group_of, start_rank
+from tests.worker_groups import HEAVY, LONG, SEPARATE, SHORT, STARTS_AFTER_OTHERS, group_of, start_rank
 
 # Whoever imports these starts a JVM, or may.
 STARTS_A_JVM: Final = frozenset(
@@ -85,7 +85,7 @@ def test_rule_of_heavy_files_finds_an_import() -> None:
     assert _imports("def f():\n    from tests.peers.java_tool import run_tool") & STARTS_A_JVM
 
 
-@pytest.mark.parametrize("prefix", [*HEAVY, *SEPARATE])
+@pytest.mark.parametrize("prefix", [*HEAVY, *SEPARATE, *LONG, *SHORT])
 def test_every_group_names_tests_that_exist(prefix: str) -> None:
     assert any(file.startswith(prefix) for file in _test_files())
 
@@ -104,5 +104,11 @@ def test_group_of_a_test_is_its_heavy_group_itself_or_its_file() -> None:
 
 
 def test_heavy_groups_start_first_and_long_tests_before_files() -> None:
-    groups = ["tests/unit/cli/log/test_log.py", "tests/kill/test_kill.py::test_it", STARTS_AFTER_OTHERS, "jvm"]
+    groups = [
+        "tests/unit/cli/log/test_log.py",
+        "tests/property/test_log.py",
+        "tests/kill/test_kill.py::test_it",
+        STARTS_AFTER_OTHERS,
+        "jvm",
+    ]
     assert sorted(groups, key=start_rank) == groups[::-1]
