@@ -36,10 +36,11 @@ WITHIN_S = 120.0
 COMPLAINTS = re.compile(r"Mismatches|Non-consecutive|not found|out of order|isvalid: false|Exception|could not", re.I)
 
 # An empty batch keeps its time, as Apache Kafka's own cleaner leaves it; the tool looks for it in the records.  Where a
-# batch is not compressed it expects all offsets: librdkafka sends those so that compression would not make smaller.
+# batch is not compressed it expects all offsets: librdkafka sends those so that compression would not make smaller.  It
+# takes -1 for the offset before a segment's first.
 LEFT_BY_ANY_CLEANER = re.compile(
     r"Found timestamp mismatch in :\S+\n +Index timestamp: \d+, log timestamp: -1\n"
-    r"|Non-consecutive offsets in \S+\n( +\d+ is followed by \d+\n)+"
+    r"|Non-consecutive offsets in \S+\n( +(-1|\d+) is followed by \d+\n)+"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,15 @@ TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
 
 # Classes of the broker's release; all others are of the tools' release.
 OF_THE_BROKER: Final = frozenset({BROKER, STORAGE_TOOL})
+
+# DumpLogSegments 4.3 takes -1 for the offset before a segment's first record, and reports each segment that starts
+# later than 0.
+_START_OF_SEGMENT: Final = re.compile(r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n +-1 is followed by \1\n", re.M)
+
+
+def dump_complaints(errors: str) -> str:
+    """What DumpLogSegments writes to standard error, without the starts of segments."""
+    return _START_OF_SEGMENT.sub("", errors)
 
 
 def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] = ()) -> list[str]:
