@@ -32,7 +32,7 @@ SETTINGS = {
     "audit.interval.ms": "300",
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "4000",
     # The records have old timestamps.
     "log.retention.ms": "-1",
 }

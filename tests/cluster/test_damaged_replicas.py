@@ -27,7 +27,7 @@ Damage = Callable[[bytearray], None]
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
-        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"}, command=WATCHED_COMMAND)
+        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}, command=WATCHED_COMMAND)
     with cluster:
         make_topic(
             cluster.bootstrap,

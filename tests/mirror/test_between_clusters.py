@@ -23,7 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror-between-clusters
 
 TOPIC = "clicks"
 PARTITIONS = 3
-SETTINGS = {"group.min.session.timeout.ms": "100", "min.insync.replicas": "2"}
+SETTINGS = {
+    "group.min.session.timeout.ms": "100",
+    "min.insync.replicas": "2",
+    "zookeeper.session.timeout.ms": "4000",
+}
 
 
 @pytest.fixture(scope="module")
