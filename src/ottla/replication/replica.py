@@ -199,6 +199,18 @@ class Replica:
         return leadership is not None and leadership.has_min_in_sync
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether the high watermark stays where it is, since too few replicas are in sync; False for a follower."""
+        leadership = self._leadership
+        return leadership is not None and leadership.is_frozen
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """The log's end when this replica began to lead; 0 for a follower."""
+        leadership = self._leadership
+        return 0 if leadership is None else leadership.epoch_start_offset
+
+    @property
     def has_reached_epoch_start(self) -> bool:
         """Whether the high watermark covers all that earlier leaders committed (KIP-207)."""
         leadership = self._leadership

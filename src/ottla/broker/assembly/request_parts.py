@@ -182,7 +182,7 @@ def accept_connections(
             start.loop,
             requests.router,
             limits,
-            housekeeping.expire_produces,
+            housekeeping.expire_waits,
             start.sockets,
             requests.slow,
             requests.response_budget,

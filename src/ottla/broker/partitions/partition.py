@@ -44,6 +44,9 @@ ACKS_LEADER: Final = 1
 # The required end of a batch that its producer need not wait for.
 NO_WAIT: Final = 0
 _LOG_APPEND_TIME: Final = "LogAppendTime"
+# How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
+# for that: brokers that start together need about as long to join.  Then what is known can be read.
+EPOCH_START_WAIT_MS: Final = 3_000
 
 # Plain ints: they are compared for every fetch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -104,6 +107,8 @@ class Partition:
         "_parked_for_leader",
         "_replica",
         "_watermark_waiters",
+        "_withheld_below",
+        "_withheld_until_ms",
         "batch_fault",
         "figures",
         "high_watermark",
@@ -156,6 +161,9 @@ class Partition:
         self._has_min_in_sync = False
         self._gaps = SequenceGaps()
         self._is_in_sync_follower = False
+        # Consumers wait while the high watermark is below it: an earlier leader may have sent them a higher one.
+        self._withheld_below = 0
+        self._withheld_until_ms = 0
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
@@ -225,6 +233,13 @@ class Partition:
                 self.figures.on_role(is_leader=role is _LEADER)
             self.role = role
             self.leader_epoch = replica.leader_epoch
+            if replica.role is not _LEADER:
+                self._withheld_below = 0
+            elif after[1:] != before[1:]:
+                self._withheld_below = replica.epoch_start_offset
+                self._withheld_until_ms = now_ms + EPOCH_START_WAIT_MS
+                # What is not stable here may wait for a long `flush.ms`, and consumers would wait for it.
+                self._log.flush_soon()
             if after != before:
                 if role is not _LEADER:
                     self._fail_produces(_NOT_LEADER)
@@ -248,6 +263,20 @@ class Partition:
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
             self._in_sync_observer.look_at(self)
         return after != before
+
+    @property
+    def withholds_reads(self) -> bool:
+        """Whether consumers wait until the high watermark has reached the start of the leader epoch."""
+        return self.high_watermark < self._withheld_below
+
+    def end_withholding(self, now_ms: int) -> None:
+        """Let consumers read what is known to be committed, if the rest may stay unknown for long.
+
+        That is while too few replicas are in sync.  Otherwise each of them fetches soon, or leaves.
+        """
+        if self.withholds_reads and now_ms >= self._withheld_until_ms and self._replica.is_frozen:
+            self._withheld_below = 0
+            self.wake_fetches()
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers count as live until the next state; `propose` returns what follows."""
@@ -477,7 +506,8 @@ class Partition:
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
         The limit is the high watermark, and the last stable offset if it `reads_committed`.  A reader above the high
-        watermark is OFFSET_NOT_AVAILABLE, which is waited out (KIP-392).  `leader_epoch` and
+        watermark is OFFSET_NOT_AVAILABLE, which is waited out (KIP-392), and so is each reader while the leader
+        `withholds_reads`.  `leader_epoch` and
         `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
         cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
         """
@@ -487,6 +517,8 @@ class Partition:
             if error != _NOT_LEADER or not may_follow or not self._is_in_sync_follower:
                 return PartitionRead(self.index, error)
         high_watermark = last_stable_offset = self.high_watermark
+        if high_watermark < self._withheld_below:
+            return PartitionRead(self.index, _NOT_AVAILABLE)
         limit_offset = last_stable_offset if reads_committed else high_watermark
         run = None
         try:
@@ -517,7 +549,7 @@ class Partition:
 
     def read_elsewhere(self, nodes: Collection[NodeId], leader_epoch: int, fetch_offset: int) -> PartitionRead | None:
         """The answer to a consumer who should fetch from a replica on one of `nodes`; None when it is served here."""
-        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+        if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) or self.withholds_reads:
             return None
         log_start_offset = self._log.log_start_offset
         node_id = self._replica.nearest(nodes, fetch_offset) if fetch_offset >= log_start_offset else None
@@ -600,6 +632,8 @@ class Partition:
 
         Waiting adds nothing to such a read.
         """
+        if self.withholds_reads and not as_replica:
+            return False
         limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
         return fetch_offset < min(limit_offset, self._log.active_base_offset)
 

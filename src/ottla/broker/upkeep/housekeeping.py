@@ -61,12 +61,14 @@ class Housekeeping:
                 goes_on = await self._directory.housekeep_in_steps(self._clock.now_ms(), LoopOffload())
                 await next_turn()
 
-    def expire_produces(self) -> None:
-        """Answer produces whose time-out has passed."""
+    def expire_waits(self) -> None:
+        """Answer produces whose time-out has passed, and consumers that have waited long enough for a new leader."""
         now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
             if partition.has_waiting_produces:
                 partition.expire_produces(now_ms)
+            if partition.withholds_reads:
+                partition.end_withholding(now_ms)
 
     async def _record_high_watermarks(self) -> None:
         """Those of the partitions that have other replicas: alone, a replica's watermark is what it has."""

@@ -15,7 +15,7 @@ from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import Lease as TreeLease
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
 from tests.unit.broker.handlers.test_fetch import SIZE_BYTES_MAX, Served, topic
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
@@ -49,6 +49,13 @@ class Leading(Served):
         log.partition.on_state(node, self.lifecycle, 0)
         self.table.add(log.partition)
         return log
+
+    def lead_again(self, log: ServedLog) -> None:
+        """Be elected in the next leader epoch."""
+        node = log.partition.node
+        assert node is not None
+        state = node.state._replace(leader_epoch=LeaderEpoch(EPOCH + 1))
+        log.partition.on_state(node._replace(state=state, state_version=1), self.lifecycle, 0)
 
     def follow(self, *wanted: FetchPartition, replica: ReplicaState = FOLLOWER, **options: int) -> None:
         fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1_000_000, **options}
@@ -112,6 +119,53 @@ def test_consumer_is_woken_by_the_fetch_that_moves_the_high_watermark(served: Le
     served.follow(at(1))
     served.client = follower
     assert served.sizes() == [size]
+    connection.close("the test ended")
+    reader.close()
+
+
+def test_consumer_of_a_new_leader_waits_until_the_followers_have_fetched(served: Leading) -> None:
+    log = served.lead()
+    size = log.add()
+    served.lead_again(log)
+    reader, connection = served.connect()
+    served.ask(FetchPartition(0, fetch_offset=0, partition_max_bytes=1_000_000), max_wait_ms=500)
+    served.loop.advance(0.4)
+    assert served.answer() is None
+    served.client, follower = reader, served.client
+    served.follow(at(1, epoch=EPOCH + 1))
+    served.client = follower
+    part = only(served.partitions())
+    assert (part.error_code, part.high_watermark, len(part.records or b"")) == (0, 1, size)
+    connection.close("the test ended")
+    reader.close()
+
+
+def test_consumer_of_a_new_leader_is_never_sent_a_high_watermark_that_may_be_lower_than_before(
+    served: Leading,
+) -> None:
+    log = served.lead()
+    log.add()
+    served.lead_again(log)
+    served.ask(FetchPartition(0, fetch_offset=0, partition_max_bytes=1_000_000), max_wait_ms=500)
+    served.loop.advance(0.51)
+    part = only(served.partitions())
+    assert (part.error_code, part.high_watermark) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+
+
+def test_partition_of_a_new_leader_does_not_delay_the_records_of_others(served: Leading) -> None:
+    log, other = served.lead(0), served.lead(1)
+    log.add()
+    size = other.add()
+    served.lead_again(log)
+    reader, connection = served.connect()
+    served.client, follower = reader, served.client
+    served.follow(at(1, index=1))
+    served.client = follower
+    served.ask(
+        *(FetchPartition(index, fetch_offset=0, partition_max_bytes=1_000_000) for index in (0, 1)), max_wait_ms=500
+    )
+    found = [(part.error_code, len(part.records or b"")) for part in served.partitions()]
+    assert found == [(ErrorCode.OFFSET_NOT_AVAILABLE, 0), (0, size)]
     connection.close("the test ended")
     reader.close()
 

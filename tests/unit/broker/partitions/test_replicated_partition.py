@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ottla.broker.partitions.applied_fetch import AppliedFetch
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, Partition, WakeOn
+from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, EPOCH_START_WAIT_MS, Partition, WakeOn
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import GAP_PATIENCE_MS
@@ -30,6 +30,7 @@ from tests.unit.broker.served_log import MANY_BYTES, ServedLog, one_record
 THIRD = NodeId(3)
 ALL = (HERE, ELSEWHERE, THIRD)
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+NOT_AVAILABLE = ErrorCode.OFFSET_NOT_AVAILABLE
 AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 LAG_MS = 30_000
 
@@ -694,6 +695,90 @@ def test_former_leader_keeps_the_high_watermark_and_a_new_one_starts_from_it() -
     here.be(ELSEWHERE, 4)
     here.be(HERE, 5)
     assert not here.partition.has_reached_epoch_start
+
+
+def test_new_leader_shows_consumers_nothing_before_it_knows_what_its_predecessor_committed() -> None:
+    here, reader = leader(), Fetch()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.add(2)
+    here.be(ELSEWHERE, 2)
+    here.be(HERE, 3)
+    assert here.partition.high_watermark == 1, "its predecessor may have told of 3"
+    for offset in (0, 1):
+        read = here.consume(offset)
+        assert (read.error_code, read.run, read.high_watermark) == (NOT_AVAILABLE, None, -1)
+    assert not here.partition.ends_in_older_segment(0)
+    here.partition.park_fetch(reader)
+    here.fetch(ELSEWHERE, 3, epoch=3)
+    assert here.preferred(0, ELSEWHERE, epoch=3) is None
+    here.fetch(THIRD, 3, epoch=3)
+    assert reader.woken_count == 1
+    read = here.consume(0)
+    assert (read.error_code, read.high_watermark) == (0, 3)
+    assert read.run is not None
+
+
+def test_new_leader_with_enough_replicas_in_sync_waits_until_they_have_fetched_or_left() -> None:
+    here = restarted(HERE, ELSEWHERE)
+    here.now_ms += 10 * EPOCH_START_WAIT_MS
+    here.partition.end_withholding(here.now_ms)
+    assert here.consume(0).error_code == NOT_AVAILABLE
+    here.fetch(ELSEWHERE, 3, epoch=3)
+    assert here.consume(0).high_watermark == 3
+
+
+def test_new_leader_with_too_few_replicas_in_sync_soon_shows_what_it_knows() -> None:
+    here, reader = restarted(HERE), Fetch()
+    here.partition.park_fetch(reader)
+    here.partition.end_withholding(EPOCH_START_WAIT_MS - 1)
+    assert here.consume(0).error_code == NOT_AVAILABLE
+    here.partition.end_withholding(EPOCH_START_WAIT_MS)
+    assert reader.woken_count == 1
+    read = here.consume(0)
+    assert (read.error_code, read.high_watermark) == (0, 1)
+    assert read.run is not None
+    assert here.consume(2).error_code == NOT_AVAILABLE, "a reader above it is never sent a lower one"
+    assert not here.partition.has_reached_epoch_start
+
+
+def test_state_of_the_same_epoch_does_not_withhold_again() -> None:
+    here = restarted(HERE)
+    here.partition.end_withholding(EPOCH_START_WAIT_MS)
+    here.be(HERE, 3, HERE)
+    see(here, is_suspended=True)
+    see(here, is_suspended=False)
+    assert here.consume(0).error_code == 0
+
+
+def test_follower_in_sync_serves_what_it_knows_whatever_it_withheld_as_leader() -> None:
+    here = restarted(HERE, ELSEWHERE)
+    here.be(ELSEWHERE, 4)
+    assert not here.partition.withholds_reads
+    assert here.consume(0).error_code == 0
+
+
+def test_records_that_a_new_leader_has_not_flushed_are_flushed_soon() -> None:
+    here = Replicated(LogConfig(flush_policy="interval", flush_ms=3_600_000))
+    here.be(HERE, 1, HERE)
+    here.served.append(acks=ACKS_LEADER)
+    here.served.become_stable()
+    assert here.partition.high_watermark == 0, "its flush is not due"
+    here.be(HERE, 2, HERE)
+    assert here.consume(0).error_code == NOT_AVAILABLE
+    here.served.become_stable()
+    assert here.consume(0).high_watermark == 1
+
+
+def restarted(*in_sync: NodeId) -> Replicated:
+    """Leads in epoch 3 with three records, of which it knows one to be committed; two replicas must be in sync."""
+    here = leader(LogConfig(min_insync_replicas=2))
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.add(2)
+    here.be(ELSEWHERE, 2)
+    here.be(HERE, 3, *in_sync)
+    return here
 
 
 def test_groups_offsets_are_on_as_many_replicas_as_the_setting_asks_for() -> None:
