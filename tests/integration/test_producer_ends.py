@@ -127,7 +127,7 @@ def test_interrupt_at_any_point_of_the_end_hides_no_loss(broker: RunningBroker, 
 import atexit, sys
 producer = ottla.Producer(BOOTSTRAP, linger_ms=60_000)
 producer.send("hidden-{place}", b"v")
-left = ["ottla.client.producing.outbox", "ottla.client.producing.gate"]
+left = ["ottla.client.producing.producer_core", "ottla.client.producing.producer_monitor"]
 def interrupt(frame, event, _):
     if event == "call" and frame.f_code.co_name == {place!r} and frame.f_globals["__name__"] in left:
         left.clear()

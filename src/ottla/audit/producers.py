@@ -12,8 +12,8 @@ from ottla.audit.count import PRODUCER, AuditMessage
 from ottla.audit.tally import Tally
 from ottla.audit.topic import publish
 from ottla.client.producing.errors import MessagesNotDelivered
-from ottla.client.producing.face import Face
 from ottla.client.producing.producer import Producer
+from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.producing.settlement import Acknowledged
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
@@ -37,7 +37,7 @@ class AcknowledgedCounts:
     """The counts of one producer, of either face: added on its thread, published on another."""
 
     def __init__(
-        self, producer: Face[Any, Any], *, tier: str, window_ms: int, interval_ms: float, audit_topic: str
+        self, producer: ProducerApi[Any, Any], *, tier: str, window_ms: int, interval_ms: float, audit_topic: str
     ) -> None:
         if not interval_ms > 0:
             raise ConfigError(f"interval_ms is {interval_ms}", hint="counts are published every so many ms")

@@ -1,6 +1,6 @@
 """The open batches of a producer: which message goes where, when a batch is closed, how much is kept.
 
-Pure, and for one thread at a time: callers hold the gate's lock.
+Pure, and for one thread at a time: callers hold the monitor's lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ottla.client.producing.batch import Batch
 from ottla.client.producing.delivery import MessageDelivery, Part, SetDelivery
-from ottla.client.producing.gate import Gate
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.settings import ProducerSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.records.header import BATCH_OVERHEAD_BYTES
@@ -70,13 +70,13 @@ class Accumulator:
     def __init__(
         self,
         settings: ProducerSettings,
-        gate: Gate,
+        monitor: ProducerMonitor,
         clock: Clock,
         choose: Callable[[Sequence[int]], int],
         on_ready: Callable[[], None],
     ) -> None:
         self.keyless: dict[str, Batch] = {}
-        self._gate = gate
+        self._monitor = monitor
         self._clock = clock
         self._choose = choose
         self._on_ready = on_ready
@@ -254,7 +254,7 @@ class Accumulator:
         now_ms = self._clock.monotonic_ms()
         batch = Batch(
             TopicPartition(topic, number),
-            self._gate,
+            self._monitor,
             count_max=self._count_max,
             opened_ms=now_ms,
             due_ms=now_ms + self._linger_ms,

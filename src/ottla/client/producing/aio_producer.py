@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar, overload
 
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
-from ottla.client.producing.face import Face, KeyT, ValueT
-from ottla.client.producing.loop_calls import LoopCalls
 from ottla.client.producing.offer import Offer
 from ottla.client.producing.prepared import HeadersLike, Prepared
 from ottla.client.producing.producer import MessageSet
+from ottla.client.producing.producer_api import KeyT, ProducerApi, ValueT
 from ottla.client.producing.serializing import is_set
 from ottla.client.wire.errors import CallTimedOut
+
+
+class LoopCalls:
+    """`put` from any thread: `call` runs on the loop.  The loop is woken once for all that come until it runs them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_scheduled = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._run)
+
+    def future(self) -> tuple[asyncio.Future[None], Callable[[], None]]:
+        """A future of the loop, and what ends it from any thread."""
+        future: asyncio.Future[None] = self.loop.create_future()
+
+        def end() -> None:
+            if not future.done():  # it may have been cancelled
+                future.set_result(None)
+
+        return future, lambda: self.put(end)
+
+    def _run(self) -> None:
+        # First: what is put from now on, and is not seen below, wakes the loop again.
+        self._is_scheduled = False
+        while self._calls:
+            self._calls.popleft()()
+
 
 Taken = TypeVar("Taken")
 ReceiptT = TypeVar("ReceiptT")
 
 
-class Producer(Face[KeyT, ValueT]):
+class Producer(ProducerApi[KeyT, ValueT]):
     """Sends messages from coroutines: the producer of `ottla.Producer`, with the same settings.
 
     async with ottla.aio.Producer("localhost:9092") as producer:
@@ -88,7 +122,7 @@ class Producer(Face[KeyT, ValueT]):
         See `ottla.Producer.send`.  Back-pressure is awaited, too.  Raises MessageNotDelivered, of a set
         MessagesNotDelivered.  A cancelled `send` takes nothing back: a message that was taken is sent.
         """
-        until_s = asyncio.get_running_loop().time() + self._outbox.settings.max_block_ms / 1000
+        until_s = asyncio.get_running_loop().time() + self._core.settings.max_block_ms / 1000
         if is_set(messages):
             assert isinstance(messages, Iterable)
             return await self._receipt(
@@ -108,7 +142,7 @@ class Producer(Face[KeyT, ValueT]):
         CallTimedOut after `timeout_ms`.
         """
         ends = []
-        for settlement in self._outbox.begin_flush():
+        for settlement in self._core.begin_flush():
             future, end = self._loop_calls().future()
             settlement.on_settled(None, end)
             ends.append(future)
@@ -127,39 +161,39 @@ class Producer(Face[KeyT, ValueT]):
 
         After `timeout_ms` what is still under way fails, and is raised as MessagesNotDelivered.
         """
-        outbox = self._outbox
-        outbox.finish()
-        if not await asyncio.to_thread(outbox.join, None if timeout_ms is None else timeout_ms / 1000):
-            await asyncio.to_thread(outbox.abandon, timeout_ms or 0)
+        core = self._core
+        core.finish()
+        if not await asyncio.to_thread(core.join, None if timeout_ms is None else timeout_ms / 1000):
+            await asyncio.to_thread(core.abandon, timeout_ms or 0)
         self._raise_failures()
 
     async def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
         partition = prepared.partition
         key = prepared.keys[0]
         if partition is None and key is not None:
-            count = await self._wait(self._outbox.topic_offer(prepared), until_s)
+            count = await self._wait(self._core.topic_offer(prepared), until_s)
             partition = self._preparing.partition(key, count)
-        return await self._wait(self._outbox.message_offer(prepared, partition), until_s)
+        return await self._wait(self._core.message_offer(prepared, partition), until_s)
 
     async def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
-        count = await self._wait(self._outbox.topic_offer(prepared), until_s) if prepared.has_keys else None
-        return await self._wait(self._outbox.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+        count = await self._wait(self._core.topic_offer(prepared), until_s) if prepared.has_keys else None
+        return await self._wait(self._core.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
 
     async def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
-        gate = self._outbox.gate
+        monitor = self._core.monitor
         while True:
-            with gate.lock:
+            with monitor.lock:
                 taken = offer.attempt()
                 if taken is not None:
                     return taken
                 changed, end = self._loop_calls().future()
-                gate.watch(end)
+                monitor.watch(end)
             try:
                 async with asyncio.timeout_at(until_s):
                     await changed
             except TimeoutError:
-                with gate.lock:
-                    raise offer.too_late(self._outbox.settings.max_block_ms) from None
+                with monitor.lock:
+                    raise offer.too_late(self._core.settings.max_block_ms) from None
 
     async def _receipt(self, delivery: Delivery[ReceiptT]) -> ReceiptT:
         done, end = self._loop_calls().future()

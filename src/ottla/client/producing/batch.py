@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.client.producing.delivery import MessageDelivery, Part
-from ottla.client.producing.gate import Gate
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.settlement import Settlement
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import encode_batch
@@ -38,7 +38,7 @@ class Batch:
     )
 
     def __init__(
-        self, partition: TopicPartition, gate: Gate, *, count_max: int, opened_ms: float, due_ms: float
+        self, partition: TopicPartition, monitor: ProducerMonitor, *, count_max: int, opened_ms: float, due_ms: float
     ) -> None:
         self.partition = partition
         self.opened_ms = opened_ms
@@ -51,7 +51,7 @@ class Batch:
         self._keys: list[bytes | None] = []
         self._headers: list[Headers] = []
         self._timestamps_ms: list[int] = []
-        self.settlement = Settlement(gate, partition, self._timestamps_ms)
+        self.settlement = Settlement(monitor, partition, self._timestamps_ms)
 
     @property
     def count(self) -> int:

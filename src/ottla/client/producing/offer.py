@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
 from ottla.client.producing.errors import BufferFull
-from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.model.errors import OttlaError
 from ottla.records.record import Headers
@@ -18,7 +18,7 @@ Taken = TypeVar("Taken", covariant=True)
 
 
 class Offer(Protocol[Taken]):
-    """`attempt` and `too_late` are called with the gate's lock held."""
+    """`attempt` and `too_late` are called with the monitor's lock held."""
 
     def attempt(self) -> Taken | None:
         """None as long as something is missing that may still come.  Raises what will not change."""
@@ -36,19 +36,19 @@ class TopicOffer:
         self,
         topic: str,
         partitions_min: int,
-        gate: Gate,
+        monitor: ProducerMonitor,
         accumulator: Accumulator,
         look_up: Callable[[str], LookUp],
     ) -> None:
         self._topic = topic
         self._partitions_min = partitions_min
-        self._gate = gate
+        self._monitor = monitor
         self._accumulator = accumulator
         self._look_up = look_up
         self._asked: LookUp | None = None
 
     def attempt(self) -> int | None:
-        self._gate.check()
+        self._monitor.check()
         count = self._accumulator.partitions_count(self._topic)
         if count is not None and count >= self._partitions_min:
             return count

@@ -10,14 +10,13 @@ from ottla.client.producing.accumulator import Run
 from ottla.client.producing.errors import MessageRefused, MessageTooLarge
 from ottla.client.producing.partitioner import partition_of_key, partitions_of_keys
 from ottla.client.producing.serializing import Serializer, check_timestamp, to_bytes, to_headers
+from ottla.client.producing.settings import ProducerSettings
 from ottla.client.wire.errors import UnknownTopic
-from ottla.model.errors import ConfigError
 from ottla.model.identifiers import topic_name_problem
 from ottla.records.builder import record_size_bytes_max
 from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.record import Headers
 
-Partitioner: TypeAlias = Callable[[bytes, int], int]
 HeadersLike: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
@@ -42,25 +41,12 @@ class Preparing:
     """The rules of one producer.  `now_ms` is the wall clock, `choose` takes one by chance."""
 
     def __init__(
-        self,
-        key_serializer: Serializer | None,
-        value_serializer: Serializer | None,
-        partitioner: Partitioner | None,
-        max_request_bytes: int,
-        now_ms: Callable[[], int],
-        choose: Callable[[Sequence[int]], int],
+        self, settings: ProducerSettings, now_ms: Callable[[], int], choose: Callable[[Sequence[int]], int]
     ) -> None:
-        for name, given in {
-            "key_serializer": key_serializer,
-            "value_serializer": value_serializer,
-            "partitioner": partitioner,
-        }.items():
-            if given is not None and not callable(given):
-                raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
-        self._partitioner = partitioner
-        self._max_request_bytes = max_request_bytes
+        self._key_serializer = settings.key_serializer
+        self._value_serializer = settings.value_serializer
+        self._partitioner = settings.partitioner
+        self._max_request_bytes = settings.max_request_bytes
         self._now_ms = now_ms
         self._choose = choose
 

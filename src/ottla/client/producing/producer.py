@@ -10,10 +10,10 @@ from typing import Final, TypeAlias, TypeVar, overload
 
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
-from ottla.client.producing.face import Face, KeyT, ValueT
 from ottla.client.producing.offer import Offer
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.prepared import HeadersLike, Prepared
+from ottla.client.producing.producer_api import KeyT, ProducerApi, ValueT
 from ottla.client.producing.serializing import is_set
 from ottla.client.wire.errors import CallTimedOut
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
@@ -33,7 +33,7 @@ MessageSet: TypeAlias = (
 )
 
 
-class Producer(Face[KeyT, ValueT]):
+class Producer(ProducerApi[KeyT, ValueT]):
     """Sends messages, in batches, from a thread of its own.  Any number of threads may use one producer.
 
     with ottla.Producer("localhost:9092", compression="zstd") as producer:
@@ -124,26 +124,26 @@ class Producer(Face[KeyT, ValueT]):
             size_bytes = len(messages) + RECORD_OVERHEAD_BYTES_MAX
             if key is None and partition is None:
                 stamp_ms = wall_time_ns() // _NS_PER_MS
-                with self._gate.lock:
+                with self._monitor.lock:
                     batch = self._keyless.get(topic)
                     if batch is not None:
                         delivery = batch.append(messages, None, (), stamp_ms, size_bytes)
                         if delivery is not None:
                             return delivery
             elif key is None or type(key) is bytes:
-                accumulator = self._outbox.accumulator
+                accumulator = self._core.accumulator
                 count = accumulator.partitions_count(topic)
                 if count is not None:
                     stamp_ms = wall_time_ns() // _NS_PER_MS
                     key_bytes = key or b""
                     number = partition_of_key(key_bytes, count) if partition is None else partition
-                    with self._gate.lock:
+                    with self._monitor.lock:
                         batch = accumulator.find(topic, number)
                         if batch is not None:
                             delivery = batch.append(messages, key, (), stamp_ms, size_bytes + len(key_bytes))
                             if delivery is not None:
                                 return delivery
-        until_s = time.monotonic() + self._outbox.settings.max_block_ms / 1000
+        until_s = time.monotonic() + self._core.settings.max_block_ms / 1000
         if is_set(messages):
             assert isinstance(messages, Iterable)
             return self._send_set(
@@ -160,7 +160,7 @@ class Producer(Face[KeyT, ValueT]):
         `timeout_ms`, by which nothing is cancelled.
         """
         until_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        for settlement in self._outbox.begin_flush():
+        for settlement in self._core.begin_flush():
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             if settlement.wait(left_s) is None:
                 raise CallTimedOut(f"not everything is acknowledged after {timeout_ms:g} ms", hint="it still may be")
@@ -172,31 +172,31 @@ class Producer(Face[KeyT, ValueT]):
         After `timeout_ms` what is still under way fails, and is raised as MessagesNotDelivered.  It ends without a
         time, too, as every batch has its `delivery_timeout_ms`.
         """
-        outbox = self._outbox
-        outbox.finish()
-        if not outbox.join(None if timeout_ms is None else timeout_ms / 1000):
-            outbox.abandon(timeout_ms or 0)
+        core = self._core
+        core.finish()
+        if not core.join(None if timeout_ms is None else timeout_ms / 1000):
+            core.abandon(timeout_ms or 0)
         self._raise_failures()
 
     def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
         partition = prepared.partition
         key = prepared.keys[0]
         if partition is None and key is not None:
-            count = self._wait(self._outbox.topic_offer(prepared), until_s)
+            count = self._wait(self._core.topic_offer(prepared), until_s)
             partition = self._preparing.partition(key, count)
-        return self._wait(self._outbox.message_offer(prepared, partition), until_s)
+        return self._wait(self._core.message_offer(prepared, partition), until_s)
 
     def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
-        count = self._wait(self._outbox.topic_offer(prepared), until_s) if prepared.has_keys else None
-        return self._wait(self._outbox.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+        count = self._wait(self._core.topic_offer(prepared), until_s) if prepared.has_keys else None
+        return self._wait(self._core.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
 
     def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
-        gate = self._outbox.gate
-        with gate.lock:
+        monitor = self._core.monitor
+        with monitor.lock:
             while (taken := offer.attempt()) is None:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
-                    raise offer.too_late(self._outbox.settings.max_block_ms)
-                gate.wait(left_s)
-            self._outbox.yield_to_sender()
+                    raise offer.too_late(self._core.settings.max_block_ms)
+                monitor.wait(left_s)
+            self._core.yield_to_sender()
             return taken

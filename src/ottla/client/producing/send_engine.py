@@ -10,12 +10,11 @@ from ottla.client.producing.accumulator import Accumulator
 from ottla.client.producing.acks import BatchResult, Delivery
 from ottla.client.producing.batch import Batch
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
-from ottla.client.producing.failures import Failures
-from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Acknowledged, Callback, Outcome, Settlement
+from ottla.client.producing.settlement import Acknowledged, Callback, Failures, Outcome, Settlement
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
@@ -46,21 +45,21 @@ class _Encoded:
 class SendEngine:
     """`turn` is one round, and is all that `run` does.  Only the engine's thread touches the cluster.
 
-    Other threads hold the gate's lock for `look_up`, `wake` and `finish`.
+    Other threads hold the monitor's lock for `look_up`, `wake` and `finish`.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         settings: ProducerSettings,
-        gate: Gate,
+        monitor: ProducerMonitor,
         accumulator: Accumulator,
         failures: Failures,
         interrupt: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._gate = gate
+        self._monitor = monitor
         self._accumulator = accumulator
         self._failures = failures
         self._interrupt = interrupt
@@ -80,21 +79,21 @@ class SendEngine:
 
     def run(self) -> None:
         """Until it has finished."""
-        self._gate.sent_by_this_thread()
+        self._monitor.sent_by_this_thread()
         try:
             while self.turn():
                 pass
         except BaseException as error:
             stopped = ProducerStopped(f"the producer's thread failed: {error!r}", hint="this is a fault of Ottla's")
             stopped.__cause__ = error
-            with self._gate.lock:
-                self._gate.refuse(stopped)
+            with self._monitor.lock:
+                self._monitor.refuse(stopped)
             self.abandon(stopped)
             raise
         finally:
             self._raw.close()
             self._cluster.close()
-            self._gate.sender_has_ended()
+            self._monitor.sender_has_ended()
 
     def wake(self) -> None:
         """There is something to do, perhaps earlier than it thought."""
@@ -134,7 +133,7 @@ class SendEngine:
     def abandon(self, reason: OttlaError) -> None:
         """Settle everything that is under way as it stands.  Without the lock."""
         callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
-        with self._gate.lock:
+        with self._monitor.lock:
             self._accumulator.close_all()
             for batch in list(self._accumulator.unsettled):
                 error = MessageNotDelivered(batch.partition, reason, may_be_stored=batch in self._sent)
@@ -143,15 +142,15 @@ class SendEngine:
                 look_up.end(CallTimedOut(str(reason), hint=reason.hint))
             self._look_ups.clear()
             self._is_finishing = True
-            self._gate.announce()
+            self._monitor.announce()
             self.wake()
         _run(callbacks)
 
     def turn(self) -> bool:
         """One round; False when it has finished and everything is settled."""
-        with self._gate.lock:
+        with self._monitor.lock:
             if self._is_orphaned:
-                self._gate.refuse(ProducerClosed("the producer was dropped without close"))
+                self._monitor.refuse(ProducerClosed("the producer was dropped without close"))
                 self._is_finishing = True
                 self._accumulator.close_all()
             now_ms = self._cluster.clock.monotonic_ms()
@@ -208,10 +207,10 @@ class SendEngine:
             self._fail(batch, reason)
             return
         batch.drop_contents()
-        with self._gate.lock:
+        with self._monitor.lock:
             self._accumulator.shrink(batch, len(data))
             # Room came free where compression is good, or the estimate was far off.
-            self._gate.announce()
+            self._monitor.announce()
         age_ms = self._cluster.clock.monotonic_ms() - batch.opened_ms
         give_up = self._cluster.retrying.deadline(self._settings.delivery_timeout_ms - age_ms)
         self._backlog.append(_Encoded(batch, data, give_up))
@@ -222,7 +221,7 @@ class SendEngine:
             encoded = self._backlog[0]
             batch = encoded.batch
             is_late = encoded.give_up.has_passed
-            with self._gate.lock:
+            with self._monitor.lock:
                 if batch not in self._accumulator.unsettled:  # abandoned meanwhile
                     self._backlog.popleft()
                     continue
@@ -254,22 +253,22 @@ class SendEngine:
         for call in self._acknowledged_calls:
             for acknowledged in filter(None, map(_acknowledged, results)):
                 call(acknowledged)
-        with self._gate.lock:
+        with self._monitor.lock:
             for result in results:
                 encoded = result.tag
                 assert isinstance(encoded, _Encoded)
                 self._sent.discard(encoded.batch)
                 if not self._is_sent_again(result, encoded):
                     self._settle(encoded.batch, _outcome(result), callbacks)
-            self._gate.announce()
+            self._monitor.announce()
         _run(callbacks)
 
     def _fail(self, batch: Batch, reason: OttlaError) -> None:
         callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
-        with self._gate.lock:
+        with self._monitor.lock:
             error = MessageNotDelivered(batch.partition, reason, may_be_stored=False)
             self._settle(batch, Outcome(error=error), callbacks)
-            self._gate.announce()
+            self._monitor.announce()
         _run(callbacks)
 
     def _settle(self, batch: Batch, outcome: Outcome, callbacks: list[tuple[Settlement, Sequence[Callback]]]) -> None:
@@ -320,7 +319,7 @@ class SendEngine:
                 problem = BrokerRefused(code, f"topic {look_up.topic}")
         if problem is not None and problem.is_retriable:
             self._cluster.retrying.on_wait(problem)
-        with self._gate.lock:
+        with self._monitor.lock:
             if problem is None:
                 self._learn(found[0])
             if problem is not None and problem.is_retriable:
@@ -328,14 +327,14 @@ class SendEngine:
             else:
                 look_up.end(problem)
                 self._look_ups.pop(look_up.topic, None)
-            self._gate.announce()
+            self._monitor.announce()
 
     def _check_topics(self, now_ms: float) -> None:
         """Partitions that were added to a topic in use, and topics that were deleted."""
         if now_ms < self._check_topics_at_ms:
             return
         self._check_topics_at_ms = now_ms + _TOPICS_CHECK_MS
-        with self._gate.lock:
+        with self._monitor.lock:
             used = self._accumulator.take_used_topics()
         for topic in used:
             try:
@@ -343,10 +342,10 @@ class SendEngine:
                 info = self._cluster.topic(topic, deadline=self._cluster.retrying.deadline(_TOPIC_CHECK_CALL_MS))
             except ClientError as error:
                 if not error.is_retriable:
-                    with self._gate.lock:
+                    with self._monitor.lock:
                         self._accumulator.forget_topic(topic)
                 continue
-            with self._gate.lock:
+            with self._monitor.lock:
                 self._learn(info)
 
     def _learn(self, topic: TopicInfo) -> None:

@@ -10,6 +10,7 @@ from ottla.client.producing.errors import MessageRefused
 from ottla.records.record import INT64_LIMIT, Headers
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
+Partitioner: TypeAlias = Callable[[bytes, int], int]
 
 # What is a set of messages, and no message.  Other iterables may well be values of a serializer.
 _SETS: Final = (list, tuple, deque, Iterator, Set, KeysView, ValuesView)

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.client.producing.acks import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
 from ottla.client.producing.produce_requests import ACKS_ALL
+from ottla.client.producing.serializing import Partitioner, Serializer
 from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
@@ -59,6 +60,9 @@ class ProducerSettings:
     metadata_max_age_ms: int = METADATA_MAX_AGE_MS
     allow_auto_create_topics: bool = True
     client_id: str = "ottla-producer"
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    partitioner: Partitioner | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -70,8 +74,17 @@ class ProducerSettings:
                 f"delivery_timeout_ms {self.delivery_timeout_ms} is below linger_ms {self.linger_ms}",
                 hint="a batch waits for linger_ms before it is sent",
             )
+        for name in ("key_serializer", "value_serializer", "partitioner"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
         check_level(self.compression, self.compression_level)
         self.raw_options()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether bytes are sent as they are, to the partitions of Java's clients."""
+        return self.key_serializer is None and self.value_serializer is None and self.partitioner is None
 
     def raw_options(self) -> ProducerOptions:
         """For the producer of whole batches; what `buffer_bytes` bounds here is not bounded again there."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from ottla.client.producing.errors import Failure, MessageNotDelivered
-from ottla.client.producing.gate import Gate
+from ottla.client.producing.errors import Failure, MessageNotDelivered, MessagesNotDelivered
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 
@@ -41,16 +41,16 @@ Callback: TypeAlias = tuple[int | None, Callable[[], object]]
 
 
 class Settlement:
-    """`outcome` is None until the batch is settled.  The gate's lock guards everything here."""
+    """`outcome` is None until the batch is settled.  The monitor's lock guards everything here."""
 
-    __slots__ = ("_callbacks", "_event", "_gate", "_told", "outcome", "partition", "timestamps_ms")
+    __slots__ = ("_callbacks", "_event", "_monitor", "_told", "outcome", "partition", "timestamps_ms")
 
-    def __init__(self, gate: Gate, partition: TopicPartition, timestamps_ms: Sequence[int]) -> None:
+    def __init__(self, monitor: ProducerMonitor, partition: TopicPartition, timestamps_ms: Sequence[int]) -> None:
         self.partition = partition
         # The batch's own column: receipts have what was sent.
         self.timestamps_ms = timestamps_ms
         self.outcome: Outcome | None = None
-        self._gate = gate
+        self._monitor = monitor
         self._event: threading.Event | None = None
         self._callbacks: list[Callback] | None = None
         self._told: set[int] | None = None
@@ -58,9 +58,9 @@ class Settlement:
     def wait(self, timeout_s: float | None) -> Outcome | None:
         """The outcome; None when there is none in time.  ProducerClosed in a process that was forked."""
         if self.outcome is None:
-            with self._gate.lock:
+            with self._monitor.lock:
                 if self.outcome is None:
-                    self._gate.check_waiter()
+                    self._monitor.check_waiter()
                     self._event = self._event or threading.Event()
             if self._event is not None:
                 self._event.wait(timeout_s)
@@ -68,7 +68,7 @@ class Settlement:
 
     def on_settled(self, index: int | None, call: Callable[[], object]) -> None:
         """`call` when the message has its outcome: at once, or on the producer's thread."""
-        with self._gate.lock:
+        with self._monitor.lock:
             if self.outcome is None:
                 self._callbacks = self._callbacks or []
                 self._callbacks.append((index, call))
@@ -96,7 +96,7 @@ class Settlement:
     def tell(self, indexes: Sequence[int]) -> None:
         """The user knows what became of these messages."""
         if indexes and self.outcome is not None and self.outcome.error is not None:
-            with self._gate.lock:
+            with self._monitor.lock:
                 self._told = self._told or set()
                 self._told.update(indexes)
 
@@ -106,3 +106,31 @@ class Settlement:
             return None
         count = len(self.timestamps_ms) - len(self._told or ())
         return Failure(*self.partition, count, self.outcome.error) if count else None
+
+
+# Of a user who never asks, so many are kept one by one; the others are counted.
+_KEPT_MAX: Final = 1_000
+
+
+class Failures:
+    """With the monitor's lock held."""
+
+    def __init__(self) -> None:
+        self._settlements: list[Settlement] = []
+        self._more_count = 0
+
+    def add(self, settlement: Settlement) -> None:
+        if len(self._settlements) >= _KEPT_MAX:
+            self._settlements = [each for each in self._settlements if each.untold() is not None]
+        if len(self._settlements) < _KEPT_MAX:
+            self._settlements.append(settlement)
+        else:
+            failure = settlement.untold()
+            self._more_count += failure.messages_count if failure is not None else 0
+
+    def take(self) -> MessagesNotDelivered | None:
+        """What nobody was told of, once."""
+        untold = [failure for each in self._settlements if (failure := each.untold()) is not None]
+        count = self._more_count + sum(failure.messages_count for failure in untold)
+        self._settlements, self._more_count = [], 0
+        return MessagesNotDelivered(untold, count) if count else None

@@ -11,15 +11,15 @@ from typing import Any
 
 from ottla.client.fetching.messages import Message
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
-from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS, ConnectorHold
+from ottla.client.streams.connector_api import ConnectorApi, KeyT, ValueT
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine
-from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamFace, weakly
+from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamApi, weakly
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.model.identifiers import TopicPartition
 
 
-class MessageStream(StreamFace[KeyT, ValueT]):
+class MessageStream(StreamApi[KeyT, ValueT]):
     """Iterate over it in one task: `async for message in stream`.  It waits while nothing is there.
 
     It ends as `ottla.client.streams.message_stream.MessageStream` does, and commits the same.  Batches are handed over
@@ -108,7 +108,7 @@ class MessageStream(StreamFace[KeyT, ValueT]):
         self._is_rung.set()
 
 
-class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
+class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     """`ottla.ConsumerConnector` for asyncio, with the same settings.
 
         async with ConsumerConnector("localhost:9092", group="jobs") as connector:

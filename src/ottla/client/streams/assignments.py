@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ottla.client.membership.membership import Membership
 from ottla.client.streams.errors import NoPosition, PoisonMessage
-from ottla.client.streams.places import Target
 from ottla.client.streams.reading import CommitOutcome, Reading
+from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import RESET_QUESTIONS, StreamSettings
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.client.wire.errors import OffsetOutOfRange

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_face import ConnectorFace, KeyT, ValueT
-from ottla.client.streams.connector_hold import CLOSE_TIMEOUT_MS
+from ottla.client.streams.connector_api import ConnectorApi, KeyT, ValueT
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
 from ottla.client.streams.stream_feed import StreamFeed
 
 
-class ConsumerConnector(ConnectorFace[KeyT, ValueT]):
+class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     """Reads topics as one of a group's consumers: each message of a topic goes to one stream of the group.
 
         with ConsumerConnector("localhost:9092", group="jobs") as connector:

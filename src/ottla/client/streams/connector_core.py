@@ -1,9 +1,12 @@
-"""A connector without its face: streams, the threads under them, and their end."""
+"""A connector below its interface: the streams, their threads, and the close."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -17,14 +20,46 @@ from ottla.client.streams.message_run import message_runs
 from ottla.client.streams.prefetched import Prefetched
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_feed import StreamFeed
-from ottla.client.streams.timekeeper import Timekeeper
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.stream_id import StreamId
-from ottla.model.errors import ConfigError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock
 
+log = logging.getLogger(__name__)
+
+
+class Timekeeper:
+    def __init__(self, engine: StreamsEngine, clock: Clock, due_earlier: threading.Event) -> None:
+        """`due_earlier` is set when something is due earlier than it was."""
+        self._engine = engine
+        self._clock = clock
+        self._due_earlier = due_earlier
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="ottla-commits", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._due_earlier.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                self._due_earlier.clear()
+                next_ms = self._engine.on_time()
+                self._due_earlier.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
+        except Exception as error:
+            log.exception("the thread that commits by the clock has failed")
+            self._engine.on_failure(OttlaError(f"the committing thread failed: {type(error).__name__}: {error}"))
+
+
 # What a thread is given to end that waits for a broker which does not answer; it is left behind then.
+CLOSE_TIMEOUT_MS: Final = 30_000
 _FETCH_END_S: Final = 1.0
 _LOCK_WAIT_S: Final = 1.0
 
@@ -138,3 +173,28 @@ class ConnectorCore:
         return StreamFeed(
             name, Prefetched(settings.stream_buffer_bytes, settings.max_partition_fetch_bytes), open_batch
         )
+
+
+class ConnectorHold:
+    """Held by a connector's interface and by its streams, and by nothing of the connector itself.
+
+    Its threads would keep what was dropped alive: a member of the group whose messages nobody asks for.  So when the
+    last of these is gone the connector is closed, by a thread: this may be any moment of any thread, with any lock.
+    """
+
+    __slots__ = ("core", "name")
+
+    def __init__(self, core: ConnectorCore, name: str) -> None:
+        self.core: Final = core
+        self.name: Final = name
+
+    def __del__(self) -> None:
+        if self.core.is_over:
+            return
+        closing = threading.Thread(
+            target=self.core.close, args=(CLOSE_TIMEOUT_MS, threading.get_ident()), name="ottla-close", daemon=True
+        )
+        with suppress(RuntimeError):  # the process ends, and its threads with it
+            closing.start()
+        # At last: where warnings are errors it raises.
+        warnings.warn(f"{self.name} was not closed", ResourceWarning, stacklevel=1, source=self)

@@ -12,7 +12,7 @@ LoadOffset: TypeAlias = Callable[[str, int], int | None]
 
 
 class Assigned(Protocol):
-    """A stream of either face."""
+    """A stream for threads or for coroutines."""
 
     @property
     def assignments_count(self) -> int: ...

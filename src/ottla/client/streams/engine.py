@@ -14,9 +14,9 @@ from typing import Final
 from ottla.client.membership.membership import CommitRefused, Event, Failed, Membership
 from ottla.client.streams.assignments import Assigned, Assignments
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NotAssigned, PoisonMessage
-from ottla.client.streams.fetch_desk import FetchDesk
-from ottla.client.streams.places import Target
+from ottla.client.streams.fetch_scheduler import FetchScheduler
 from ottla.client.streams.reading import CommitOutcome, HandOut, Reading
+from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
@@ -65,7 +65,7 @@ class StreamsEngine:
         self._clock = clock
         self._pid = os.getpid()
         self._assignments = Assignments(membership, settings, clock.monotonic_ms(), on_orders)
-        self.fetching = FetchDesk(self.lock, self._assignments, self.tell)
+        self.fetching = FetchScheduler(self.lock, self._assignments, self.tell)
         self._error: OttlaError | None = None
         self._is_closing = False
         self._closer: int | None = None

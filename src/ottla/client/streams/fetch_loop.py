@@ -13,14 +13,45 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_li
 from ottla.client.streams.assignments import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
-from ottla.client.streams.postponed_orders import PostponedOrders
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.postponed import Postponed
+from ottla.client.wire.retrying import Retrying
 from ottla.client.wire.wake_up import WakeUp
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
+
+
+class PostponedOrders:
+    """Pauses grow with each failure of a partition, until it succeeds or is ordered anew."""
+
+    def __init__(self, retrying: Retrying) -> None:
+        self._pauses = Postponed[TopicPartition](retrying)
+        self._orders: dict[TopicPartition, FetchOrder] = {}
+
+    def postpone(self, partition: TopicPartition, order: FetchOrder) -> None:
+        self._pauses.postpone(partition)
+        self._orders[partition] = order
+
+    def succeeded(self, partition: TopicPartition) -> None:
+        self._pauses.clear(partition)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is ordered anew, or not any more."""
+        self._pauses.clear(partition)
+        self._orders.pop(partition, None)
+
+    def take_due(self) -> dict[TopicPartition, FetchOrder]:
+        due = [partition for partition in self._orders if self._pauses.may_try(partition)]
+        return {partition: self._orders.pop(partition) for partition in due}
+
+    def wait_ms(self, limit_ms: float) -> float:
+        """The time until one is due; at most `limit_ms`, 0 when one has become so since `take_due`."""
+        left_ms = self._pauses.next_try_ms(limit_ms)
+        return 0 if any(map(self._pauses.may_try, self._orders)) else left_ms
+
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +73,7 @@ class FetchLoop:
     ) -> None:
         """`wake` rings when the engine has orders; the thread closes it."""
         self._engine = engine
-        self._desk = engine.fetching
+        self._scheduler = engine.fetching
         self._wake = wake
         self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
@@ -106,7 +137,7 @@ class FetchLoop:
     def turn(self) -> None:
         """Follow the orders, ask what is to be asked, and bring what has come."""
         self._wake.clear()
-        for partition, order in self._desk.take_orders().items():
+        for partition, order in self._scheduler.take_orders().items():
             self._follow(partition, order)
         for partition, due in self._postponed.take_due().items():
             self._begin(partition, due)
@@ -115,7 +146,7 @@ class FetchLoop:
             order = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
                 self._postponed.succeeded(outcome.partition)
-                self._desk.on_fetched(outcome, None if order is None else order.token)
+                self._scheduler.on_fetched(outcome, None if order is None else order.token)
                 if order is not None and not outcome.is_end_known:
                     self._stop_behind(outcome, order)
             elif order is not None:
@@ -150,15 +181,15 @@ class FetchLoop:
                 answer = ends[partition]
             if isinstance(answer, OffsetAnswer):
                 self._postponed.succeeded(partition)
-                self._desk.on_place(partition, orders[partition].token, answer.offset)
+                self._scheduler.on_place(partition, orders[partition].token, answer.offset)
             else:
                 order = orders[partition]
                 self._on_failure(FetchFailure(partition, order.offset, answer), order)
 
     def _on_failure(self, failure: FetchFailure, order: FetchOrder) -> None:
         partition, offset, error = failure
-        if isinstance(error, OffsetOutOfRange) and self._desk.may_reset(partition, order.token):
-            self._desk.on_out_of_range(error, order.token, self._range_of(partition))
+        if isinstance(error, OffsetOutOfRange) and self._scheduler.may_reset(partition, order.token):
+            self._scheduler.on_out_of_range(error, order.token, self._range_of(partition))
         elif isinstance(error, OffsetOutOfRange):
             self._postponed.postpone(partition, order._replace(offset=offset))
         elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
@@ -166,7 +197,7 @@ class FetchLoop:
             log.debug("%s cannot be read yet: %s", partition, error)
             self._postponed.postpone(partition, order._replace(offset=offset))
         else:
-            self._desk.on_unreadable(partition, order.token, offset, error)
+            self._scheduler.on_unreadable(partition, order.token, offset, error)
 
     def _stop_behind(self, fetched: FetchedPartition, order: FetchOrder) -> None:
         """Its last batch points out of the log, from where reading would go on as `auto_offset_reset` says."""
@@ -174,7 +205,7 @@ class FetchLoop:
         self._fetcher.drop(partition)
         text = f"{partition}: a damaged batch says that it ends at offset {fetched.next_offset - 1}"
         error = NoPosition(f"{text}; the log ends at {fetched.high_watermark}", hint=_DAMAGED)
-        self._desk.on_unreadable(partition, order.token, fetched.next_offset, error)
+        self._scheduler.on_unreadable(partition, order.token, fetched.next_offset, error)
 
     def _range_of(self, partition: TopicPartition) -> range | None:
         """The readable offsets, if the leader tells."""

@@ -11,11 +11,11 @@ from typing import Any, Final, Generic
 from typing_extensions import TypeVar
 
 from ottla.client.fetching.messages import Message
-from ottla.client.streams.connector_hold import ConnectorHold
+from ottla.client.streams.connector_core import ConnectorHold
 from ottla.client.streams.engine import StreamEnded, StreamsEngine
 from ottla.client.streams.errors import PoisonMessage
-from ottla.client.streams.places import Place, target_of
 from ottla.client.streams.reading import HandOut
+from ottla.client.streams.seek_target import Place, target_of
 from ottla.client.streams.stream_feed import StreamFeed
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
@@ -41,7 +41,7 @@ def weakly(ring: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-class StreamFace(Generic[KeyT, ValueT]):
+class StreamApi(Generic[KeyT, ValueT]):
     """What a stream can do besides handing out; nothing here waits."""
 
     def __init__(
@@ -131,7 +131,7 @@ class StreamFace(Generic[KeyT, ValueT]):
                 raise poison from error
 
 
-class MessageStream(StreamFace[KeyT, ValueT]):
+class MessageStream(StreamApi[KeyT, ValueT]):
     """Iterate over it in one thread: `for message in stream`.  It waits while nothing is there.
 
     It ends when the connector is closed, or when `consumer_timeout_ms` pass without a message; in the latter case it

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST
+from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.deserializers import Deserializer
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
@@ -15,6 +16,8 @@ ResetPolicy: TypeAlias = Literal["earliest", "latest", "error"]
 RESET_QUESTIONS: Final = {"earliest": EARLIEST, "latest": LATEST, "error": None}
 # They may be 0: nothing is waited for.
 _MAY_BE_ZERO: Final = {"consumer_timeout_ms", "release_wait_ms", "fetch_max_wait_ms"}
+
+_MAY_BE_NONE: Final = {"consumer_timeout_ms", "session_timeout_ms"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,10 @@ class StreamSettings:
     metadata_max_age_ms: int = 300_000
     connection_timeout_ms: int = 10_000
     client_id: str = "ottla"
+    # Of the group: None is the default of its coordination.
+    session_timeout_ms: int | None = None
+    group_protocol: str = AUTO
+    zookeeper_digest: str | None = None
 
     def __post_init__(self) -> None:
         if self.auto_offset_reset not in RESET_QUESTIONS:
@@ -45,7 +52,7 @@ class StreamSettings:
             )
         for field in fields(self):
             value = getattr(self, field.name)
-            if not field.name.endswith(("_ms", "_bytes")) or (value is None and field.name == "consumer_timeout_ms"):
+            if not field.name.endswith(("_ms", "_bytes")) or (value is None and field.name in _MAY_BE_NONE):
                 continue
             least = 0 if field.name in _MAY_BE_ZERO else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -15,7 +15,7 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.message_run import MessageRun, message_runs
-from ottla.client.streams.places import question_of, timestamp_ms_of
+from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError

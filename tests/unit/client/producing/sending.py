@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from ottla.client.producing.accumulator import Accumulator
 from ottla.client.producing.delivery import Delivery, Receipt
-from ottla.client.producing.failures import Failures
-from ottla.client.producing.gate import Gate
 from ottla.client.producing.lookup import LookUp
 from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOffer
 from ottla.client.producing.prepared import Preparing
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.settings import ProducerSettings
+from ottla.client.producing.settlement import Failures
 from tests.unit.client.fake_cluster import FakeCluster
 
 Taken = TypeVar("Taken")
@@ -26,15 +26,15 @@ class Sending:
     def __init__(self, fake: FakeCluster, settings: ProducerSettings | None = None) -> None:
         self.fake = fake
         self.settings = settings or ProducerSettings()
-        self.gate = Gate()
+        self.monitor = ProducerMonitor()
         self.failures = Failures()
         self.interrupts_count = 0
-        self.preparing = Preparing(None, None, None, self.settings.max_request_bytes, fake.clock.now_ms, self._choose)
-        self.accumulator = Accumulator(self.settings, self.gate, fake.clock, self._choose, self._wake)
+        self.preparing = Preparing(self.settings, fake.clock.now_ms, self._choose)
+        self.accumulator = Accumulator(self.settings, self.monitor, fake.clock, self._choose, self._wake)
         self.engine = SendEngine(
             fake.client(self.settings.client_options()),
             self.settings,
-            self.gate,
+            self.monitor,
             self.accumulator,
             self.failures,
             self._interrupt,
@@ -60,7 +60,7 @@ class Sending:
         return self.until_taken(SetOffer(topic, known, self.accumulator, runs, (), prepared.timestamp_ms))
 
     def topic_offer(self, topic: str, partitions_min: int = 1) -> TopicOffer:
-        return TopicOffer(topic, partitions_min, self.gate, self.accumulator, self.look_up)
+        return TopicOffer(topic, partitions_min, self.monitor, self.accumulator, self.look_up)
 
     def look_up(self, topic: str) -> LookUp:
         return self.engine.look_up(topic)
@@ -68,7 +68,7 @@ class Sending:
     def until_taken(self, offer: Offer[Taken]) -> Taken:
         """What the offer gives, after as many rounds as it takes."""
         for _ in range(ROUNDS_MAX):
-            with self.gate.lock:
+            with self.monitor.lock:
                 taken = offer.attempt()
             if taken is not None:
                 return taken
@@ -76,7 +76,7 @@ class Sending:
         raise AssertionError("it is never taken")
 
     def flush(self) -> None:
-        with self.gate.lock:
+        with self.monitor.lock:
             self.accumulator.close_all()
         for _ in range(ROUNDS_MAX):
             if not self.accumulator.unsettled:

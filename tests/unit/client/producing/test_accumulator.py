@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.batch import Batch
-from ottla.client.producing.gate import Gate
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.settings import ProducerSettings
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.records.compression import Codec
@@ -23,7 +23,8 @@ class Collecting:
         self.clock = FakeClock()
         self.changes_count = 0
         self._chosen_count = 0
-        self.accumulator = Accumulator(ProducerSettings(**settings), Gate(), self.clock, self._choose, self._changed)  # type: ignore[arg-type]
+        found = ProducerSettings(**settings)  # type: ignore[arg-type]
+        self.accumulator = Accumulator(found, ProducerMonitor(), self.clock, self._choose, self._changed)
         self.accumulator.learn_topic("t", 3, [0, 1, 2])
 
     def _choose(self, partitions: Sequence[int]) -> int:

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 from ottla.client.producing.errors import MessageNotDelivered, MessagesNotDelivered
-from ottla.client.producing.failures import Failures
-from ottla.client.producing.gate import Gate
-from ottla.client.producing.settlement import Outcome, Settlement
+from ottla.client.producing.producer_monitor import ProducerMonitor
+from ottla.client.producing.settlement import Failures, Outcome, Settlement
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -11,7 +10,7 @@ PARTITION = TopicPartition("t", 1)
 
 
 def failed(messages_count: int) -> Settlement:
-    settlement = Settlement(Gate(), PARTITION, [0] * messages_count)
+    settlement = Settlement(ProducerMonitor(), PARTITION, [0] * messages_count)
     error = MessageNotDelivered(PARTITION, OttlaError("no room", hint="make some"), may_be_stored=False)
     settlement.settle(Outcome(error=error))
     return settlement

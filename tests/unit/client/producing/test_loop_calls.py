@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from ottla.client.producing.loop_calls import LoopCalls
+from ottla.client.producing.aio_producer import LoopCalls
 from ottla.runtime.event_loop import run
 
 

@@ -9,12 +9,19 @@ from ottla.client.producing.errors import MessageRefused, MessageTooLarge
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.prepared import HeadersLike, Prepared, Preparing
 from ottla.client.producing.serializing import is_set
+from ottla.client.producing.settings import ProducerSettings
 from ottla.client.wire.errors import UnknownTopic
 from ottla.model.errors import ConfigError
 
 
 def preparing(key_serializer: object = None, value_serializer: object = None, partitioner: object = None) -> Preparing:
-    return Preparing(key_serializer, value_serializer, partitioner, 1000, lambda: 77, lambda few: few[-1])  # type: ignore[arg-type]
+    settings = ProducerSettings(
+        key_serializer=key_serializer,  # type: ignore[arg-type]
+        value_serializer=value_serializer,  # type: ignore[arg-type]
+        partitioner=partitioner,  # type: ignore[arg-type]
+        max_request_bytes=1000,
+    )
+    return Preparing(settings, lambda: 77, lambda few: few[-1])
 
 
 def one(

@@ -106,7 +106,7 @@ def test_messages_wait_until_a_producer_id_can_be_had() -> None:
     it = Sending(fake)
     deliveries = [it.send("t", b"%d" % number, key=b"k") for number in range(3)]
     fake.brokers[1].stop()
-    with it.gate.lock:
+    with it.monitor.lock:
         it.accumulator.close_all()
     it.engine.turn()
     it.engine.turn()
@@ -150,7 +150,7 @@ def test_time_that_a_message_has_waited_for_a_producer_id_is_a_part_of_its_own()
     delivery = it.send("t", b"v")
     began_ms = fake.clock.monotonic_ms()
     fake.brokers[1].stop()
-    with it.gate.lock:
+    with it.monitor.lock:
         it.accumulator.close_all()
     while fake.clock.monotonic_ms() - began_ms < 20_000:
         it.engine.turn()
@@ -241,7 +241,7 @@ def test_abandoned_messages_say_whether_they_may_be_stored() -> None:
     it = Sending(fake, ProducerSettings(linger_ms=1000))
     fake.brokers[1].fault_of = lambda api: Fault.SILENCE if api is ApiKey.PRODUCE else None
     sent = it.send("t", b"sent", partition=0)
-    with it.gate.lock:
+    with it.monitor.lock:
         it.accumulator.close_all()
     it.engine.turn()
     kept = it.send("t", b"kept", partition=0)
@@ -256,8 +256,8 @@ def test_finishing_sends_everything_and_ends() -> None:
     fake.add_topic("t", 1)
     it = Sending(fake, ProducerSettings(linger_ms=60_000))
     delivery = it.send("t", b"v")
-    with it.gate.lock:
-        it.gate.refuse(ProducerClosed("closed"))
+    with it.monitor.lock:
+        it.monitor.refuse(ProducerClosed("closed"))
         it.engine.finish()
     rounds = 0
     while it.engine.turn():

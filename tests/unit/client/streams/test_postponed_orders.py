@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ottla.client.streams.assignments import FetchOrder
-from ottla.client.streams.postponed_orders import PostponedOrders
+from ottla.client.streams.fetch_loop import PostponedOrders
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Retrying
 from ottla.model.identifiers import TopicPartition

@@ -5,7 +5,8 @@ Eager: everything is given back before the member joins a new generation, as it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final
 from uuid import UUID
@@ -13,7 +14,6 @@ from uuid import UUID
 from ottla.client.groups.group_types import decode_assignment
 from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber
 from ottla.client.membership.kafka_group.claims import GroupClaims
-from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -41,6 +41,29 @@ from ottla.protocol.schemas.join_group import (
 )
 from ottla.protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+_VERSION: Final = struct.pack(">h", 0)
+_NO_USER_DATA: Final = struct.pack(">i", -1)
+
+
+def encode_subscription(topics: Collection[str]) -> bytes:
+    """The topics that a member wants to read."""
+    return _VERSION + struct.pack(">i", len(topics)) + b"".join(_text(topic) for topic in topics) + _NO_USER_DATA
+
+
+def encode_assignment(partitions: Mapping[str, Collection[int]]) -> bytes:
+    """The partitions, by topic, that a member gets."""
+    topics = b"".join(
+        _text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+        for topic, numbers in partitions.items()
+    )
+    return _VERSION + struct.pack(">i", len(partitions)) + topics + _NO_USER_DATA
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
 
 _NO_GENERATION: Final = -1
 # A join is answered when all others have joined, or the longest rebalance time-out is over.

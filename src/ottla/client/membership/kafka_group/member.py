@@ -21,13 +21,14 @@ from ottla.client.membership.kafka_group.consumer import ConsumerGroupProtocol
 from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.kafka_group.protocol import GroupProtocol, Outcome, Verdict, verdict_of
 from ottla.client.membership.kafka_group.requests import Ask, Purpose
-from ottla.client.membership.kafka_group.stream_shares import spread
 from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.wire.errors import ClientError, UnsupportedByBroker
 from ottla.consumers.effects import Blocked, Left, Settled
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace, Retries
+from ottla.consumers.share import share
+from ottla.consumers.stream_id import StreamId
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -35,6 +36,44 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataResponse
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.schemas.offset_fetch import OffsetFetchResponse
+
+
+def spread(
+    partitions: Iterable[int], streams_count: int, consumer_id: str, present: Mapping[int, StreamId]
+) -> dict[int, StreamId]:
+    """A stream for each partition of one topic; the sizes differ by one at most.
+
+    A partition stays with its stream as far as that allows; where nothing is present, each stream gets a run.
+    """
+    wanted = sorted(partitions)
+    streams = [StreamId(consumer_id, number) for number in range(streams_count)]
+    by_stream: dict[StreamId, list[int]] = {stream: [] for stream in streams}
+    for partition in wanted:
+        stream = present.get(partition)
+        if stream in by_stream:
+            by_stream[stream].append(partition)
+    # The streams with most partitions get the larger shares, so that the fewest move.
+    fullest_first = sorted(streams, key=lambda stream: (-len(by_stream[stream]), stream))
+    sizes = sorted(_sizes(len(wanted), streams), reverse=True)
+    chosen = {
+        partition: stream
+        for stream, size in zip(fullest_first, sizes, strict=True)
+        for partition in by_stream[stream][:size]
+    }
+    room = {stream: size - min(size, len(by_stream[stream])) for stream, size in zip(fullest_first, sizes, strict=True)}
+    free = iter(partition for partition in wanted if partition not in chosen)
+    for stream in streams:
+        for _ in range(room[stream]):
+            chosen[next(free)] = stream
+    return chosen
+
+
+def _sizes(partitions_count: int, streams: list[StreamId]) -> list[int]:
+    counts = dict.fromkeys(streams, 0)
+    for stream in share(partitions_count, streams).values():
+        counts[stream] += 1
+    return list(counts.values())
+
 
 # A topic may just have been made, and the coordinator not know it yet; or it was deleted.
 _UNKNOWN_TOPIC_WAIT_MS: Final = 3_000

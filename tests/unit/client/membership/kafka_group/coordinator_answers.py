@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from ottla.client.membership.kafka_group.encoding import encode_subscription
+from ottla.client.membership.kafka_group.classic import encode_subscription
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.protocol.schemas.consumer_group_heartbeat import (

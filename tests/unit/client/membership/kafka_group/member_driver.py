@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
 from ottla.client.groups.subscription import Subscription
-from ottla.client.membership.kafka_group.encoding import encode_assignment
+from ottla.client.membership.kafka_group.classic import encode_assignment
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.requests import Ask

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.client.groups.group_types import decode_assignment
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.membership.kafka_group.encoding import encode_assignment
+from ottla.client.membership.kafka_group.classic import encode_assignment
 from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
 from ottla.client.membership.membership import Failed
 from ottla.client.wire.errors import ClientError

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ottla.client.groups.group_types import decode_assignment
 from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber, assign_range, assign_round_robin
-from ottla.client.membership.kafka_group.encoding import encode_assignment, encode_subscription
+from ottla.client.membership.kafka_group.classic import encode_assignment, encode_subscription
+from ottla.client.membership.kafka_group.member import spread
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.stream_shares import spread
 from ottla.consumers.stream_id import StreamId
 from ottla.groups.subscription import subscribed_topics
 from ottla.model.errors import ConfigError

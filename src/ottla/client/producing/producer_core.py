@@ -1,32 +1,53 @@
-"""One producer without a face: what threads and coroutines share.  Each face waits in its own way."""
+"""One producer below its interface: `producer` and `aio_producer` wait in their own ways, and share this."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from ottla.client.producing import live
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
 from ottla.client.producing.errors import MessagesNotDelivered, ProducerClosed
-from ottla.client.producing.failures import Failures
-from ottla.client.producing.gate import Gate
 from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOffer
 from ottla.client.producing.prepared import Prepared
+from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Acknowledged, Settlement
-from ottla.client.producing.woken import WokenWaits
+from ottla.client.producing.settlement import Acknowledged, Failures, Settlement
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.transport import Readable, wait_readable
 from ottla.client.wire.waiting import Waiting
 from ottla.client.wire.wake_up import WakeUp
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import SystemClock
+
+R = TypeVar("R", bound=Readable)
+
+
+class WokenWaits:
+    """`wait` and `sleep` are those of a `Cluster`: they end early when `wake_up` rings, also when it rang before."""
+
+    def __init__(self, wake_up: WakeUp) -> None:
+        self._wake_up = wake_up
+
+    def wait(self, streams: Iterable[R], timeout_ms: float) -> list[R]:
+        """As `transport.wait_readable`."""
+        waited = list(streams)
+        every: list[Readable] = [*waited, self._wake_up]
+        ready = {stream.fileno() for stream in wait_readable(every, timeout_ms)}
+        if self._wake_up.fileno() in ready:
+            self._wake_up.clear()
+        return [stream for stream in waited if stream.fileno() in ready]
+
+    def sleep(self, seconds: float) -> None:
+        self.wait((), seconds * 1000)
+
 
 # After an abandoned close the thread may still be in a call to a broker; it ends by itself.
 _ABANDONED_JOIN_S: Final = 1.0
@@ -45,14 +66,14 @@ def _warn(bootstrap: str | Sequence[str], line: str) -> None:
     log.warning("producer of %s: %s", safe_line(addresses), line)
 
 
-class Outbox:
-    """The gate, the accumulator and the thread of one producer, which runs until `finish` and the last outcome."""
+class ProducerCore:
+    """The monitor, the accumulator and the thread of one producer, which runs until `finish` and the last outcome."""
 
     def __init__(
         self, bootstrap: str | Sequence[str], settings: ProducerSettings, choose: Callable[[Sequence[int]], int]
     ) -> None:
         self.settings = settings
-        self.gate = Gate()
+        self.monitor = ProducerMonitor()
         self._wake_up = WakeUp()
         waits = WokenWaits(self._wake_up)
         clock = SystemClock()
@@ -70,9 +91,9 @@ class Outbox:
         except BaseException:  # an address that is none
             self._wake_up.close()
             raise
-        self.accumulator = Accumulator(settings, self.gate, clock, choose, self._wake)
+        self.accumulator = Accumulator(settings, self.monitor, clock, choose, self._wake)
         self._failures = Failures()
-        self._engine = SendEngine(cluster, settings, self.gate, self.accumulator, self._failures, self._wake_up.ring)
+        self._engine = SendEngine(cluster, settings, self.monitor, self.accumulator, self._failures, self._wake_up.ring)
         self._is_forked = False
         self._thread = threading.Thread(target=self._run, name="ottla-producer", daemon=True)
         self._thread.start()
@@ -80,12 +101,12 @@ class Outbox:
 
     @property
     def is_closed(self) -> bool:
-        return self.gate.refusal is not None
+        return self.monitor.refusal is not None
 
     def topic_offer(self, prepared: Prepared) -> TopicOffer:
         """Gives the count of the topic's partitions, at least as many as an explicit partition needs."""
         least = 1 if prepared.partition is None else prepared.partition + 1
-        return TopicOffer(prepared.topic, least, self.gate, self.accumulator, self._engine.look_up)
+        return TopicOffer(prepared.topic, least, self.monitor, self.accumulator, self._engine.look_up)
 
     def message_offer(self, prepared: Prepared, partition: int | None) -> Offer[MessageDelivery]:
         message = (partition, prepared.values[0], prepared.keys[0], prepared.headers)
@@ -109,11 +130,11 @@ class Outbox:
         have to wait for the interpreter's lock at each system call, and the buffer fill up with what is getting cold.
         """
         if self.accumulator.ready_count >= _READY_MAX:
-            self.gate.yield_now(_YIELD_S)
+            self.monitor.yield_now(_YIELD_S)
 
     def begin_flush(self) -> Sequence[Settlement]:
         """Everything is sent now; what has no outcome yet."""
-        with self.gate.lock:
+        with self.monitor.lock:
             self.accumulator.close_all()
             return [batch.settlement for batch in self.accumulator.unsettled]
 
@@ -122,16 +143,16 @@ class Outbox:
 
     def take_failures(self) -> MessagesNotDelivered | None:
         """What failed, and nobody was told of; once."""
-        with self.gate.lock:
+        with self.monitor.lock:
             return self._failures.take()
 
     def finish(self) -> None:
         """Take nothing more, send everything, end the thread."""
-        with self.gate.lock:
-            self.gate.refuse(ProducerClosed("the producer is closed"))
+        with self.monitor.lock:
+            self.monitor.refuse(ProducerClosed("the producer is closed"))
             if not self._is_forked:
                 self._engine.finish()
-            self.gate.announce()
+            self.monitor.announce()
 
     def join(self, timeout_s: float | None) -> bool:
         """Wait for the end of the thread, after `finish`; False when it has not come in time.
@@ -140,7 +161,7 @@ class Outbox:
         """
         if self._is_forked:
             return True
-        self.gate.check_waiter()
+        self.monitor.check_waiter()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -166,7 +187,7 @@ class Outbox:
 
     def in_a_forked_child(self) -> None:
         self._is_forked = True
-        self.gate.forked(ProducerClosed("the process was forked: a producer belongs to the process that made it"))
+        self.monitor.forked(ProducerClosed("the process was forked: a producer belongs to the process that made it"))
         self.accumulator.forget_everything()
 
     def _wake(self) -> None:

@@ -9,8 +9,9 @@ from typing import Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from ottla.client.producing.outbox import Outbox
-from ottla.client.producing.prepared import Partitioner, Preparing
+from ottla.client.producing.prepared import Preparing
+from ottla.client.producing.producer_core import ProducerCore
+from ottla.client.producing.serializing import Partitioner
 from ottla.client.producing.settings import (
     BATCH_BYTES,
     BATCH_COUNT_MAX,
@@ -36,7 +37,7 @@ Acks: TypeAlias = Literal["all", "1", "0", "-1", 1, 0, -1]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-class Face(Generic[KeyT, ValueT]):
+class ProducerApi(Generic[KeyT, ValueT]):
     """`bootstrap`: "host:port,host:port" or a sequence of such.  Settings: see `ottla.Producer`."""
 
     def __init__(
@@ -80,18 +81,19 @@ class Face(Generic[KeyT, ValueT]):
             metadata_max_age_ms=metadata_max_age_ms,
             allow_auto_create_topics=allow_auto_create_topics,
             client_id=client_id,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
         )
         chance = random.Random()
-        self._preparing = Preparing(
-            key_serializer, value_serializer, partitioner, max_request_bytes, SystemClock().now_ms, chance.choice
-        )
-        # Whether bytes are sent as they are, and Java's partitions are wanted: what the short way of `send` is for.
-        self._is_plain = key_serializer is None and value_serializer is None and partitioner is None
-        self._outbox = Outbox(bootstrap, settings, chance.choice)
+        self._preparing = Preparing(settings, SystemClock().now_ms, chance.choice)
+        # What the short way of `send` is for.
+        self._is_plain = settings.is_plain
+        self._core = ProducerCore(bootstrap, settings, chance.choice)
         self._bootstrap = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
         # What the short way looks at, each message.
-        self._gate = self._outbox.gate
-        self._keyless = self._outbox.accumulator.keyless
+        self._monitor = self._core.monitor
+        self._keyless = self._core.accumulator.keyless
 
     @property
     def bootstrap(self) -> str:
@@ -103,21 +105,21 @@ class Face(Generic[KeyT, ValueT]):
 
         On the producer's thread, which must not be held up, and before the messages' senders are told.
         """
-        self._outbox.on_acknowledged(call)
+        self._core.on_acknowledged(call)
 
     def __repr__(self) -> str:
-        end = ", closed" if self._outbox.is_closed else ""
+        end = ", closed" if self._core.is_closed else ""
         return f"<{type(self).__name__} to {self._bootstrap}{end}>"
 
     def _raise_failures(self) -> None:
-        failures = self._outbox.take_failures()
+        failures = self._core.take_failures()
         if failures is not None:
             raise failures
 
     def __del__(self) -> None:
-        outbox = getattr(self, "_outbox", None)  # missing after a setting that was refused
-        if outbox is not None and not outbox.is_closed:
+        core = getattr(self, "_core", None)  # missing after a setting that was refused
+        if core is not None and not core.is_closed:
             name = repr(self)  # before its thread, which closes it now, can have done so
-            outbox.orphan()
+            core.orphan()
             # At last: where warnings are errors it raises.
             warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=1, source=self)

@@ -1,4 +1,4 @@
-"""What the threads of one producer meet at: its lock, and why nothing more is taken."""
+"""The monitor of one producer: its lock, the condition to wait for, and why it takes no messages any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.model.errors import OttlaError
 _OWN_THREAD_HINT: Final = "a done-callback runs on it: it may send, as long as there is room, but not wait"
 
 
-class Gate:
+class ProducerMonitor:
     """`lock` guards the accumulator and everything that is reached from it.
 
     It opens once and closes for good.  `wait` and `announce` are called with the lock held.
@@ -52,7 +52,7 @@ class Gate:
         self.refusal = self.refusal or why
 
     def wait(self, timeout_s: float) -> None:
-        """Until something has changed: room, a topic, the gate itself."""
+        """Until something has changed: room, a topic, the monitor itself."""
         self.check_waiter()
         self._changed.wait(timeout_s)
 

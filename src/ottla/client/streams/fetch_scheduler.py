@@ -12,7 +12,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
 
-class FetchDesk:
+class FetchScheduler:
     """The streams as the fetch thread sees them; a `FetchRoom`.
 
     What has a token is of that order: it counts no more when the partition was ordered anew.
