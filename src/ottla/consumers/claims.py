@@ -154,7 +154,7 @@ class PartitionClaim:
                 self._offset = offset
             self.phase = Phase.RELEASING
 
-    # --- what the tree says -----------------------------------------------------------------------------------
+    # --- the state in the tree ----------------------------------------------------------------------------------
 
     def on_written(self, write: Write, outcome: ChangeResult, until_ms: int) -> list[Effect]:
         if self.need is not Need.OUTCOME or write.write_id != self._write_id:

@@ -28,13 +28,13 @@ from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
 
-# As many partitions are named in the reason why a rebalance does not end.
+# The maximum of partitions that the reason of a blocked rebalance names.
 _NAMED_MAX: Final = 5
 _NO_REQUEST: Final = 0
 
 
 class Consumer:
-    """What one consumer knows and wants, in one session of the tree after the other."""
+    """The state of one consumer over successive sessions of the tree."""
 
     __slots__ = (
         "_claims",
@@ -56,7 +56,7 @@ class Consumer:
     )
 
     def __init__(self, consumer_id: str, pace: RebalancePace, chance: random.Random) -> None:
-        """`consumer_id` is this process's alone.  `chance` spreads the consumers of a group."""
+        """`consumer_id` is unique to this process.  `chance` spreads the consumers of a group in time."""
         self.consumer_id: Final = consumer_id
         # Before this moment no other consumer can own what is delivered here; 0 without a session.
         self.hand_out_until_ms = 0
@@ -82,18 +82,18 @@ class Consumer:
     @property
     def due_ms(self) -> int:
         if self._group_read != _NO_REQUEST:
-            # What the window has collected waits for the answer.
+            # Changes within the window wait for the answer.
             return self._retries.due_ms
         return min(self._window.due_ms, self._retries.due_ms)
 
     @property
     def is_settled(self) -> bool:
-        """Everything that is the consumer's share of the group is owned, for all it knows."""
+        """Whether the consumer owns its whole share, as far as it knows."""
         return self._is_settled
 
     @property
     def blocked_by(self) -> dict[TopicPartition, StreamId]:
-        """Who holds what should be here."""
+        """The holders of partitions that belong to this consumer's share."""
         return self._claims.holders
 
     # --- the session ------------------------------------------------------------------------------------------
@@ -120,18 +120,18 @@ class Consumer:
         return effects
 
     def on_reconnected(self, now_ms: int) -> list[Effect]:
-        """The session has survived; a watch may have been lost with the connection."""
+        """The connection is back in the same session; a watch may have been lost with it."""
         return self.on_change(now_ms)
 
     def on_registered(self, request_id: int, outcome: ChangeResult, now_ms: int) -> list[Effect]:
-        """The consumer's node is there, or has not been made: stale when another session has it."""
+        """The consumer's node exists, or was not created; it is stale when another session owns it."""
         if request_id != self._registering:
             return []
         self._registering = _NO_REQUEST
         if outcome is ChangeResult.APPLIED:
             self._is_registered = True
             self._retries.reset()
-            # The consumer itself is the change.
+            # This consumer's registration is the change.
             self._window.on_change(now_ms)
             return self._conclude(now_ms, [])
         if outcome is ChangeResult.STALE:
@@ -159,7 +159,7 @@ class Consumer:
     # --- the group --------------------------------------------------------------------------------------------
 
     def on_change(self, now_ms: int) -> list[Effect]:
-        """A watch was called: consumers or partitions are other ones."""
+        """A watch fired: consumers or partitions have changed."""
         if self._is_registered and not self._is_leaving:
             self._window.on_change(now_ms)
         return []
@@ -188,7 +188,7 @@ class Consumer:
         return self._conclude(now_ms, self._claims.want(share_of(view, self.consumer_id)))
 
     def on_offsets_set(self, now_ms: int) -> list[Effect]:
-        """An operator has set offsets of the group: what is held is read, as its owner may have nothing to commit."""
+        """An operator has set offsets of the group: read held partitions again, also those without a commit."""
         return self._conclude(now_ms, self._claims.doubt())
 
     # --- outcomes ---------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Consumer:
         return self._conclude(now_ms, self._claims.on_nodes(nodes, self.hand_out_until_ms))
 
     def on_written(self, write: Write, outcome: ChangeResult, now_ms: int) -> list[Effect]:
-        """What became of a write; of a former session's it does not matter."""
+        """The outcome of a write; ignored for a write of a former session."""
         return self._conclude(now_ms, self._claims.on_written(write, outcome, self.hand_out_until_ms))
 
     def on_read_failed(self, request_id: int, now_ms: int) -> list[Effect]:
@@ -234,14 +234,14 @@ class Consumer:
     # --- time -------------------------------------------------------------------------------------------------
 
     def on_time(self, now_ms: int) -> list[Effect]:
-        """`due_ms` has come."""
+        """`due_ms` has passed."""
         if now_ms >= self._retries.due_ms:
             self._retries.on_due()
             self._claims.retry()
         return self._conclude(now_ms, [])
 
     def _conclude(self, now_ms: int, effects: list[Effect]) -> list[Effect]:
-        """What follows from the state after an event: the requests that are due, one of each kind at a time."""
+        """The effects that follow from the state after an event: due requests, one of each kind at a time."""
         if self._session_id is None:
             return effects
         if not self._claims.is_at_target:

@@ -1,4 +1,4 @@
-"""What a `Consumer` wants done.  Requests are answered by the method that their description names."""
+"""The effects that a `Consumer` returns.  The answer of a request goes to the method that its description names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReadGroup(NamedTuple):
     """Read consumers and partitions, and watch them: `on_view`, `on_read_failed`; watches call `on_change`."""
 
     request_id: int
-    # Whether everything must be seen that was written before.
+    # Whether the read must see everything that was written before.
     is_synced: bool
 
 
@@ -65,7 +65,7 @@ class Write(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Hand out the partition to this stream from an offset on (-1: none was committed), while the lease lasts.
+    """Deliver the partition to this stream from an offset on (-1: none was committed), while the lease lasts.
 
     `until_ms` is the lease's end as it is known now; `Consumer.hand_out_until_ms` moves it.
     """
@@ -78,14 +78,15 @@ class Start(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Hand out nothing more, then call `on_stopped` with the offset to commit."""
+    """Stop delivery, then call `on_stopped` with the offset to commit."""
 
     partition: TopicPartition
     claim: ClaimId
 
 
 class Lost(NamedTuple):
-    """Hand out nothing more, at once: another may own it.  What was not known to be committed may be handed out again.
+    """Stop delivery at once: another consumer may own the partition, and deliver again what is not known to be
+    committed.
 
     Also in place of `Released`, when it cannot be known what became of the release.
     """
@@ -95,7 +96,7 @@ class Lost(NamedTuple):
 
 
 class Released(NamedTuple):
-    """After a `Revoke`: the offset that was said is in the tree, and others may claim the partition."""
+    """After a `Revoke`: the offset of `on_stopped` is in the tree, and others may claim the partition."""
 
     partition: TopicPartition
     claim: ClaimId
@@ -118,7 +119,7 @@ class Settled(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A rebalance does not end; `reason` says who holds what.  It is tried on, slowly."""
+    """A rebalance is blocked; `reason` names the holders.  Attempts continue, slowly."""
 
     reason: str
 

@@ -25,7 +25,7 @@ NO_VERSION: Final = -1
 
 
 class HeldGeneration(NamedTuple):
-    """What a data directory says of itself: `NO_GENERATION` where none is recorded, or none can be read.
+    """What a data directory records of itself: `NO_GENERATION` where none is recorded, or none can be read.
 
     `has_complete_logs` is False for a directory whose logs are known to lack what the broker reported:
     a new one, or a copy that an operator accepted.

@@ -353,7 +353,7 @@ class StandingWatch:
 
     def __init__(self, on_call: Callable[[], None] | None) -> None:
         self._on_call = on_call
-        # While it is, a reader who knows what it has read need not read again.
+        # While it is set, a reader that keeps its last read need not read again.
         self.is_set = False
 
     async def read(self, read: Callable[[Watch | None], Awaitable[Read]]) -> Read:

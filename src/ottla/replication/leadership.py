@@ -1,4 +1,4 @@
-"""One leader epoch of one partition: followers' progress, in-sync sets, what is committed.
+"""One leader epoch of one partition: followers' progress, in-sync sets, committed records.
 
 The *committed* state is the newest one that the tree is known to hold.  The *maximal* in-sync set is its members and
 those of each change that was proposed over it and may still be applied.  The high watermark counts all of them, so
@@ -24,7 +24,7 @@ class InSyncChange(NamedTuple):
 
 
 class Leadership:
-    """What a leader knows in its epoch.  `end_of_in_sync` is what the high watermark follows."""
+    """A leader's state in its epoch.  The high watermark follows `end_of_in_sync`."""
 
     __slots__ = (
         "_began_ms",
@@ -64,12 +64,12 @@ class Leadership:
         self.state = state
         self.version = version
         self.in_sync_count = len(state.in_sync)
-        # Whether the high watermark stays where it is.
+        # Whether the high watermark is frozen.
         self.is_frozen = False
         # Whether it follows this replica's stable end alone, as it does without followers.
         self.is_alone = False
         self.replicas = replicas
-        # Never more than there are: one replica alone can meet acks=all.
+        # At most the number of replicas: one replica alone can meet acks=all.
         self._min_in_sync = min(min_in_sync, len(replicas))
         self._live = live
         self._lag_time_max_ms = lag_time_max_ms
@@ -77,7 +77,7 @@ class Leadership:
         self._followers: dict[NodeId, FollowerProgress] = {}
         self._change_id = 0
         self._is_outcome_open = False
-        # The last change at this version was refused: the tree has a newer state, which is yet to be read.
+        # The last change at this version was refused: the tree has a newer state that was not read yet.
         self._stale_version = -1
         # Members of changes over the committed state that may still be applied.
         self._proposed: set[ReplicaIncarnation] = set()
@@ -99,12 +99,12 @@ class Leadership:
         self._count_members(now_ms)
 
     def configure(self, replicas: Sequence[NodeId], min_in_sync: int, now_ms: int) -> None:
-        """Which replicas are assigned, and how many of them must be in sync."""
+        """The assigned replicas, and how many of them must be in sync."""
         min_in_sync = min(min_in_sync, len(replicas))
         if replicas != self.replicas or min_in_sync != self._min_in_sync:
             self.replicas = replicas
             self._min_in_sync = min_in_sync
-            # One that is assigned again has another log: what the former one held says nothing of it.
+            # A replica that is assigned again has another log: the progress of the former one does not count for it.
             self._followers = {node: progress for node, progress in self._followers.items() if node in replicas}
             self._count_members(now_ms)
 
@@ -119,7 +119,7 @@ class Leadership:
     def _count_members(self, now_ms: int) -> None:
         state = self.state
         self.in_sync_count = len(state.in_sync)
-        # An eligible member may be elected, and would lack what is committed without it.
+        # An eligible member may be elected, and would lack records committed without it.
         self.is_frozen = self.in_sync_count < self._min_in_sync or bool(state.eligible)
         members = dict.fromkeys(state.in_sync)
         members.update(dict.fromkeys(sorted(self._proposed)))
@@ -157,7 +157,7 @@ class Leadership:
         return progress
 
     def on_gone(self, incarnation: ReplicaIncarnation) -> bool:
-        """The process of a follower has ended; whether that is news of one that the leader waits for."""
+        """The process of a follower has ended; returns whether the leader waited for it and did not know."""
         known = [*self._counted, self._followers.get(incarnation.node_id)]
         found = [each for each in known if each is not None and each.incarnation == incarnation and not each.is_gone]
         for progress in found:
@@ -187,7 +187,7 @@ class Leadership:
         )
 
     def lags(self, log_end_offset: int, now_ms: int) -> list[FollowerLag]:
-        """Of each assigned follower; one that never fetched in this epoch lacks the whole epoch for all we know."""
+        """The lag of each assigned follower; one that never fetched in this epoch counts as lacking the whole epoch."""
         in_sync = set(self.state.in_sync_nodes())
         lags: list[FollowerLag] = []
         for node_id in self.replicas:
@@ -218,7 +218,7 @@ class Leadership:
         return low_watermark
 
     def nearest(self, nodes: Collection[NodeId], offset: int) -> NodeId | None:
-        """The follower in sync among `nodes` that has come furthest, and can serve a consumer at `offset`.
+        """The in-sync follower among `nodes` with the greatest end that can serve a consumer at `offset`.
 
         One that is not in sync may fall behind for good, and the consumer with it.
         """
@@ -270,7 +270,7 @@ class Leadership:
         return InSyncChange(self._change_id, state, self.version)
 
     def resolve(self, change: InSyncChange, outcome: ChangeResult, version: int, now_ms: int) -> None:
-        """What became of a change.  `version` is the new one when it was applied.
+        """The outcome of a change.  `version` is the new one when it was applied.
 
         Unknown: the same or another change is proposed over the same version, since only one of them can be applied.
         Stale: the state that the tree holds is yet to be read; until then both sets count.

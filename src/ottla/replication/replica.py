@@ -95,7 +95,7 @@ class Replica:
         self._leadership: Leadership | None = None
         self._following = Following(log)
 
-    # --- what the tree says -----------------------------------------------------------------------------------
+    # --- the state in the tree ----------------------------------------------------------------------------------
 
     def on_state(
         self,

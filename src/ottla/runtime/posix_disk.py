@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -196,3 +196,16 @@ def _syncfs(fd: int) -> None:
     if _SYNCFS(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+class VolumeSize(NamedTuple):
+    """`usable_bytes` is what this process may still write."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+def volume_size(path: str) -> VolumeSize:
+    """Raises `OSError` when the path cannot be reached."""
+    status = os.statvfs(path)
+    return VolumeSize(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)

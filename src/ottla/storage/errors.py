@@ -177,7 +177,7 @@ class OffsetOutOfRange(OttlaError):
 
 
 class AppendRefused(OttlaError):
-    """A batch cannot be appended for what it says, not for want of a disk."""
+    """A batch cannot be appended because of its content, not because of the disk."""
 
     error_code = ErrorCode.INVALID_RECORD
 
@@ -205,7 +205,7 @@ class BatchTooLarge(AppendRefused):
 
 
 class CorruptRun(AppendRefused):
-    """Batches that a leader sent are not whole: their checksum is wrong, or their heads say what cannot be."""
+    """Batches that a leader sent are not whole: their checksum is wrong, or their heads are impossible."""
 
     error_code = ErrorCode.CORRUPT_MESSAGE
     hint = "nothing was written; if it comes again from the same leader, run `ottla log verify --deep` on its directory"

@@ -24,7 +24,7 @@ from ottla.coordination.topics_view import TopicsView
 from ottla.model.identifiers import NodeId
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
-from ottla.runtime.volume import volume_size
+from ottla.runtime.posix_disk import volume_size
 from ottla.storage.directory.log_directory import LogDirectory
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ottla.broker.tree.tree_home import TreeHome, open_embedded
 from ottla.coordination.registries import BrokerRegistration
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
-from ottla.runtime.volume import volume_size
+from ottla.runtime.posix_disk import volume_size
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.directory_space import DirectorySpace

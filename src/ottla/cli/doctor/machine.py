@@ -17,9 +17,8 @@ from ottla.model.errors import OttlaError
 from ottla.model.limits import GIB, MIB
 from ottla.records import record_bounds
 from ottla.records.compression import Codec, compress, decompress
-from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.posix_disk import PosixDisk, volume_size
 from ottla.runtime.process import raise_open_files_limit
-from ottla.runtime.volume import volume_size
 from ottla.storage.directory.directory_identity import PROBE_FILE, Owner, owner_of
 from ottla.storage.directory.open_files import advice, open_files_need
 

@@ -8,7 +8,7 @@ after the leader of the ensemble found the session alive and a majority stored i
 less: a server that was cut off from its leader continues to answer pings while the leader expires the session.  So a
 session sends an empty write (a check of the chroot) six times per session timeout.
 
-How long it is, and why, says `model.session_lease`.
+`model.session_lease` has its length and the reason.
 
 **The session** depends on the event loop's progress: the loop beats (`loop_pulse.py`), and kazoo's thread, which would
 keep the session of a loop that hangs, sends nothing without a recent beat.  So the session of a process whose loop
@@ -198,8 +198,8 @@ class ZooKeeperSession(SingleWrites):
                 raise ZooKeeperRefused(f"{problem} of {self._digest.user!r}" if self._digest else problem) from error
             raise ZooKeeperUnreachable(f"the session with ZooKeeper at {self._connect} is over") from error
         except AccessDenied as error:
-            who = "anyone" if self._digest is None else f"the user {self._digest.user!r}"
-            raise ZooKeeperRefused(f"ZooKeeper at {self._connect}: {error.path} is closed to {who}") from error
+            user = "anyone" if self._digest is None else f"the user {self._digest.user!r}"
+            raise ZooKeeperRefused(f"ZooKeeper at {self._connect}: {error.path} is closed to {user}") from error
         return True
 
     @property

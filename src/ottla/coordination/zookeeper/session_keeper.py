@@ -2,7 +2,7 @@
 
 Registries and watches work through it without knowing: a lost session calls its watches, so what they followed is
 read again, and those reads fail with `SessionLost` until there is a session.  Only owners of ephemeral nodes must
-listen: LOST says that they are gone, CONNECTED (after LOST with another `session_id`) that they can be recreated.
+listen: LOST means that they are gone, CONNECTED (after LOST with another `session_id`) that they can be recreated.
 Listeners receive LOST before the next session starts.
 """
 

@@ -302,7 +302,7 @@ class Compactor:
     def _wait_for_room(self, clean: _Clean, reason: str) -> None:
         needed_bytes = sum(segment.size_bytes for segment in clean.job.segments)
         if self._free_bytes() >= needed_bytes:
-            # A quota, or no inodes: free bytes say nothing.
+            # A quota, or no inodes: the free bytes do not show it.
             needed_bytes = INT64_MAX
         until_ms = self._clock.monotonic_ms() + ROOM_RETRY_MS
         self._waits[clean.log.topic_partition] = _Wait(until_ms, needed_bytes)

@@ -1,7 +1,7 @@
 """Whether the tree that belongs to a data directory is in the directory itself, or shared with other brokers.
 
 A directory whose tree is shared must not be started with an embedded tree: that would not have its topics, or have
-them as they were before.  So `meta.properties` says it.
+them as they were before.  So `meta.properties` records that it is shared.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ SYNCS_ONE_BY_ONE_MAX: Final = 4
 # From here on the disk is slow, and files are synced at the same time, each in a thread: four of 300 ms take 305 ms
 # instead of 1,203.  Below it the threads, 0.1 ms, buy nothing: four of 0.27 ms take 0.9 ms instead of 1.1.
 SLOW_SYNC_MS: Final = 10.0
-# A log that no flush could be planned for is planned again after this time.
+# The delay before a log is planned again after its planning failed.
 RETRY_MS: Final = 1_000
 # A flush that takes longer is stuck: a disk that is merely slow, or shared, takes seconds at most.  Clients get half of
-# the 10 s within which others are to serve them; the election and their refresh of metadata get the rest.
+# the 10 s within which other brokers must serve them; the election and their refresh of metadata get the rest.
 STUCK_FLUSH_MS: Final = 5_000
-# While nothing is due, a stuck disk is tried again so long after its last sync.
+# The interval of probes of a stuck disk while nothing is due.
 PROBE_AFTER_MS: Final = 1_000
 
 _logger = logging.getLogger(__name__)
@@ -253,7 +253,7 @@ class FlushScheduler:
         if sync_ms is not None:
             self._is_slow = sync_ms >= SLOW_SYNC_MS
         ended = [flush.log for flush in plan.flushes if self._is_ended(flush)]
-        # Recorded after the sync and before any observer is called: at worst the record is older than the truth.
+        # Recorded after the sync and before any observer is called: at worst the record lags the log.
         self._on_flushed(plan)
         for log in ended:
             try:
@@ -262,7 +262,7 @@ class FlushScheduler:
                 _logger.exception("flush.not_announced", extra=fields(partition=log.topic_partition))
 
     def _is_ended(self, flush: LogFlush) -> bool:
-        """Move the log's ends.  A log that fails must not hold up the others of its plan."""
+        """Move the log's ends.  A log that fails must not delay the others of its plan."""
         try:
             flush.log.end_flush(flush)
         except Exception:

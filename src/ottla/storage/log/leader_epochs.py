@@ -42,7 +42,7 @@ def put_file(disk: Disk, path: str, content: bytes) -> None:
 
 
 class LeaderEpochs:
-    """The epochs of one log.  A change is durable when its call returns (`OSError`: it is not), if it says no other."""
+    """The epochs of one log.  A change is durable when its call returns, except where its docstring differs."""
 
     __slots__ = ("_disk", "_entries", "_path")
 

@@ -450,7 +450,7 @@ class Log:
 
         A batch at the end of `run` that the answer's size limit cut is left out.  The first one must start at the log
         end, and each following one where the one before ends: above that only where records may have been compacted
-        away, by this log's own settings or as the caller says by `may_have_gaps`.  One write takes all batches of a
+        away, by this log's own settings or by the caller's `may_have_gaps`.  One write takes all batches of a
         segment, and except under flush policy `os` the log is due to be flushed at once: a follower reports no offset
         before.
 
@@ -803,7 +803,7 @@ class Log:
             try:
                 limit_segment, limit_position = self._place_to_read(limit_offset)
             except CorruptLog as damage:
-                # What is whole before the damage is read; the reader who continues there gets the error.
+                # The whole batches before the damage are read; a reader that continues there gets the error.
                 return reads.run_before(
                     self._segments, segment, position, damage, start_offset, size_bytes_max, whole_first_batch
                 )
@@ -1216,7 +1216,7 @@ class Log:
         else:
             new = self._new_segment(base_offset, self._host.now_ms())
         try:
-            # Epochs and producers of before say nothing of what will be in the log: an opening must find none of them
+            # Former epochs and producers say nothing about the log's new content: an opening must find none of them
             # with the new start, also where the batches are there again that it drops then.
             self._epochs.truncate_from_end(0)
             self._epoch_is_new = self._has_new_epoch()

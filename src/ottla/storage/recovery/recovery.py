@@ -51,7 +51,7 @@ from ottla.storage.segment.offset_index import ENTRY_BYTES, OffsetIndex
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.time_index import TimeIndex
 
-# Where a closed segment ends, by its last batch: found from the offset index's last entry on, so that a start can ask
+# Where a closed segment ends, by its last batch: found from the offset index's last entry on, so that a start can read
 # every segment of a thousand logs.
 #
 # Nothing else shows that a file has lost its end: the next segment's name says only where that end should have been.
@@ -131,7 +131,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recorded(NamedTuple):
-    """What the directory's checkpoints say of a log."""
+    """The directory's checkpoints of one log."""
 
     # None: unknown, the record is lost.
     flushed_end: int | None
@@ -495,7 +495,7 @@ class LogRecovery:
                 self._disk.remove(path)
 
     def _load_epochs(self, first_scanned: int) -> LeaderEpochs:
-        """The epochs' checkpoint up to where the scan started, and from there on what the batches' heads say.
+        """The epochs' checkpoint up to where the scan started, and from there on from the batches' heads.
 
         After that place the checkpoint may be ahead of the log, or name batches that a power loss undid.
         """

@@ -18,9 +18,8 @@ from ottla.cli.program import run
 from ottla.model.setting_sources import RawSetting
 from ottla.records import record_bounds
 from ottla.records.record_bounds import IN_PYTHON, RecordCheck
-from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.posix_disk import PosixDisk, VolumeSize
 from ottla.runtime.process import OpenFilesLimit
-from ottla.runtime.volume import VolumeSize
 
 
 def of_settings(**texts: str) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.groups.consumer.subscriptions import NO_TOPICS_HASH, hash_topics
+from ottla.groups.consumer.heartbeat import NO_TOPICS_HASH, hash_topics
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from tests.unit.groups.consumer.small_group import image, topic_id
 
