@@ -41,9 +41,7 @@ NOT_REWRITTEN: Final = (
     "src/ottla/broker/admin/",
     "src/ottla/broker/assembly/",
     "src/ottla/broker/broker.py",
-    "src/ottla/client/",
     "tests/architecture/",
-    "tests/integration/test_message_streams.py",
     "tests/unit/",
 )
 

@@ -20,7 +20,7 @@ from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.record import Headers
 from ottla.runtime.clock import Clock
 
-# A batch takes no more at once than this part of what is free, so that many batches with little in them leave room.
+# A batch takes at most this part of the free room at once, so that many batches with little in them leave room.
 _GRANT_SHARE: Final = 16
 
 
@@ -98,7 +98,7 @@ class Accumulator:
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the first open batch is to be sent; None when there is none."""
+        """When the first open batch must be sent; None when there is none."""
         return next((batch.due_ms for batch in self._open), None)
 
     @property
@@ -118,7 +118,7 @@ class Accumulator:
         known.available = available or range(partitions_count)
 
     def forget_topic(self, topic: str) -> None:
-        """It does not exist any more, as it seems: its open batches are closed, and what follows asks for it anew."""
+        """It seems to be deleted: its open batches are closed, and the next message looks it up again."""
         known = self._topics.pop(topic, None)
         if known is not None:
             for batch in list(known.batches.values()):

@@ -31,7 +31,7 @@ class LoopCalls:
         self._calls.append(call)
         if not self._is_scheduled:
             self._is_scheduled = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
                 self.loop.call_soon_threadsafe(self._run)
 
     def future(self) -> tuple[asyncio.Future[None], Callable[[], None]]:
@@ -138,7 +138,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
 
-        Raises MessagesNotDelivered for those that failed and that no `send` has told of, because it was cancelled;
+        Raises MessagesNotDelivered for those that failed and that no `send` has raised, because it was cancelled;
         CallTimedOut after `timeout_ms`.
         """
         ends = []

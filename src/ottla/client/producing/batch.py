@@ -19,7 +19,7 @@ class Batch:
     """`due_ms` is when it is sent at the latest, of the monotonic clock.
 
     A message is taken while it fits into `room_bytes`, which the accumulator grants piece by piece: so the common case
-    asks nobody else.  `reserved_bytes` is what it takes of the producer's buffer.
+    needs no call of it.  `reserved_bytes` is what it takes of the producer's buffer.
     """
 
     __slots__ = (

@@ -16,7 +16,7 @@ ReceiptT = TypeVar("ReceiptT", covariant=True)
 
 
 class Receipt(NamedTuple):
-    """Where a message is stored.  `offset` is -1 where no broker tells it, as with acks 0."""
+    """Where a message is stored.  `offset` is -1 where no broker returns it, as with acks 0."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class Delivery(Generic[ReceiptT]):
     delivery = producer.send("page-views", b"/jobs")
     receipt = delivery.wait()
 
-    Nobody has to wait: what failed and was not asked for is raised by `flush` and `close`.
+    Waiting is not required: a failure that was not read here is raised by `flush` and `close`.
     """
 
     __slots__ = ()
@@ -57,7 +57,7 @@ class Delivery(Generic[ReceiptT]):
         raise NotImplementedError
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """The same without the delivery: nobody counts as told of an error by it."""
+        """The same without the delivery: an error does not count as reported by it."""
         raise NotImplementedError
 
 
@@ -77,14 +77,14 @@ class MessageDelivery(Delivery[Receipt]):
         settlement = self.settlement
         outcome = settlement.outcome or _outcome(settlement, _Countdown(timeout_ms))
         if outcome.error is not None:
-            settlement.tell([self.index])
+            settlement.mark_reported([self.index])
             raise outcome.error.again()
         return _receipt(settlement, self.index)
 
     def error(self) -> MessageNotDelivered | None:
         outcome = self.settlement.outcome
         if outcome is not None and outcome.error is not None:
-            self.settlement.tell([self.index])
+            self.settlement.mark_reported([self.index])
             return outcome.error
         return None
 
@@ -107,7 +107,7 @@ class Part(NamedTuple):
 
 
 class SetDelivery(Delivery[list[Receipt]]):
-    """Of a set of messages, which may lie in several batches.  The receipts are in the order of the set."""
+    """Of a set of messages, which may be in several batches.  The receipts are in the order of the set."""
 
     __slots__ = ("_count", "_parts")
 
@@ -144,19 +144,19 @@ class SetDelivery(Delivery[list[Receipt]]):
         for settlement, first, positions in self._parts:
             outcome = settlement.outcome
             if outcome is not None and outcome.error is not None:
-                settlement.tell(range(first, first + len(positions)))
+                settlement.mark_reported(range(first, first + len(positions)))
                 failures.append(Failure(*settlement.partition, len(positions), outcome.error))
         return MessagesNotDelivered(failures, sum(each.messages_count for each in failures)) if failures else None
 
     def add_done_callback(self, call: Callable[[Delivery[list[Receipt]]], object]) -> None:
-        def tell_and_call() -> None:
+        def report_and_call() -> None:
             self.error()
             call(self)
 
-        self.when_done(tell_and_call)
+        self.when_done(report_and_call)
 
     def when_done(self, call: Callable[[], object]) -> None:
-        # One more than the parts, for the case of none.  Each end takes one away, on whatever thread; the last calls.
+        # One more than the parts, for the case of none.  Each end takes one away, on any thread; the last calls.
         left = [True, *(False for _ in self._parts)]
 
         def one_is_done() -> None:

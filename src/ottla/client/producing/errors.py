@@ -6,7 +6,7 @@ ClientError
   MessageRefused         a message cannot be sent as it is: a serializer failed, a value is not bytes
   ProducerClosed         `send` after `close`, or in a process that was forked
   MessageNotDelivered    the end of one message that was taken
-  MessagesNotDelivered   `flush` and `close`: of several, which nobody else was told of
+  MessagesNotDelivered   `flush` and `close`: of several, which no delivery has reported
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A topic that somebody wants to send to, and whose partitions are not known yet."""
+"""The look-up of a topic whose partitions a `send` needs."""
 
 from __future__ import annotations
 

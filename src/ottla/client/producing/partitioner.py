@@ -18,7 +18,7 @@ _MIX: Final = 0x5BD1E995
 _UINT32: Final = 0xFFFFFFFF
 _INT32_MAX: Final = 0x7FFFFFFF
 
-# Longer keys are hashed anew each time; at most 3 MB are kept.
+# Longer keys are hashed each time; at most 3 MB are kept.
 _KEPT_KEY_BYTES_MAX: Final = 128
 _KEPT_KEYS_MAX: Final = 8192
 # Fewer keys of one length are hashed one by one.

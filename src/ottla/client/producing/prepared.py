@@ -114,7 +114,7 @@ class Preparing:
 
     def _by_partition(self, prepared: Prepared, partitions_count: int) -> Iterable[Run]:
         keys = prepared.keys
-        # Those without a key stay together, and in order with those that have one and lie there.
+        # Those without a key stay together, and in order with those whose key leads there.
         keyless = self._choose(range(partitions_count))
         if self._partitioner is None and None not in keys:
             numbers = partitions_of_keys([key or b"" for key in keys], partitions_count)

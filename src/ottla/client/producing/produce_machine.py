@@ -127,7 +127,7 @@ class ProduceMachine:
     # --- requests out -----------------------------------------------------------------------------------------------
 
     def sendable(self) -> list[TopicPartition]:
-        """The partitions of which a batch may be sent now, to whatever leader they have."""
+        """The partitions of which a batch may be sent now, if they have a leader."""
         return [partition for partition, queue in self._open.items() if self._may_send(partition, queue)]
 
     def _may_send(self, partition: TopicPartition, queue: ProduceQueue) -> bool:

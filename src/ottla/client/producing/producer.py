@@ -43,8 +43,8 @@ class Producer(ProducerApi[KeyT, ValueT]):
     `bootstrap`: "host:port,host:port" or a sequence of such.  Settings (times in ms; Kafka's names and meanings, where
     Kafka has them):
 
-    acks                   "all" in-sync replicas, 1 the leader, 0 nobody
-    enable_idempotence     None: with acks "all"; every message is stored once and in order, whatever is retried
+    acks                   "all" in-sync replicas, 1 the leader, 0 no answer
+    enable_idempotence     None: with acks "all"; every message is stored once and in order, retries included
     compression            none, gzip, snappy, lz4 or zstd, of each batch; `compression_level` None is the codec's own
     linger_ms              a batch that is not full is sent after this
     batch_bytes            a batch is full at this size before compression; one message may be larger
@@ -116,11 +116,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         set stays together; `partition` names it.  `timestamp_ms` is now, unless it is given.
 
         Nothing is taken with an error: MessageRefused, MessageTooLarge (what cannot be sent), UnknownTopic, BufferFull
-        and CallTimedOut (after `max_block_ms`), ProducerClosed.  What was taken and fails later is told by the
-        delivery, or by `flush` and `close`.
+        and CallTimedOut (after `max_block_ms`), ProducerClosed.  A message that was taken and fails later is
+        reported by the delivery, or by `flush` and `close`.
         """
         if type(messages) is bytes and keys is None and headers is None and timestamp_ms is None and self._is_plain:
-            # The short way: one message into a batch that has room.  Whatever else there may be takes the other.
+            # The short way: one message into a batch that has room.  Everything else takes the other.
             size_bytes = len(messages) + RECORD_OVERHEAD_BYTES_MAX
             if key is None and partition is None:
                 stamp_ms = wall_time_ns() // _NS_PER_MS
@@ -156,7 +156,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
 
-        Raises MessagesNotDelivered for those that failed and that no delivery has told of; CallTimedOut after
+        Raises MessagesNotDelivered for those that failed and that no delivery has reported; CallTimedOut after
         `timeout_ms`, by which nothing is cancelled.
         """
         until_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000

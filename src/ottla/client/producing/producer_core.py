@@ -49,7 +49,7 @@ class WokenWaits:
         self.wait((), seconds * 1000)
 
 
-# After an abandoned close the thread may still be in a call to a broker; it ends by itself.
+# After an abandoned close the thread may still be in a call to a broker; it ends when that call ends.
 _ABANDONED_JOIN_S: Final = 1.0
 # So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
 _READY_MAX: Final = 1
@@ -126,8 +126,8 @@ class ProducerCore:
     def yield_to_sender(self) -> None:
         """With the lock, by a user's thread that is not the only one to compute.
 
-        Whoever closes batches faster than they are taken lets the producer's thread run, for a bounded time: it would
-        have to wait for the interpreter's lock at each system call, and the buffer fill up with what is getting cold.
+        A thread that closes batches faster than they are taken lets the producer's thread run, for a bounded time: that
+        would wait for the interpreter's lock at each system call, while the buffer fills up.
         """
         if self.accumulator.ready_count >= _READY_MAX:
             self.monitor.yield_now(_YIELD_S)
@@ -142,7 +142,7 @@ class ProducerCore:
         self._engine.on_acknowledged(call)
 
     def take_failures(self) -> MessagesNotDelivered | None:
-        """What failed, and nobody was told of; once."""
+        """The failures that no delivery has reported; each is returned once."""
         with self.monitor.lock:
             return self._failures.take()
 
@@ -171,7 +171,7 @@ class ProducerCore:
         self._thread.join(_ABANDONED_JOIN_S)
 
     def orphan(self) -> None:
-        """For a finalizer: sends what is left and ends by itself."""
+        """For a finalizer: the thread sends what is left and ends."""
         if not self._is_forked:
             self._engine.orphan()
 

@@ -132,7 +132,7 @@ class RawProducer:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it takes no more batches, and has settled everything: see ProducerStopped."""
+        """Whether it has stopped taking batches, and settled everything: see ProducerStopped."""
         return self._machine.stopped is not None
 
     def turn(self, timeout_ms: float) -> list[BatchResult]:

@@ -32,7 +32,7 @@ _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 
 
 class _Encoded:
-    """A batch that was handed over; `give_up` is the end of its time, whatever happens to the raw producer."""
+    """A batch that was handed over; `give_up` is the end of its time, also when the raw producer is replaced."""
 
     __slots__ = ("batch", "data", "give_up")
 
@@ -116,7 +116,7 @@ class SendEngine:
         return found
 
     def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
-        """`call` for each batch that is stored from now on, on this thread and before its senders are told."""
+        """`call` for each batch that is stored from now on, on this thread, before its senders get receipts."""
         self._acknowledged_calls += (call,)
 
     def finish(self) -> None:
@@ -126,7 +126,7 @@ class SendEngine:
         self.wake()
 
     def orphan(self) -> None:
-        """The producer is gone without `close`: the thread finishes by itself.  Takes no lock: a finalizer calls it."""
+        """The producer is gone without `close`: the thread sends the rest and ends.  No lock: a finalizer calls it."""
         self._is_orphaned = True
         self._interrupt()
 
@@ -201,7 +201,7 @@ class SendEngine:
                 self._settings.compression_level,
                 has_checksum=not self._settings.raw_options().is_idempotent,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is: this batch fails, the others go on
+        except Exception as error:  # noqa: BLE001 - any error: this batch fails, the others are sent
             reason = OttlaError(f"the batch cannot be encoded: {error!r}", hint="this is a fault of Ottla's")
             reason.__cause__ = error
             self._fail(batch, reason)
@@ -288,7 +288,7 @@ class SendEngine:
         )
 
     def _restart_if_stopped(self, results: Sequence[BatchResult]) -> None:
-        """A new producer id, after numbers that cannot be trusted any more; who was hit by that has been told."""
+        """A new producer id, after numbers that cannot be trusted any more; their batches have results."""
         if self._raw.is_stopped:
             self._raw.close()
             self._raw = self._new_raw()

@@ -13,7 +13,7 @@ from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 
 class Outcome(NamedTuple):
-    """`base_offset` is -1 where no broker told it: with acks 0, or with an error."""
+    """`base_offset` is -1 where no broker returned it: with acks 0, or with an error."""
 
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
@@ -36,14 +36,14 @@ class Acknowledged(NamedTuple):
         return [self.log_append_time_ms] * len(self.timestamps_ms)
 
 
-# What to call, and the index of the message in its batch that its user is told of by it; None tells of none.
+# What to call, and the index of the message in its batch that it reports to the user; None reports none.
 Callback: TypeAlias = tuple[int | None, Callable[[], object]]
 
 
 class Settlement:
     """`outcome` is None until the batch is settled.  The monitor's lock guards everything here."""
 
-    __slots__ = ("_callbacks", "_event", "_monitor", "_told", "outcome", "partition", "timestamps_ms")
+    __slots__ = ("_callbacks", "_event", "_monitor", "_reported", "outcome", "partition", "timestamps_ms")
 
     def __init__(self, monitor: ProducerMonitor, partition: TopicPartition, timestamps_ms: Sequence[int]) -> None:
         self.partition = partition
@@ -53,7 +53,7 @@ class Settlement:
         self._monitor = monitor
         self._event: threading.Event | None = None
         self._callbacks: list[Callback] | None = None
-        self._told: set[int] | None = None
+        self._reported: set[int] | None = None
 
     def wait(self, timeout_s: float | None) -> Outcome | None:
         """The outcome; None when there is none in time.  ProducerClosed in a process that was forked."""
@@ -76,7 +76,7 @@ class Settlement:
         self.run_callbacks([(index, call)])
 
     def settle(self, outcome: Outcome) -> Sequence[Callback]:
-        """With the lock held.  Whoever settles runs the callbacks, by `run_callbacks`, without it."""
+        """With the lock held.  The caller runs the callbacks, by `run_callbacks`, without it."""
         assert self.outcome is None, "a batch is settled once"
         self.outcome = outcome
         if self._event is not None:
@@ -85,26 +85,26 @@ class Settlement:
         return callbacks
 
     def run_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        self.tell([index for index, _ in callbacks if index is not None])
+        self.mark_reported([index for index, _ in callbacks if index is not None])
         for _, call in callbacks:
             try:
                 call()
-            except (Exception, SystemExit):  # noqa: BLE001 - a user's code; told as that of any thread, and it goes on
+            except (Exception, SystemExit):  # noqa: BLE001 - a user's code: reported as that of any thread
                 arguments = (*sys.exc_info(), threading.current_thread())
                 threading.excepthook(threading.ExceptHookArgs(arguments))
 
-    def tell(self, indexes: Sequence[int]) -> None:
+    def mark_reported(self, indexes: Sequence[int]) -> None:
         """The user knows what became of these messages."""
         if indexes and self.outcome is not None and self.outcome.error is not None:
             with self._monitor.lock:
-                self._told = self._told or set()
-                self._told.update(indexes)
+                self._reported = self._reported or set()
+                self._reported.update(indexes)
 
-    def untold(self) -> Failure | None:
-        """The messages that failed and that nobody has asked for.  With the lock held."""
+    def unreported(self) -> Failure | None:
+        """The messages that failed and whose failure was not read.  With the lock held."""
         if self.outcome is None or self.outcome.error is None:
             return None
-        count = len(self.timestamps_ms) - len(self._told or ())
+        count = len(self.timestamps_ms) - len(self._reported or ())
         return Failure(*self.partition, count, self.outcome.error) if count else None
 
 
@@ -121,16 +121,16 @@ class Failures:
 
     def add(self, settlement: Settlement) -> None:
         if len(self._settlements) >= _KEPT_MAX:
-            self._settlements = [each for each in self._settlements if each.untold() is not None]
+            self._settlements = [each for each in self._settlements if each.unreported() is not None]
         if len(self._settlements) < _KEPT_MAX:
             self._settlements.append(settlement)
         else:
-            failure = settlement.untold()
+            failure = settlement.unreported()
             self._more_count += failure.messages_count if failure is not None else 0
 
     def take(self) -> MessagesNotDelivered | None:
-        """What nobody was told of, once."""
-        untold = [failure for each in self._settlements if (failure := each.untold()) is not None]
-        count = self._more_count + sum(failure.messages_count for failure in untold)
+        """The failures that were not read; each is returned once."""
+        unreported = [failure for each in self._settlements if (failure := each.unreported()) is not None]
+        count = self._more_count + sum(failure.messages_count for failure in unreported)
         self._settlements, self._more_count = [], 0
-        return MessagesNotDelivered(untold, count) if count else None
+        return MessagesNotDelivered(unreported, count) if count else None

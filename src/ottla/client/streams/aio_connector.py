@@ -100,7 +100,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         """By any thread; the loop is woken once for all rings before it runs."""
         if not self._is_ringing:
             self._is_ringing = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed: no task waits
                 self._loop.call_soon_threadsafe(self._rung)
 
     def _rung(self) -> None:
@@ -147,7 +147,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Leave the group: what was asked past is committed, the streams end.  `async with` does the same."""
-        # Tasks of this loop ask no further while they have a message in hand; nobody waits for them.
+        # Tasks of this loop request no further message while they have one in hand: the close does not wait for them.
         await asyncio.to_thread(self._core.close, timeout_ms, threading.get_ident())
 
     def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:

@@ -1,6 +1,6 @@
-"""What the group has given a connector's streams, and what the group and the fetch thread are to be told of it.  Pure.
+"""What the group has given a connector's streams, and the calls and orders that follow for membership and fetch thread.
 
-Whoever calls holds the lock of the engine.
+Pure.  The caller holds the lock of the engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class FetchOrder(NamedTuple):
-    """What is to be fetched of a partition from now on: from `offset`, or from the answer to `question`."""
+    """Fetch a partition from now on: from `offset`, or from the answer to `question`."""
 
     token: int
     offset: int
@@ -42,12 +42,12 @@ class Assigned(NamedTuple):
 
 
 class Assignments:
-    """`told` is what the membership is to be told, in this order; `on_orders` is called when there are new orders."""
+    """`due_calls` are of the membership, in order; `on_orders` is called when there are new orders."""
 
     def __init__(
         self, membership: Membership, settings: StreamSettings, now_ms: int, on_orders: Callable[[], None]
     ) -> None:
-        self.told: deque[Callable[[], None]] = deque()
+        self.due_calls: deque[Callable[[], None]] = deque()
         self._on_orders = on_orders
         self._membership = membership
         self._settings = settings
@@ -60,7 +60,7 @@ class Assignments:
         return list(self._assigned.values())
 
     def of(self, partition: TopicPartition) -> Assigned | None:
-        """Who reads it now, and may go on."""
+        """The stream that reads it now, and may continue."""
         assigned = self._assigned.get(partition)
         return None if assigned is None or assigned.reading.is_stopped else assigned
 
@@ -104,15 +104,15 @@ class Assignments:
         del self._assigned[reading.partition]
         self.order(reading.partition)
 
-    # --- what is told the group -------------------------------------------------------------------------------------
+    # --- calls of the membership ------------------------------------------------------------------------------------
 
     def answer(self, reading: Reading, *, is_due: bool = False) -> None:
-        """Say that a revoked reading has stopped, when nobody has a message of it in hand, or for too long."""
+        """Report that a revoked reading has stopped, when no message of it is in hand, or for too long."""
         if not reading.is_stopped or reading.is_answered or not (is_due or not reading.has_in_hand):
             return
         reading.is_answered = True
         offset = reading.asked_past if self._settings.enable_auto_commit else reading.requested
-        self.told.append(lambda: self._membership.on_stopped(reading.partition, reading.claim, offset))
+        self.due_calls.append(lambda: self._membership.on_stopped(reading.partition, reading.claim, offset))
 
     def commit(self, readings: Iterable[Reading], outcome: CommitOutcome | None) -> None:
         """What was asked past; a reading that is being given back is committed with its release."""
@@ -126,10 +126,10 @@ class Assignments:
             if offset is not None:
                 offsets.append((reading.partition, reading.claim, offset))
         if offsets:
-            self.told.append(lambda: self._membership.commit(offsets))
+            self.due_calls.append(lambda: self._membership.commit(offsets))
 
     def _commit_with_release(self, reading: Reading, outcome: CommitOutcome) -> None:
-        """A message in hand puts the release off: whoever has it is not to wait for that."""
+        """A message in hand delays the release: the thread that has it must not wait for that."""
         if not reading.is_answered:
             reading.requested = reading.asked_past
         if not reading.has_in_hand:
@@ -152,15 +152,15 @@ class Assignments:
                     next_ms = min(next_ms, reading.release_by_ms)
         return next_ms
 
-    # --- what is told the fetch thread ------------------------------------------------------------------------------
+    # --- orders for the fetch thread --------------------------------------------------------------------------------
 
     def order(self, partition: TopicPartition) -> None:
-        """What is to be fetched of it has changed."""
+        """The partition needs another order."""
         self._changed.add(partition)
         self._on_orders()
 
     def take_orders(self) -> dict[TopicPartition, FetchOrder | None]:
-        """What has changed since the last call; None: nothing is to be fetched of it."""
+        """What has changed since the last call; None: fetch nothing of it."""
         changed, self._changed = self._changed, set()
         return {partition: self._order_of(partition) for partition in changed}
 
@@ -208,7 +208,7 @@ class Assignments:
         text = f"{error.partition}: offset {error.offset} is not in the log{has}"
         policy = self._settings.auto_offset_reset
         if policy != "error":
-            log.warning("%s: reading goes on at the %s one, as auto_offset_reset says", text, policy)
+            log.warning("%s: reading continues at the %s one, as auto_offset_reset says", text, policy)
         self._reset(*assigned, NoPosition(text))
 
     def _reset(self, feed: StreamFeed, reading: Reading, error: NoPosition) -> None:
@@ -220,7 +220,7 @@ class Assignments:
             self.move(Assigned(feed, reading), Target(NO_OFFSET, question))
 
     def on_unreadable(self, assigned: Assigned, offset: int, error: OttlaError) -> None:
-        """What lies at `offset` cannot be fetched, and trying again does not help."""
+        """The records at `offset` cannot be fetched, and trying again does not help."""
         feed, reading = assigned
         if isinstance(error, WireError):
             poison = PoisonMessage(reading.partition, offset, "what the broker has there is damaged", error)

@@ -22,8 +22,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
                 print(message.partition, message.offset, message.value)
 
     Consumers of one group share the partitions; each group gets everything.  With `bootstrap` the brokers coordinate
-    the group, Ottla's or Apache Kafka's; with `zookeeper` ("localhost:2181/ottla") the consumers do so by themselves,
-    and find the brokers there.  Exactly one of both is given.
+    the group, Ottla's or Apache Kafka's; with `zookeeper` ("localhost:2181/ottla") the consumers do so alone, and find
+    the brokers there.  Exactly one of both is given.
 
     At least once: an offset is committed when its message was handed out and the next one was asked for.
 
@@ -39,8 +39,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     client_id                 as in Kafka
     release_wait_ms           a partition that goes to another consumer waits so long for the message in hand
     session_timeout_ms        a consumer that is not heard of for so long is dead to the group; None: 45,000 with
-                              brokers (those with KIP-848 decide by themselves), 6,000 with ZooKeeper
-    connection_timeout_ms     when nobody can be reached for so long at first, the streams raise that; once there was
+                              brokers (those with KIP-848 have their own setting), 6,000 with ZooKeeper
+    connection_timeout_ms     when no broker can be reached for so long at first, the streams raise that; once there was
                               contact, it is tried again for ever
     group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
     zookeeper_digest          "user:password", where the cluster's nodes in ZooKeeper belong to a user
@@ -81,7 +81,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
             engine.wait_for(outcome, timeout_ms)
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group: what was asked past is committed, the streams end, in whatever thread they are.
+        """Leave the group: what was asked past is committed, the streams end, in all threads.
 
         It waits up to `release_wait_ms` for messages that other threads have in hand, and up to `timeout_ms` for the
         group.  `with` does the same.

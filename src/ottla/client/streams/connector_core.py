@@ -160,7 +160,7 @@ class ConnectorCore:
 
     @staticmethod
     def _can_lock(engine: StreamsEngine) -> bool:
-        """Nobody holds the lock for long, but a frame of this thread that the handler of a signal has interrupted."""
+        """No thread holds the lock for long, except a frame of this thread that a signal handler has interrupted."""
         if not engine.lock.acquire(timeout=_LOCK_WAIT_S):
             return False
         engine.lock.release()
@@ -178,7 +178,7 @@ class ConnectorCore:
 class ConnectorHold:
     """Held by a connector's interface and by its streams, and by nothing of the connector itself.
 
-    Its threads would keep what was dropped alive: a member of the group whose messages nobody asks for.  So when the
+    Its threads would keep what was dropped alive: a member of the group whose messages no code reads.  So when the
     last of these is gone the connector is closed, by a thread: this may be any moment of any thread, with any lock.
     """
 

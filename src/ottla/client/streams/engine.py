@@ -1,6 +1,6 @@
-"""All streams of a connector behind one lock: users' threads ask, the membership tells, the fetch thread brings.
+"""All streams of a connector behind one lock: users' threads request messages, other threads bring events.
 
-No method waits, or asks anybody over the network.  The lock is taken for each batch, never for each message.
+No method waits or makes a request.  The lock is taken for each batch, never for each message.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class StreamsEngine:
         self._clock = clock
         self._pid = os.getpid()
         self._assignments = Assignments(membership, settings, clock.monotonic_ms(), on_orders)
-        self.fetching = FetchScheduler(self.lock, self._assignments, self.tell)
+        self.fetching = FetchScheduler(self.lock, self._assignments, self.make_calls)
         self._error: OttlaError | None = None
         self._is_closing = False
         self._closer: int | None = None
-        self._telling = threading.Lock()
+        self._calling = threading.Lock()
 
     # --- users' threads ---------------------------------------------------------------------------------------------
 
@@ -83,12 +83,12 @@ class StreamsEngine:
             with self.lock:
                 return self._ask(feed)
         finally:
-            self.tell()
+            self.make_calls()
 
     def _ask(self, feed: StreamFeed) -> HandOut | None:
         feed.asker = threading.get_ident()
         if feed.is_asking:
-            # The last time was interrupted: what it took is in nobody's hands.
+            # The last time was interrupted: what it took was not handed out.
             self._assignments.read_again(feed, feed.readings.values())
         feed.is_asking = True
         try:
@@ -135,7 +135,7 @@ class StreamsEngine:
         with self.lock:
             is_raised = feed.on_poison(hand_out, error, is_of_one_message=is_of_one_message)
             self._assignments.answer(hand_out.reading)
-        self.tell()
+        self.make_calls()
         return is_raised
 
     def skip(self, feed: StreamFeed) -> None:
@@ -160,7 +160,7 @@ class StreamsEngine:
 
     @property
     def is_of_this_process(self) -> bool:
-        """After a fork the child has none of the threads, and locks that nobody opens."""
+        """After a fork the child has none of the threads, and locks that no thread releases."""
         return os.getpid() == self._pid
 
     def _check_process(self) -> None:
@@ -194,7 +194,7 @@ class StreamsEngine:
             if self._is_closing and not readings:
                 raise ConsumerClosed("the connector was closed")
             self._assignments.commit(readings, outcome)
-        self.tell()
+        self.make_calls()
         return outcome
 
     def wait_for(self, outcome: CommitOutcome, timeout_ms: int | None) -> None:
@@ -214,18 +214,18 @@ class StreamsEngine:
         """Commit and give back what is due; gives the moment of the next, by `Clock.monotonic_ms`."""
         with self.lock:
             next_ms = self._assignments.on_time(self._clock.monotonic_ms())
-        self.tell()
+        self.make_calls()
         return next_ms
 
-    def tell(self) -> None:
-        """Tell the membership what it is to be told: one thread at a time, so in order; never with the lock held."""
-        told = self._assignments.told
-        while told and self._telling.acquire(blocking=False):
+    def make_calls(self) -> None:
+        """Make the calls of the membership that are due: one thread at a time, so in order; not with the lock held."""
+        calls = self._assignments.due_calls
+        while calls and self._calling.acquire(blocking=False):
             try:
-                while told:
-                    told.popleft()()
+                while calls:
+                    calls.popleft()()
             finally:
-                self._telling.release()
+                self._calling.release()
 
     # --- the membership's thread ------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class StreamsEngine:
             for event in events:
                 self._on_event(event)
             self.news.notify_all()
-        self.tell()
+        self.make_calls()
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -278,7 +278,7 @@ class StreamsEngine:
             reading.on_refused(event.offset, event.error)
 
     def on_failure(self, error: OttlaError) -> None:
-        """A thread of the connector is gone: whoever asks gets this error.  The membership goes on until `close`."""
+        """A thread of the connector has ended: streams raise this error.  The membership continues until `close`."""
         with self.lock:
             self._raise_from_now_on(error)
 
@@ -312,6 +312,6 @@ class StreamsEngine:
             for feed in self._feeds:
                 feed.ring()
             if not self.has_left:
-                self._assignments.told.append(self._membership.leave)
-        self.tell()
+                self._assignments.due_calls.append(self._membership.leave)
+        self.make_calls()
         return True

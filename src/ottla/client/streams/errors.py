@@ -2,7 +2,7 @@
 
 OttlaError
   PoisonMessage     a message that cannot be read, at the place that it names
-  NoPosition        nobody has said where to begin: no committed offset, or one that is not in the log
+  NoPosition        no place to start from: no committed offset, or one that is not in the log
   NotAssigned       the partition is not this stream's, or not any more
   CommitFailed      an offset was not committed
   ConsumerClosed    the connector was closed
@@ -17,7 +17,7 @@ from ottla.model.identifiers import TopicPartition
 class PoisonMessage(OttlaError):
     """A message that cannot be read: its deserializer failed, or its batch is damaged (then the first offset of it).
 
-    `cause` is the error itself.  It comes at each ask until somebody steps over it.
+    `cause` is the error itself.  It is raised for each request of a message until `skip` or `seek`.
     """
 
     hint = "stream.skip() steps over it, stream.seek() reads on elsewhere"

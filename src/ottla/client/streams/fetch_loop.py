@@ -25,7 +25,7 @@ from ottla.model.identifiers import NO_OFFSET, TopicPartition
 
 
 class PostponedOrders:
-    """Pauses grow with each failure of a partition, until it succeeds or is ordered anew."""
+    """Pauses grow with each failure of a partition, until it succeeds or is ordered again."""
 
     def __init__(self, retrying: Retrying) -> None:
         self._pauses = Postponed[TopicPartition](retrying)
@@ -39,7 +39,7 @@ class PostponedOrders:
         self._pauses.clear(partition)
 
     def drop(self, partition: TopicPartition) -> None:
-        """It is ordered anew, or not any more."""
+        """It is ordered again, or not any more."""
         self._pauses.clear(partition)
         self._orders.pop(partition, None)
 
@@ -77,7 +77,7 @@ class FetchLoop:
         self._wake = wake
         self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
-        # An unknown topic is asked for again later: nobody else has to wait for it.
+        # An unknown topic is looked up again later: the others do not wait for it.
         options = ClientOptions(
             client_id=settings.client_id, unknown_topic_wait_ms=0, metadata_max_age_ms=settings.metadata_max_age_ms
         )
@@ -135,7 +135,7 @@ class FetchLoop:
             raise error.__cause__ or error from None
 
     def turn(self) -> None:
-        """Follow the orders, ask what is to be asked, and bring what has come."""
+        """Follow the orders, look up offsets, and pass on what was fetched."""
         self._wake.clear()
         for partition, order in self._scheduler.take_orders().items():
             self._follow(partition, order)
@@ -200,7 +200,7 @@ class FetchLoop:
             self._scheduler.on_unreadable(partition, order.token, offset, error)
 
     def _stop_behind(self, fetched: FetchedPartition, order: FetchOrder) -> None:
-        """Its last batch points out of the log, from where reading would go on as `auto_offset_reset` says."""
+        """Its last batch points out of the log, from where reading would continue as `auto_offset_reset` says."""
         partition = fetched.partition
         self._fetcher.drop(partition)
         text = f"{partition}: a damaged batch says that it ends at offset {fetched.next_offset - 1}"
@@ -208,7 +208,7 @@ class FetchLoop:
         self._scheduler.on_unreadable(partition, order.token, fetched.next_offset, error)
 
     def _range_of(self, partition: TopicPartition) -> range | None:
-        """The readable offsets, if the leader tells."""
+        """The readable offsets, if the leader answers."""
         ends = [self._list_offsets({partition: question})[partition] for question in (EARLIEST, LATEST)]
         first, last = (answer.offset if isinstance(answer, OffsetAnswer) else NO_OFFSET for answer in ends)
         return None if NO_OFFSET in (first, last) else range(first, last)

@@ -15,19 +15,19 @@ from ottla.model.identifiers import TopicPartition
 class FetchScheduler:
     """The streams as the fetch thread sees them; a `FetchRoom`.
 
-    What has a token is of that order: it counts no more when the partition was ordered anew.
+    What has a token is of that order: it is ignored once the partition was ordered again.
     """
 
-    def __init__(self, lock: threading.Lock, assignments: Assignments, tell: Callable[[], None]) -> None:
+    def __init__(self, lock: threading.Lock, assignments: Assignments, make_calls: Callable[[], None]) -> None:
         self._lock = lock
         self._assignments = assignments
-        self._tell = tell
+        self._make_calls = make_calls
         # Whose fetches are in flight, and whose have brought what is put to the others next.
         self._flying: dict[TopicPartition, Assigned] = {}
         self._landed: dict[TopicPartition, Assigned] = {}
 
     def take_orders(self) -> dict[TopicPartition, FetchOrder | None]:
-        """What has changed since the last call; None: nothing is to be fetched of it."""
+        """What has changed since the last call; None: fetch nothing of it."""
         with self._lock:
             return self._assignments.take_orders()
 
@@ -59,7 +59,7 @@ class FetchScheduler:
                 return
             feed.prefetched.forget_bytes(len(fetched.records))
             if token is not None and self._assignments.of_order(fetched.partition, token) is not None:
-                # It took off for the claim before, and the fetcher goes on behind it: what it brought is fetched again.
+                # It was sent for the claim before, and the fetcher continues after it: its records are fetched again.
                 self._assignments.order(fetched.partition)
 
     def on_place(self, partition: TopicPartition, token: int, offset: int) -> None:
@@ -68,10 +68,10 @@ class FetchScheduler:
             assigned = self._assignments.of_order(partition, token)
             if assigned is not None:
                 self._assignments.on_place(assigned, offset)
-        self._tell()
+        self._make_calls()
 
     def may_reset(self, partition: TopicPartition, token: int) -> bool:
-        """Whether all that was fetched before was handed out, so that reading may go on elsewhere."""
+        """Whether all that was fetched before was handed out, so that reading may continue elsewhere."""
         with self._lock:
             assigned = self._assignments.of_order(partition, token)
             return assigned is None or not assigned.feed.has_more_of(assigned.reading)
@@ -84,7 +84,7 @@ class FetchScheduler:
                 self._assignments.on_out_of_range(assigned, error, log_range)
 
     def on_unreadable(self, partition: TopicPartition, token: int, offset: int, error: OttlaError) -> None:
-        """What lies at `offset` cannot be fetched, and trying again does not help."""
+        """The records at `offset` cannot be fetched, and trying again does not help."""
         with self._lock:
             assigned = self._assignments.of_order(partition, token)
             if assigned is not None:

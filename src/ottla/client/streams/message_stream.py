@@ -25,7 +25,7 @@ KeyT = TypeVar("KeyT", default=bytes)
 ValueT = TypeVar("ValueT", default=bytes)
 
 COMMIT_TIMEOUT_MS: Final = 60_000
-# While nothing may be handed out, it is looked so often whether that has changed: nobody tells.
+# While nothing may be handed out, the lease is checked so often: no event announces it.
 LEASE_POLL_S: Final = 0.02
 
 
@@ -51,7 +51,7 @@ class StreamApi(Generic[KeyT, ValueT]):
         self._feed = feed
         self._hold = hold
         self._topics = None if topics is None else frozenset(topics)
-        # The batch that is being handed out: it goes on in the next loop when one is left.
+        # The batch that is being handed out: the next loop continues it when one is left.
         self._messages: Iterator[Message[Any, Any]] = iter(())
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         """Those of the next batch; None when the stream ends."""
         end_ns: int | None = None
         while True:
-            # Before it asks: what comes after that rings anew.
+            # Before the request: what comes after it rings again.
             self._is_rung = False
             try:
                 hand_out = self._engine.ask(self._feed)
@@ -211,7 +211,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             self._wait(left_ns / 1e9)
 
     def _wait(self, timeout_s: float | None) -> None:
-        """Until somebody rings, or it may be that more may be handed out."""
+        """Until `ring` is called, or the lease may allow more."""
         with self._engine.lock:
             if self._feed.readings and not self._engine.is_leased():
                 timeout_s = LEASE_POLL_S if timeout_s is None else min(LEASE_POLL_S, timeout_s)
@@ -244,7 +244,7 @@ class _Batches(Iterator[Iterator[Message[Any, Any]]]):
             return present
         try:
             messages = self._following()
-        except Exception as error:  # noqa: BLE001 - it is raised for whoever asks
+        except Exception as error:  # noqa: BLE001 - it is raised for the caller of `next`
             return _Raising(error)
         if messages is None:
             raise StopIteration
@@ -253,7 +253,7 @@ class _Batches(Iterator[Iterator[Message[Any, Any]]]):
 
 
 class _Raising(Iterator[Message[Any, Any]]):
-    """Raises an error once, for whoever asks for a message; the loop around it can go on after it."""
+    """Raises an error once, for the next message; the loop around it can continue after it."""
 
     def __init__(self, error: Exception) -> None:
         self._error: Exception | None = error

@@ -64,7 +64,7 @@ class Prefetched:
         return self._reserved_bytes[reading]
 
     def on_landed(self, reading: Reading, size_bytes: int) -> None:
-        """A fetch has ended; so many bytes of it are to be put here, or to be dropped."""
+        """A fetch has ended; so many bytes of it will be put here, or dropped."""
         self._reserved_bytes.pop(reading, None)
         self._waiting_bytes += size_bytes
 

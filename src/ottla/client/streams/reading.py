@@ -63,7 +63,7 @@ class HandOut:
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody has stopped its reading, or sought elsewhere."""
+        """Whether its reading was neither stopped nor sought elsewhere."""
         return self.token == self.reading.token and not self.reading.is_stopped
 
     @property
@@ -73,7 +73,7 @@ class HandOut:
 
     @property
     def asked_past(self) -> int:
-        """Everything below was asked past; the message at it may be in hand.  Never too high, whoever asks."""
+        """Everything below was asked past; the message at it may be in hand.  Never too high, in any thread."""
         return self.start if self.run is None else max(self.start, self.run.last_taken)
 
     @property
@@ -134,7 +134,7 @@ class Reading:
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether somebody may have a message in hand that was not asked past."""
+        """Whether a message may be in hand that was not asked past."""
         hand_out = self.hand_out
         return hand_out is not None and (not hand_out.run or hand_out.handed_out_end > self.asked_past)
 
@@ -236,7 +236,7 @@ class Reading:
 
 
 class CommitOutcome:
-    """Of the commits of several partitions that somebody waits for."""
+    """Of the commits of several partitions that a caller waits for."""
 
     __slots__ = ("_left_count", "error")
 

@@ -1,4 +1,4 @@
-"""What a ConsumerConnector can be told.  Names and defaults are those of Kafka's consumers, where they have them."""
+"""The settings of a ConsumerConnector.  Names and defaults are those of Kafka's consumers, where they have them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class _Trouble(NamedTuple):
     error: OttlaError
     # What is left of the batch after a message that cannot be read.
     rest: HandOut | None
-    # Where it goes on without one; None where only a seek helps.
+    # Where it continues without one; None where only a seek helps.
     next_offset: int | None
     # Whether nothing that follows it was fetched.
     ends_fetches: bool
@@ -35,7 +35,7 @@ def _why_not(trouble: _Trouble | None) -> str:
     if trouble is None:
         return "there is no message to step over"
     if isinstance(trouble.error, PoisonMessage):
-        return f"nobody knows where the damaged batch ends: {trouble.error}"
+        return f"the end of the damaged batch is not known: {trouble.error}"
     return f"not a message: {trouble.error}"
 
 
@@ -76,7 +76,7 @@ class StreamFeed:
         return reading
 
     def readings_wanted_count(self) -> int:
-        """Of how many partitions more is to be fetched."""
+        """The count of partitions that are fetched."""
         return sum(reading.question is None and not reading.is_stopped for reading in self.readings.values())
 
     def settle(self) -> HandOut | None:
@@ -127,7 +127,7 @@ class StreamFeed:
         return HandOut(reading, runs, position, max(position, next_offset), until_ns, is_end_known=is_known)
 
     def cut(self, hand_out: HandOut) -> None:
-        """It ends before the message that was taken last, which is kept if its reading goes on."""
+        """It ends before the message that was taken last, which is kept if its reading continues."""
         hand_out.is_cut = True
         run = hand_out.run
         if hand_out.is_current and run is not None:
@@ -156,7 +156,7 @@ class StreamFeed:
         self.ring()
 
     def skip(self) -> tuple[Reading, int | None]:
-        """Step over what cannot be read: gives its reading, and where that is to be fetched from, if nothing was.
+        """Step over what cannot be read: gives its reading, and the offset to fetch from, if nothing was fetched.
 
         Raises NotAssigned when there is nothing to step over.
         """

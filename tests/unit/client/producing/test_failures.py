@@ -21,13 +21,13 @@ def test_messages_that_nobody_was_told_of_are_counted_once() -> None:
     first, second = failed(3), failed(2)
     failures.add(first)
     failures.add(second)
-    first.tell([0])
-    second.tell([0, 1])
-    untold = failures.take()
-    assert isinstance(untold, MessagesNotDelivered)
-    assert untold.messages_count == 2
-    assert str(untold) == "2 messages were not delivered: 2 of t-1: no room"
-    assert untold.hint == "make some"
+    first.mark_reported([0])
+    second.mark_reported([0, 1])
+    unreported = failures.take()
+    assert isinstance(unreported, MessagesNotDelivered)
+    assert unreported.messages_count == 2
+    assert str(unreported) == "2 messages were not delivered: 2 of t-1: no room"
+    assert unreported.hint == "make some"
     assert failures.take() is None
 
 
@@ -35,8 +35,8 @@ def test_failures_that_nobody_ever_asks_for_are_counted_and_bounded() -> None:
     failures = Failures()
     for _ in range(1500):
         failures.add(failed(2))
-    untold = failures.take()
-    assert untold is not None
-    assert untold.messages_count == 3000
-    assert len(untold.failures) == 1000
-    assert "and of 997 more batches" in str(untold)
+    unreported = failures.take()
+    assert unreported is not None
+    assert unreported.messages_count == 3000
+    assert len(unreported.failures) == 1000
+    assert "and of 997 more batches" in str(unreported)

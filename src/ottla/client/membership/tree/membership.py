@@ -120,8 +120,8 @@ class TreeMembership:
         self._loop_runs.wait()
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
-        told = list(offsets)
-        self._call(lambda member: member.commit(told))
+        committed = list(offsets)
+        self._call(lambda member: member.commit(committed))
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int) -> None:
         self._call(lambda member: member.on_stopped(partition, claim, offset))
