@@ -36,7 +36,7 @@ class TreeNotEmpty(OttlaError):
 
 
 class AdoptionDiffers(OttlaError):
-    """The target does not hold what was written to it."""
+    """The target does not hold the nodes that were written to it."""
 
     hint = "another program changes the same nodes: choose another chroot, and adopt again"
 

@@ -40,7 +40,7 @@ class AssignmentChanges:
         self._changes = changes
 
     async def change(self, name: str, topic_id: UUID | None, indexes: Collection[int], decide: Decide) -> Results:
-        """Change these partitions, some or all of them; returns what was refused, None where all is as decided.
+        """Change these partitions, some or all of them; returns the refusals, None where a partition is as decided.
 
         `topic_id`: None for the topic that has the name now.  Raises `RequestError` when there is no such topic.
         """
@@ -55,7 +55,7 @@ class AssignmentChanges:
         self, name: str, topic_id: UUID | None, indexes: Sequence[int], decide: Decide
     ) -> Results:
         """Change as many as fit into one request."""
-        # Of unknown outcome: what is not to be changed (any more) may have been changed by the attempt.
+        # Unknown outcome: the attempt may have changed partitions that need no change (any more).
         is_unsure = False
         for _ in range(ATTEMPTS_MAX):
             topic = await self._topic(name)

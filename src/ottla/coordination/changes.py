@@ -125,7 +125,7 @@ class Changes:
             results = await self._tree.multi([*chain.from_iterable(commit.operations for commit in batch), touch])
         except (OttlaError, ValueError) as error:
             if not _fail(batch, error):
-                await self._tree.sync()  # another writer of `/changes` was faster: read what it wrote
+                await self._tree.sync()  # another writer of `/changes` was faster: read its entry
             return
         except BaseException:
             # The caller that sends for all is cancelled: the others cannot know what became of theirs.

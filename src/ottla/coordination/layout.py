@@ -19,7 +19,8 @@ BROKER_CONFIGS: Final = "/config/brokers"
 GROUP_CONFIGS: Final = "/config/groups"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
-# Of groups whose consumers share partitions without a coordinator: the client's `consumer_registry` has what is below.
+# Of groups whose consumers share partitions without a coordinator: the client's `consumer_registry` has the nodes
+# below.
 CONSUMERS: Final = "/consumers"
 # While the tree of a standalone broker is being moved here.
 ADOPTION: Final = "/adoption"

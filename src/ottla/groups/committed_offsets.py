@@ -72,7 +72,7 @@ class CommittedOffsets:
             self._shares[network] = self._shares.get(network, 0) + more_bytes
 
     def shrink(self, less_bytes: int, network: str | None) -> list[tuple[str | None, int]]:
-        """Count what is gone; returns for which networks it counted.
+        """Count removed offsets; returns the networks for which they counted.
 
         No value knows its client.  It was that of `network`, which committed less in its place, as far as that has a
         share here; then one of before this process; then of the others.

@@ -144,7 +144,7 @@ class GroupTable:
 
     @contextmanager
     def committing(self, network: str) -> Iterator[None]:
-        """What is replayed meanwhile is a commit of a client of `network`, and counts for it alone.
+        """Records replayed within are a commit of a client of `network`, and count for it alone.
 
         The log does not name the client: what is replayed at a start counts for no network, only in the sum.  A client
         that commits to an old group, or to another client's, is charged for nothing that it did not add.

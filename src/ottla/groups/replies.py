@@ -143,8 +143,8 @@ class NamedTopicPartitions(NamedTuple):
 
 
 class DescribedConsumer(NamedTuple):
-    """A member of a consumer group.  `assignment` is what it may read now, `target` its assignment after
-    reconciliation."""
+    """A member of a consumer group.  `assignment` has the partitions that it may read now, `target` its assignment
+    after reconciliation."""
 
     member_id: str
     instance_id: str | None

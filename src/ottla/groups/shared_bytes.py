@@ -146,7 +146,7 @@ def bytes_of_protocols(protocols: Iterable[JoinProtocol]) -> int:
 # bytes at most (offset.metadata.max.bytes).
 
 # Two million partitions, or 150,000 groups with one each; half of it for one network or group.  Beyond it new groups
-# and partitions cannot be committed (INVALID_COMMIT_OFFSET_SIZE), nor more metadata; what is there can be committed
+# and partitions cannot be committed (INVALID_COMMIT_OFFSET_SIZE), nor more metadata; existing offsets can be committed
 # again.
 OFFSET_BYTES_MAX: Final = 256 * 1024 * 1024
 

@@ -124,7 +124,7 @@ class UnfinishedBackup:
         self._close()
 
     def abandon(self) -> None:
-        """Remove what was written so far; what stays, the next backup of this name removes."""
+        """Remove the files written so far; the next backup of this name removes the rest."""
         try:
             self._remove_content()
             self._remove_marks(self.path)
@@ -259,7 +259,7 @@ class Backup:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what was written so far; what stays, the next backup of this name removes."""
+        """Remove the files written so far; the next backup of this name removes the rest."""
         self._unfinished.abandon()
 
     # --- before ---------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Backup:
             )
 
     def _bytes_of(self, partition: TopicPartition) -> int:
-        """Its segments and their indexes; what is removed meanwhile counts as nothing."""
+        """Its segments and their indexes; files removed meanwhile count as empty."""
         path, sum_bytes = f"{self._data_dir}/{partition}", 0
         with contextlib.suppress(FileNotFoundError):
             names = self._disk.list_directory(path)

@@ -138,7 +138,7 @@ class ReadableBytes:
         self.lost_bytes = 0
 
     def chunks(self, size_bytes: int) -> Iterator[bytes]:
-        """The first bytes; fewer where the file ends earlier.  Raises `OSError` for what is no fault of the disk's."""
+        """The first bytes; fewer where the file ends earlier.  Raises `OSError` for errors that are not the disk's."""
         done = 0
         while done < size_bytes:
             length_bytes = min(CHUNK_BYTES, size_bytes - done)
@@ -244,7 +244,7 @@ class CopiedFiles:
             file.close()
 
     def note(self, name: str) -> None:
-        """What is there counts: a link may be to a segment that compaction put in place since."""
+        """Existing files count: a link may be to a segment that compaction put in place since."""
         file = self._disk.open(f"{self._target}/{name}", read_only=True)
         try:
             size_bytes = file.size_bytes()
@@ -266,7 +266,7 @@ class CopiedFiles:
 
 
 class CopiedLog(NamedTuple):
-    """`first_offset` is that of its first segment, `end` exclusive: of a damaged log what was flushed of it.
+    """`first_offset` is that of its first segment, `end` exclusive: of a damaged log its flushed end.
 
     `is_proven`: whether that may be recorded as flushed.
     """
@@ -341,7 +341,7 @@ class _Copy:
     # --- segments -------------------------------------------------------------------------------------------
 
     def _copy_whole(self, bases: Sequence[int]) -> tuple[int, str | None]:
-        """Returns the end of the log, and what is wrong with it."""
+        """Returns the end of the log, and its problem."""
         flushed_end = self._flushed_end
         if not bases:
             return flushed_end, "it has no segment" if flushed_end else None

@@ -20,7 +20,7 @@ ROOM_LEFT_BYTES: Final = 2 * REFUSE_BELOW_BYTES
 
 
 class BackupDamaged(StorageError):
-    """A backup is not what was written."""
+    """A backup differs from its manifest."""
 
     hint = "use another backup; `ottla log verify --deep DIR` shows what of this one is whole"
 

@@ -42,7 +42,7 @@ _DELTA_MAX: Final = 2**31 - 2
 
 
 class Recorded(NamedTuple):
-    """What is known of a log besides its files; None: unknown.
+    """The records about a log besides its files; None: unknown.
 
     While the flushed end is unknown, whole batches are kept, also after damaged bytes: they may have been acknowledged.
     """
@@ -165,7 +165,7 @@ class _Planner:
                 sides = [segment_file_name(base, suffix) for suffix in SEGMENT_SUFFIXES]
                 self._plan.lost_side_files += [name for name in sides if name in names]
 
-    # --- what is there --------------------------------------------------------------------------------------
+    # --- the present files --------------------------------------------------------------------------------------
 
     def _path(self, base_offset: int) -> str:
         return f"{self._directory}/{segment_file_name(base_offset)}"

@@ -53,7 +53,7 @@ class SourceLog:
 
 
 def read_source_log(source: KafkaDirectory, partition: TopicPartition) -> SourceLog:
-    """Read every batch with its checksum.  Raises `NotImportable` with what is wrong and where."""
+    """Read every batch with its checksum.  Raises `NotImportable` with the problem and its place."""
     return _Reading(source, partition).run()
 
 

@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic name, as a sentence for its user; None when it is legal."""
+    """The problem of a topic name, as a sentence for its user; None when it is legal."""
     if not name:
         return "the topic name is empty"
     if name in {".", ".."}:

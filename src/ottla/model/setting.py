@@ -74,7 +74,7 @@ class Setting(Generic[T_co]):
     aliases: tuple[str, ...] = ()
 
     def parse(self, text: str) -> T_co:
-        """The value of `text`.  Raises `ConfigError`, whose hint says what is accepted."""
+        """The value of `text`.  Raises `ConfigError`, whose hint lists accepted values."""
         value = self._read(text.strip())
         problem = self._problem(value)
         if problem is not None:
@@ -96,7 +96,7 @@ class Setting(Generic[T_co]):
         return self.type is ValueType.PASSWORD
 
     def expected(self) -> str:
-        """What is accepted, as a phrase for a hint: `a whole number from 14 to 2147483647`."""
+        """The accepted values, as a phrase for a hint: `a whole number from 14 to 2147483647`."""
         if self.type is ValueType.BOOLEAN:
             return f"only {self.choices[0]}" if self.choices else "true or false"
         if self.type is ValueType.LIST:

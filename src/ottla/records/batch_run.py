@@ -55,7 +55,7 @@ def survey(data: memoryview, *, check_crc: bool = False) -> BatchRun:
 
 
 def _damage(header: tuple[int, ...], next_offset: int) -> str | None:
-    """What is wrong with the head of a batch that follows those below `next_offset`."""
+    """The problem of the head of a batch that follows those below `next_offset`."""
     base_offset, length, _, magic, _, _, last_offset_delta, *_ = header
     if length < BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES:
         return f"a batch length of {length} bytes is less than a batch's head"

@@ -124,7 +124,7 @@ class BatchBuilder:
             key = _as_bytes(key)
         alike_bytes = RECORD_OVERHEAD_BYTES_MAX + _headers_size_bytes_max(headers) + (0 if key is None else len(key))
         room_bytes = (sys.maxsize if size_bytes_max is None else size_bytes_max) - self.size_bytes
-        # Nothing is added before all has been looked at: what is no `bytes` is refused and leaves the batch as it was.
+        # All values are checked first: one that is not `bytes` is refused and leaves the batch unchanged.
         added: list[bytes | None] = []
         added_keys: list[bytes | None] = []
         used_bytes, is_full = 0, False

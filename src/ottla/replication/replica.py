@@ -206,7 +206,7 @@ class Replica:
 
     @property
     def epoch_start_offset(self) -> int:
-        """The log's end when this replica began to lead; 0 for a follower."""
+        """The log's end when this replica started to lead; 0 for a follower."""
         leadership = self._leadership
         return 0 if leadership is None else leadership.epoch_start_offset
 

@@ -74,7 +74,7 @@ class Disk(Protocol):
     """A file system.  Paths are strings with `/`, absolute or relative to the process."""
 
     def report_failed_syncs(self, report: SyncReport | None) -> SyncReport | None:
-        """Call `report` with the error of every sync that fails from now on; returns what was called before.
+        """Call `report` with the error of every sync that fails from now on; returns the former `report`.
 
         That is of a file, a directory or the file system, in the thread of the sync, before the error is raised there.
         """

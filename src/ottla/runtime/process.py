@@ -63,7 +63,7 @@ def process_figures() -> ProcessFigures:
 
 def _resident_bytes() -> int | None:
     try:
-        # Linux: sizes in pages; the second is what is resident.
+        # Linux: sizes in pages; the second is the resident size.
         return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None

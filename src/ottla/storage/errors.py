@@ -159,7 +159,7 @@ class LogExists(StorageError):
 
 
 class SwapRefused(StorageError):
-    """The log is no longer what was cleaned: it was truncated, or retention removed a part."""
+    """The log has changed since the clean: it was truncated, or retention removed a part."""
 
     hint = "nothing: the next clean sees the log as it is"
 

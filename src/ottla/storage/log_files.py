@@ -28,7 +28,7 @@ UNFINISHED_CUT_SUFFIX: Final = ".unfinished"
 COMPACTED_FILE: Final = "compacted"
 # The log was found to be damaged in use, and other replicas are whole: its next opening reads all of it.
 DISTRUSTED_FILE: Final = "distrusted"
-# Its flush policy is `os`, or was since all of it was last flushed: what it acknowledged may be on no disk.
+# Its flush policy is `os`, or was since all of it was last flushed: acknowledged records may be on no disk.
 UNFLUSHED_FILE: Final = "unflushed"
 # In the data directory: how far each log is flushed (flushed_ends.py).
 FLUSHED_ENDS_FILE: Final = "flushed-ends"

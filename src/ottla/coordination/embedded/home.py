@@ -129,7 +129,7 @@ class EmbeddedHome:
         self._loop.call_soon(callback)
 
     async def close(self) -> None:
-        """End all sessions, finish what was accepted, close the file and the thread."""
+        """End all sessions, finish accepted requests, close the file and the thread."""
         self._is_closed = True
         try:
             for session in list(self._sessions.values()):

@@ -202,7 +202,7 @@ def _make_private(path: str) -> None:
 
 
 def _require_present(path: str) -> None:
-    """SQLite makes what is missing, and removes the write-ahead log of an empty file: so look before it does."""
+    """SQLite creates a missing file, and removes the write-ahead log of an empty one: so check before opening it."""
     disk = PosixDisk()
     try:
         size_bytes = disk.file_size_bytes(path) if disk.exists(path) else None

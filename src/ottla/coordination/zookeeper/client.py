@@ -263,7 +263,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         self._connection.drop()
 
     def release(self) -> None:
-        """Wait for the thread's end and free what it held; blocks.  Ends the session if it is still alive."""
+        """Wait for the thread's end and free its resources; blocks.  Ends the session if it is still alive."""
         try:
             self.stop()
             self._connection.stop()

@@ -366,7 +366,7 @@ class Compactor:
         lower_compacted_end(self._disk, path, end_offset)
 
     async def forget(self, partitions: Iterable[TopicPartition], offload: Offload) -> None:
-        """Logs are deleted or created: forget what was recorded of a log of that name, durably.  Raises `OSError`."""
+        """Logs are deleted or created: forget the records of a log of that name, durably.  Raises `OSError`."""
         forgotten = list(partitions)
         for topic_partition in forgotten:
             self.uncleanable.pop(topic_partition, None)

@@ -174,7 +174,7 @@ def clean_job(
     """The job of cleaning this part."""
     config = log.config
     # Not only each producer's last batch: all by which a duplicate is recognized, in case a snapshot is lost.
-    # And those that were the last at the limit: a power loss may lose what was appended since.
+    # And those that were the last at the limit: a power loss may lose later appends.
     known = list(log.producers.entries())
     if producers_at_limit is not None:
         known += [each for each in producers_at_limit.entries() if log.producers.entry(each[0]) is not None]

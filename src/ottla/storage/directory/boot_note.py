@@ -42,7 +42,7 @@ def _noted(disk: Disk, directory: str) -> bytes:
 
 
 def remove_note(disk: Disk, directory: str) -> None:
-    """The operating system has lost what was written: the next start, of the same boot too, must not believe it."""
+    """The operating system has lost writes: the next start, of the same boot too, must not believe it."""
     path = f"{directory}/{BOOT_NOTE_FILE}"
     try:
         if disk.exists(path):

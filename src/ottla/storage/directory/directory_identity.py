@@ -25,7 +25,7 @@ FORMAT: Final = "1"
 META_VERSION: Final = "1"
 # Kafka's name: created with the directory, and another one when the directory is recreated.
 DIRECTORY_ID: Final = "directory.id"
-# A backup's list of what it holds, and the mark of a directory that one is being restored into.
+# A backup's list of its content, and the mark of a directory that one is being restored into.
 BACKUP_MANIFEST_FILE: Final = "backup.json"
 RESTORING_FILE: Final = ".restoring"
 # Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume.

@@ -117,7 +117,7 @@ class DirectorySpace:
 
     @property
     def reserve_bytes(self) -> int:
-        """What is allocated to the reserve now."""
+        """The bytes that the reserve holds now."""
         return self._reserve.held_bytes
 
     def room_of(self, topic_partition: TopicPartition) -> Room:

@@ -58,7 +58,7 @@ class SpaceRules(NamedTuple):
 
     @property
     def kept_bytes(self) -> int:
-        """What is free below it is only for the tree, checkpoints, deletions and a start."""
+        """Room below it is only for the tree, checkpoints, deletions and a start."""
         return self.reserve_bytes // 4
 
     @property

@@ -56,7 +56,7 @@ class Removals:
         heapq.heappush(self._waiting, Removal(due_ms, self._sequence, paths, directory))
 
     def remove_due(self, monotonic_ms: int, count_max: int = REMOVALS_PER_SLICE) -> bool:
-        """Remove what is due, up to a maximum count; returns whether more is due at once.
+        """Remove due files, up to a maximum count; returns whether more are due at once.
 
         Raises `OSError`: what could not be removed is retried after `REMOVAL_RETRY_MS`.
         """

@@ -62,7 +62,7 @@ class HighWatermarks:
                 self._checkpoint.changed()
 
     def write(self) -> None:
-        """Make all changes before this call durable.  Raises `OSError`: what is recorded is not known then."""
+        """Make all changes before this call durable.  Raises `OSError`: the recorded ends are unknown then."""
         self._checkpoint.write()
 
 
@@ -77,7 +77,7 @@ class LogRecords:
         self._path = path
         self.log_starts = LogStarts(disk, path)
         self._high_watermarks = HighWatermarks(disk, path)
-        # Of logs that are being cut: where they will end.  A flush that ends meanwhile must not raise what is lowered.
+        # Of logs that are being cut: where they will end.  A flush that ends meanwhile must not raise a lowered end.
         self._cut_ends: dict[TopicPartition, int] = {}
         # Last: it holds a descriptor.
         self.flushed_ends = FlushedEnds.open(disk, path)
@@ -117,7 +117,7 @@ class LogRecords:
         self.flushed_ends.record(_end_of(log) for log in logs)
 
     def begin_cut(self, log: Log, end_offset: int) -> None:
-        """The log will end at `end_offset`: what is recorded of it is no higher from now on, until `end_cut`.
+        """The log will end at `end_offset`: its recorded ends stay at or below that from now on, until `end_cut`.
 
         Durable after `write_cut`.
         """
@@ -140,7 +140,7 @@ class LogRecords:
         self.flushed_ends.sync()
 
     def end_cut(self, log: Log) -> None:
-        """It is made, or was given up: what is recorded follows the log again."""
+        """The cut is done, or was given up: the recorded ends follow the log again."""
         self._cut_ends.pop(log.topic_partition, None)
 
     async def before_creation(self, partitions: Collection[TopicPartition], offload: Offload) -> None:

@@ -43,7 +43,7 @@ class LogStarts:
         self._writing = threading.Lock()
         # The starts are unknown when the file is missing or damaged: then each log starts with its first segment.
         starts = read_log_starts(disk, directory) if disk.exists(f"{directory}/{LOG_START_FILE}") else None
-        # Whether the file is missing, or differs from what is known by now.
+        # Whether the file is missing, or differs from memory.
         self.is_stale = starts is None
         self._starts: dict[TopicPartition, int] = starts or {}
         # Whether logs that have no entry start at 0.
@@ -82,7 +82,7 @@ class LogStarts:
                 self.is_stale = True
 
     def write(self) -> None:
-        """Make the starts durable.  May be called by any thread: what is written last is not older than the call."""
+        """Make the starts durable.  May be called by any thread: the last write is not older than the call."""
         with self._writing:
             self.is_stale = False
             # A copy, made in one operation of the interpreter: the loop may change the starts meanwhile.

@@ -88,7 +88,7 @@ class LeaderEpochs:
         self._put()
 
     def replace_from(self, start_offset: int, found: Iterable[EpochStart]) -> None:
-        """Replace what was known from `start_offset` on by what a scan found there; written once."""
+        """Replace the epochs from `start_offset` on by those that a scan found there; written once."""
         before = list(self._entries)
         self._entries = [entry for entry in before if entry.start_offset < start_offset]
         for entry in found:
@@ -135,7 +135,7 @@ class LeaderEpochs:
         return self._entries[above - 1].epoch if above else NO_LEADER_EPOCH
 
     def take_back(self, end_offset: int) -> None:
-        """The append of what was assigned from `end_offset` on failed: forget it, in memory only.
+        """The append of the epochs assigned from `end_offset` on failed: forget them, in memory only.
 
         The next change writes the checkpoint without it, and an opening believes no entry at the log's end or above.
         """

@@ -145,11 +145,11 @@ class LogHost(Protocol):
         ...
 
     async def keep_cut(self, log: Log, end_offset: int, runs: list[CutRun], offload: Offload) -> None:
-        """The log will be cut to `end_offset`: copy what it loses, as far as there is room.  Failures are logged."""
+        """The log will be cut to `end_offset`: copy the lost records, while there is room.  Failures are logged."""
         ...
 
     async def lower_records(self, log: Log, end_offset: int, offload: Offload) -> None:
-        """The log will end at `end_offset`: lower what is recorded of it, durably, and keep it there until `end_cut`.
+        """The log will end at `end_offset`: lower its recorded ends, durably, and keep them there until `end_cut`.
 
         Raises `OSError`.
         """
@@ -163,7 +163,7 @@ class LogHost(Protocol):
         ...
 
     def end_cut(self, log: Log) -> None:
-        """What is recorded of the log may follow it again."""
+        """The recorded ends may follow the log again."""
         ...
 
     async def sync_files(self, offload: Offload) -> None:
@@ -703,7 +703,7 @@ class Log:
         )
 
     def flush_soon(self) -> None:
-        """What is not stable waits for no age or count any more."""
+        """Records that are not stable wait for no age or count any more."""
         if self.stable_end < self.log_end_offset and self.failure is None:
             self._scheduler.mark_due(self)
 
@@ -752,7 +752,7 @@ class Log:
             self._scheduler.mark_due(self)
 
     async def prepare_config(self, config: LogConfig, offload: Offload) -> None:
-        """Do before `update_config` what has to be durable for it.  Raises `OSError`."""
+        """Make durable what `update_config` requires; call it before.  Raises `OSError`."""
         if config.flush_policy == "os" and not self._is_os_policy:
             await offload(self._mark_unflushed)
 

@@ -15,14 +15,14 @@ from ottla.storage.errors import CorruptLog
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 
-# A reader that waits continues where the log, or what it may read of it, ended when it last read.
+# A waiting reader continues at the end, of the log or of its readable part, that its last read reached.
 PASSED_ENDS_MAX: Final = 32
 
 Place = tuple[Segment, int]
 
 
 class ReadPlaces:
-    """Places are (segment, position) of batches' starts, or of the end of what was written."""
+    """Places are (segment, position) of batches' starts, or of the written end."""
 
     __slots__ = ("_passed", "stable_position", "stable_segment")
 

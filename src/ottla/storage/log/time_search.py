@@ -69,7 +69,7 @@ Find = Callable[[SegmentList, int, Guarded], Awaitable[TimestampOffset | None]]
 async def search(
     segments: SegmentList, log_start_offset: Callable[[], int], opening: Mutex, offload: Offload, find: Find
 ) -> TimestampOffset | None:
-    """Await `find` from the log start on; again when what it found, or segments, have left the log meanwhile.
+    """Await `find` from the log start on; again when its result, or segments, have left the log meanwhile.
 
     Of the searches that share `opening` one at a time has a batch in memory.
     """

@@ -224,7 +224,7 @@ class ProducerStates:
         return incomplete
 
     def set_window(self, producer_id: int, epoch: int, batches: list[tuple[int, int, int, int]]) -> None:
-        """Replace what is remembered of a producer; without batches it is forgotten."""
+        """Replace the remembered batches of a producer; without batches it is forgotten."""
         if batches:
             self._entries[producer_id].set_window(epoch, batches)
         else:

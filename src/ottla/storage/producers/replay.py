@@ -1,4 +1,4 @@
-"""What is derived from a log's batches (producers, epochs), rebuilt from their heads."""
+"""State derived from a log's batches (producers, epochs), rebuilt from their heads."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class _Window:
         self.batches.append(batch)
 
     def precede(self, older: _Window) -> None:
-        """What is known of the producer before the batches that are known here."""
+        """The producer's state before the batches that are known here."""
         if not self.batches:
             self.epoch, self.batches, self.is_whole = older.epoch, older.batches, older.is_whole
         elif older.epoch != self.epoch:
@@ -209,7 +209,7 @@ class _WindowSearch:
             del self._wanted[producer_id]
 
     def end_with(self, states: ProducerStates) -> None:
-        """What is older than the batches that were looked through is in `states`."""
+        """State older than the scanned batches is in `states`."""
         for producer_id in list(self._wanted):
             entry = states.entry(producer_id)
             if entry is None:

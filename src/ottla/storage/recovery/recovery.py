@@ -135,7 +135,7 @@ class Recorded(NamedTuple):
 
     # None: unknown, the record is lost.
     flushed_end: int | None
-    # None: unknown, then the log starts with what it has.
+    # None: unknown, then the log starts with its first segment.
     log_start_offset: int | None
     was_clean: bool
 
@@ -177,7 +177,7 @@ class LogRecovery:
         self._last_epoch = -1
         # Where epochs start among the batches that were scanned.
         self._epoch_starts: list[EpochStart] = []
-        # Whether nothing is left of what was there.
+        # Whether no record is left.
         self._is_anew = False
         # Whether files were changed or read that no sync is known to cover: then the caller syncs before it serves.
         self.needs_sync = False
@@ -389,7 +389,7 @@ class LogRecovery:
         return len(self._segments) - 1
 
     def _scan(self, segment: Segment) -> str | None:
-        """Account for every whole batch of a segment; what is wrong after them, if anything."""
+        """Account for every whole batch of a segment; returns the problem after them, if any."""
         size_bytes = segment.open().size_bytes()
         segment.become_active(OffsetIndex(), TimeIndex())
         self._log_end_offset = expected = segment.base_offset
