@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.coordination import layout
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.event_loop import run
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
 from tests.cluster.conftest import Member
@@ -79,7 +79,7 @@ def test_no_member_starts_on_an_incomplete_tree(single: RunningBroker, member: M
     assert adopt(single.data_dir, connect).returncode == 0
 
     async def leave_note() -> None:
-        session = await ZooKeeperHome(connect).connect()
+        session = await ZooKeeperBackend(connect).connect()
         await session.create(layout.ADOPTION, b"{}")
         await session.close()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.layout import TOPICS, lay_out, partitions_path, topic_id_path, topic_path
 from ottla.coordination.topics import LEFTOVER_AGE_MS_MIN
 from ottla.model.error_code import ErrorCode
@@ -183,7 +183,7 @@ async def test_only_replica_leads_with_the_records_that_a_power_cut_left(tmp_pat
 
 async def test_starting_broker_removes_old_leftovers_of_a_dead_creator(tmp_path: Path) -> None:
     clock = FakeClock()
-    home = await EmbeddedHome.open(str(tmp_path / "tree"), clock=clock)
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"), clock=clock)
     try:
         tree = await home.connect()
         await lay_out(tree)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.zookeeper_home import SESSION_FILE, SessionFile
+from ottla.broker.tree.zookeeper_backend import SESSION_FILE, SessionFile
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.wire.cluster import Cluster
 from ottla.coordination.layout import CLUSTER_ID
 from ottla.coordination.node_json import encode
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
@@ -47,7 +47,7 @@ def end_session(broker: RunningBroker, connect: str) -> None:
     losses_count = len(logged(broker, "session.lost"))
 
     def is_lost() -> bool:
-        run(ZooKeeperHome(connect).end_session(credentials))
+        run(ZooKeeperBackend(connect).end_session(credentials))
         return len(logged(broker, "session.lost")) > losses_count
 
     eventually(is_lost, every_s=1)
@@ -114,7 +114,7 @@ def test_member_whose_session_ends_registers_and_leads_again(member: Member, con
 
 async def replace_cluster_id(connect: str, data: bytes) -> bytes:
     """Put another cluster's id into the tree; return the former one."""
-    session = await ZooKeeperHome(connect).connect()
+    session = await ZooKeeperBackend(connect).connect()
     try:
         before = await session.get(CLUSTER_ID)
         await session.set(CLUSTER_ID, data, before.stat.version)

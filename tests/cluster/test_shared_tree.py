@@ -12,8 +12,8 @@ import pytest
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
 from ottla.broker.net.advertising import BrokerAddress
-from ottla.broker.tree.tree_home import TreeHome
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.broker.tree.tree_backend import TreeBackend
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.registries import BrokerIdTaken
 from ottla.coordination.tree import ConnectionLoss, Node, Operation, Stat, Tree, Watch
 from ottla.model.error_code import ErrorCode
@@ -29,7 +29,7 @@ from tests.eventually import eventually_on_loop
 class Shared:
     """A tree in a file, and the brokers over it."""
 
-    def __init__(self, home: EmbeddedHome, path: Path) -> None:
+    def __init__(self, home: EmbeddedBackend, path: Path) -> None:
         self.home = home
         self.path = path
         self.running: dict[int, Broker] = {}
@@ -38,7 +38,7 @@ class Shared:
         return await self.start_over(self.home, node_id, directory, settings)
 
     async def start_over(
-        self, home: TreeHome, node_id: int, directory: str | None, settings: Mapping[str, str]
+        self, home: TreeBackend, node_id: int, directory: str | None, settings: Mapping[str, str]
     ) -> Broker:
         """Start a broker whose sessions are those of `home`."""
         options = ServeOptions(
@@ -48,7 +48,7 @@ class Shared:
             data_dir=str(self.path / (directory or f"broker-{node_id}")),
             listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),),
         )
-        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, home=home)
+        started = await Broker.start(options, clock=SystemClock(), open_files_max=None, backend=home)
         self.running[node_id] = started
         return started
 
@@ -58,7 +58,7 @@ class Shared:
 
 @asynccontextmanager
 async def shared(path: Path) -> AsyncIterator[Shared]:
-    home = await EmbeddedHome.open(str(path / "tree"))
+    home = await EmbeddedBackend.open(str(path / "tree"))
     brokers = Shared(home, path)
     try:
         yield brokers
@@ -131,9 +131,9 @@ class BreakingTree(UnsureTree):
 
 
 class BreakingHome:
-    """`TreeHome` of one broker."""
+    """`TreeBackend` of one broker."""
 
-    def __init__(self, home: EmbeddedHome, breaks_at: int) -> None:
+    def __init__(self, home: EmbeddedBackend, breaks_at: int) -> None:
         self._home = home
         self._breaks_at = breaks_at
         self.tree: BreakingTree | None = None

@@ -18,13 +18,13 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.connectors.faults import FAULTS_OF
-from tests.connectors.homes import ApacheKafkaHome, BrokerHome, Home, ZooKeeperHome
+from tests.connectors.homes import ApacheKafkaHome, BrokerHome, Home, ZooKeeperBackend
 from tests.connectors.run import LONG, SHORT, run
 from tests.connectors.times import measure, table
 from tests.peers.apache_kafka import KafkaUnavailable
 
 HOMES: Final[Mapping[str, type[Home]]] = {
-    ZooKeeperHome.name: ZooKeeperHome,
+    ZooKeeperBackend.name: ZooKeeperBackend,
     BrokerHome.name: BrokerHome,
     ApacheKafkaHome.name: ApacheKafkaHome,
 }
@@ -43,7 +43,7 @@ def mixed(names: Sequence[str], count: int, seed: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev chaos connectors", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--home", choices=sorted(HOMES), default=ZooKeeperHome.name, help="where groups are (zookeeper)"
+        "--home", choices=sorted(HOMES), default=ZooKeeperBackend.name, help="where groups are (zookeeper)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="how many runs (default 3)")
     parser.add_argument("--faults", type=int, default=20, help="faults of each run (default 20)")

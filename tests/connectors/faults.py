@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.connectors.crew import Crew, MemberProcess, names
-from tests.connectors.homes import SESSION_TIMEOUT_MS, TOPIC, BrokerHome, Home, ZooKeeperHome
+from tests.connectors.homes import SESSION_TIMEOUT_MS, TOPIC, BrokerHome, Home, ZooKeeperBackend
 from tests.connectors.journal import now_ns
 from tests.eventually import eventually
 
@@ -223,7 +223,7 @@ def reset_offsets(target: Target) -> str:
 
 def kill_broker(target: Target) -> str:
     """kill -9 of a leader."""
-    assert isinstance(target.home, BrokerHome | ZooKeeperHome)
+    assert isinstance(target.home, BrokerHome | ZooKeeperBackend)
     began_ns = now_ns()
     seen = target.home.kill_broker(target.random)
     recovered = target.await_all_members(POINT_TO_POINT, now_ns())
@@ -233,7 +233,7 @@ def kill_broker(target: Target) -> str:
 
 def restart_zookeeper(target: Target) -> str:
     """kill -9 of ZooKeeper, and a start before or after the session time-out."""
-    assert isinstance(target.home, ZooKeeperHome)
+    assert isinstance(target.home, ZooKeeperBackend)
     began_ns = now_ns()
     seen = target.home.restart_zookeeper(target.random)
     recovered = [target.await_all_members(group, now_ns()) for group in target.crew.groups]
@@ -242,7 +242,7 @@ def restart_zookeeper(target: Target) -> str:
 
 
 def pause_zookeeper(target: Target) -> str:
-    assert isinstance(target.home, ZooKeeperHome)
+    assert isinstance(target.home, ZooKeeperBackend)
     began_ns = now_ns()
     seen = target.home.pause_zookeeper()
     recovered = [target.await_all_members(group, now_ns()) for group in target.crew.groups]

@@ -127,7 +127,7 @@ class ApacheKafkaHome(Home):
         return self.broker.bootstrap
 
 
-class ZooKeeperHome(Home):
+class ZooKeeperBackend(Home):
     """Three Ottla brokers that share a ZooKeeper with the groups."""
 
     name = "zookeeper"

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from tests.connectors.homes import ZooKeeperHome
+from tests.connectors.homes import ZooKeeperBackend
 from tests.connectors.run import SHORT, run
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
@@ -18,7 +18,7 @@ def test_groups_on_zookeeper_keep_their_guarantees() -> None:
     # A fresh random seed: it determines members and pauses.
     seed = secrets.randbelow(1 << 31)
     with skips_without_zookeeper():
-        result = run(ZooKeeperHome, PLAN, seed=seed, size=SHORT)
+        result = run(ZooKeeperBackend, PLAN, seed=seed, size=SHORT)
     told = f"seed={seed} {' '.join(PLAN)}\n{result}"
     print(told)  # noqa: T201  the seed is a result, too
     assert result.is_clean, told

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.homes import BrokerHome, Home, ZooKeeperHome
+from tests.connectors.homes import BrokerHome, Home, ZooKeeperBackend
 from tests.connectors.run import Size, run
 from tests.connectors.verdict import Wrong
 from tests.zookeeper_or_skip import skips_without_zookeeper
@@ -23,7 +23,7 @@ MUTATED_MEMBER = (sys.executable, "-m", "tests.connectors.mutated_member")
 
 
 def one_broker(directory: Path) -> Home:
-    return ZooKeeperHome(directory, brokers_count=1)
+    return ZooKeeperBackend(directory, brokers_count=1)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Final
 
 from tests.connectors.faults import POINT_TO_POINT, Fault, Target
-from tests.connectors.homes import SESSION_TIMEOUT_MS, Home, ZooKeeperHome
+from tests.connectors.homes import SESSION_TIMEOUT_MS, Home, ZooKeeperBackend
 from tests.connectors.journal import now_ns
 from tests.connectors.run import RunResult, Size, run
 
@@ -49,14 +49,14 @@ FAULTS: Final[Mapping[str, Fault]] = {"join one": join_one, "leave one": leave_o
 
 def one_broker(directory: Path) -> Home:
     """With a ZooKeeper: two more brokers would take processor time without more evidence."""
-    return ZooKeeperHome(directory, brokers_count=1)
+    return ZooKeeperBackend(directory, brokers_count=1)
 
 
 def measure(home: str, make_home: type[Home], count: int, changes_count: int, seed: int) -> RunResult:
     partitions_count = count * PARTITIONS_OF_A_MEMBER
     size = Size(partitions_count, count, 0, 0, MESSAGES_PER_SECOND / partitions_count)
     plan = [change for _ in range(changes_count) for change in CHANGES]
-    make = one_broker if home == ZooKeeperHome.name else make_home
+    make = one_broker if home == ZooKeeperBackend.name else make_home
     return run(make, plan, seed=seed, size=size, faults=FAULTS, streams_counts=(1,))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tree_homes import EmbeddedTreeHome, TreeHome, ZooKeeperTreeHome
+from tests.contract.tree_backends import EmbeddedTreeBackend, TreeBackend, ZooKeeperTreeBackend
 from tests.run_async import pytest_pyfunc_call
 from tests.zookeeper_fixtures import connect, zookeeper
 
@@ -14,8 +14,8 @@ __all__ = ["connect", "pytest_pyfunc_call", "zookeeper"]
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> TreeHome:
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> TreeBackend:
     """A home with an empty tree; `request.param` names it."""
     if request.param == "embedded":
-        return EmbeddedTreeHome(tmp_path / "tree.sqlite")
-    return ZooKeeperTreeHome(request.getfixturevalue("connect"))
+        return EmbeddedTreeBackend(tmp_path / "tree.sqlite")
+    return ZooKeeperTreeBackend(request.getfixturevalue("connect"))

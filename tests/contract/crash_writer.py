@@ -10,9 +10,9 @@ import asyncio
 import os
 import sys
 
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.tree import CreateNode, SetNode, Tree
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.event_loop import run
 
 WRITERS_COUNT = 8
@@ -40,8 +40,8 @@ async def write_for_ever(tree: Tree, writer: int) -> None:
 
 async def connected(kind: str, place: str) -> Tree:
     if kind == "zookeeper":
-        return await ZooKeeperHome(place, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
-    tree = await (await EmbeddedHome.open(place)).connect()
+        return await ZooKeeperBackend(place, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
+    tree = await (await EmbeddedBackend.open(place)).connect()
     say(f"session {tree.session_id}")  # a change id like others
     return tree
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 
@@ -27,7 +27,7 @@ def say(line: str) -> None:
 
 async def main(connect: str, session_timeout_ms: int) -> None:
     clock = SystemClock()
-    session = await ZooKeeperHome(
+    session = await ZooKeeperBackend(
         connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=30_000
     ).connect()
     await session.create("/held", ephemeral=True)

@@ -14,7 +14,7 @@ from ottla.coordination import layout
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree
 from ottla.model.identifiers import NodeId
-from tests.contract.tree_homes import RunningHome, TreeHome
+from tests.contract.tree_backends import RunningHome, TreeBackend
 
 ONE: Final = NodeId(1)
 PATHS: Final = GroupPaths.of("jobs")
@@ -30,7 +30,7 @@ def reading(**streams: int) -> Subscription:
 
 
 @asynccontextmanager
-async def laid_out(home: TreeHome) -> AsyncIterator[RunningHome]:
+async def laid_out(home: TreeBackend) -> AsyncIterator[RunningHome]:
     async with home.running() as running:
         await layout.lay_out(await running.connect())
         yield running

@@ -18,7 +18,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
-from tests.contract.tree_homes import TreeHome
+from tests.contract.tree_backends import TreeBackend
 from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -27,7 +27,7 @@ STORM_TOPICS = 20
 
 
 @asynccontextmanager
-async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
+async def laid_out(home: TreeBackend) -> AsyncIterator[Tree]:
     async with home.running() as running:
         tree = await running.connect()
         await layout.lay_out(tree)
@@ -42,7 +42,7 @@ def ended(partition: Partition) -> Reassigned | None:
     return completed(partition, EPOCHS, lambda _: 1)
 
 
-async def test_replicas_and_states_are_changed_together_and_only_those(home: TreeHome) -> None:
+async def test_replicas_and_states_are_changed_together_and_only_those(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, reader = TopicRegistry(tree), TopicRegistry(tree)
         created = await writer.create("orders", [[ONE, TWO]] * 4, EPOCHS)
@@ -66,7 +66,7 @@ async def test_replicas_and_states_are_changed_together_and_only_those(home: Tre
         assert (await TopicRegistry(tree).refresh()).by_name == view.by_name
 
 
-async def test_state_based_on_former_replicas_is_not_written(home: TreeHome) -> None:
+async def test_state_based_on_former_replicas_is_not_written(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE, TWO]], EPOCHS)
@@ -76,7 +76,7 @@ async def test_state_based_on_former_replicas_is_not_written(home: TreeHome) -> 
         assert outcome.result is ChangeResult.STALE
 
 
-async def test_move_is_written_in_steps_and_leaves_no_nodes(home: TreeHome) -> None:
+async def test_move_is_written_in_steps_and_leaves_no_nodes(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         await registry.create("orders", [[ONE, TWO]], EPOCHS)
@@ -95,7 +95,7 @@ async def test_move_is_written_in_steps_and_leaves_no_nodes(home: TreeHome) -> N
         assert b"adding" not in (await tree.get(layout.topic_path("orders"))).data
 
 
-async def test_topic_keeps_its_moves_when_it_grows(home: TreeHome) -> None:
+async def test_topic_keeps_its_moves_when_it_grows(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         await registry.create("orders", [[ONE]], EPOCHS)
@@ -106,7 +106,7 @@ async def test_topic_keeps_its_moves_when_it_grows(home: TreeHome) -> None:
         assert (first.move, second.move) == (Move((TWO,), (ONE,)), NO_MOVE)
 
 
-async def test_topic_of_another_id_or_none_is_not_changed(home: TreeHome) -> None:
+async def test_topic_of_another_id_or_none_is_not_changed(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         former = await registry.create("orders", [[ONE]], EPOCHS)
@@ -121,7 +121,7 @@ async def test_topic_of_another_id_or_none_is_not_changed(home: TreeHome) -> Non
 
 
 @pytest.mark.parametrize("drop_writes", [True, False])
-async def test_change_of_unknown_outcome_is_applied_once(home: TreeHome, drop_writes: bool) -> None:
+async def test_change_of_unknown_outcome_is_applied_once(home: TreeBackend, drop_writes: bool) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         unsure.drop_writes = drop_writes
@@ -136,7 +136,7 @@ async def test_change_of_unknown_outcome_is_applied_once(home: TreeHome, drop_wr
         assert partition.state_version == created.partitions[0].state_version + 2
 
 
-async def test_many_partitions_of_one_topic_are_moved_by_several_writers_at_once(home: TreeHome) -> None:
+async def test_many_partitions_of_one_topic_are_moved_by_several_writers_at_once(home: TreeBackend) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await layout.lay_out(trees[0])
@@ -156,7 +156,7 @@ async def test_many_partitions_of_one_topic_are_moved_by_several_writers_at_once
 
 
 async def test_each_request_of_a_large_change_may_lose_as_many_races_as_any_other(
-    home: TreeHome, monkeypatch: pytest.MonkeyPatch
+    home: TreeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assignment_changes, "BATCH_PARTITIONS_MAX", 2)
     monkeypatch.setattr(assignment_changes, "ATTEMPTS_MAX", 1)
@@ -183,7 +183,7 @@ class MovedBehind(UnsureTree):
 
 
 @pytest.mark.parametrize("is_first_read", [True, False])
-async def test_view_never_has_a_state_that_is_newer_than_its_replicas(home: TreeHome, is_first_read: bool) -> None:
+async def test_view_never_has_a_state_that_is_newer_than_its_replicas(home: TreeBackend, is_first_read: bool) -> None:
     async with laid_out(home) as tree:
         writer = TopicRegistry(tree)
         created = await writer.create("orders", [[ONE]], EPOCHS)
@@ -214,7 +214,7 @@ class StormyTree(UnsureTree):
         return await super().exists(path, watch=watch)
 
 
-async def test_view_does_not_wait_until_others_stop_creating_topics(home: TreeHome) -> None:
+async def test_view_does_not_wait_until_others_stop_creating_topics(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, stormy = TopicRegistry(tree), StormyTree(tree)
         reader = TopicRegistry(stormy)

@@ -16,14 +16,14 @@ from ottla.coordination.tree import ANY_VERSION, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
-from tests.contract.tree_homes import TreeHome, until
+from tests.contract.tree_backends import TreeBackend, until
 
 ORDERS = ConfigEntity.topic("orders")
 BROKER = ConfigEntity.broker(NodeId(1))
 
 
 @asynccontextmanager
-async def with_topic(home: TreeHome, config: Mapping[str, str] | None = None) -> AsyncIterator[Tree]:
+async def with_topic(home: TreeBackend, config: Mapping[str, str] | None = None) -> AsyncIterator[Tree]:
     async with home.running() as running:
         tree = await running.connect()
         await layout.lay_out(tree)
@@ -31,7 +31,7 @@ async def with_topic(home: TreeHome, config: Mapping[str, str] | None = None) ->
         yield tree
 
 
-async def test_settings_given_at_creation_are_the_topics_settings(home: TreeHome) -> None:
+async def test_settings_given_at_creation_are_the_topics_settings(home: TreeBackend) -> None:
     async with with_topic(home, {"retention.ms": "60000"}) as tree:
         registry = ConfigRegistry(tree)
         assert await registry.get(ORDERS) == {"retention.ms": "60000"}
@@ -40,7 +40,7 @@ async def test_settings_given_at_creation_are_the_topics_settings(home: TreeHome
         assert view.topic("unknown") == {}
 
 
-async def test_update_replaces_the_changed_settings_and_is_seen(home: TreeHome) -> None:
+async def test_update_replaces_the_changed_settings_and_is_seen(home: TreeBackend) -> None:
     async with with_topic(home, {"a": "1", "b": "2"}) as tree:
         registry = ConfigRegistry(tree)
         await registry.refresh()
@@ -49,7 +49,7 @@ async def test_update_replaces_the_changed_settings_and_is_seen(home: TreeHome) 
         assert (await registry.refresh()).topic("orders") == after
 
 
-async def test_broker_settings_need_no_existing_node_and_the_default_is_separate(home: TreeHome) -> None:
+async def test_broker_settings_need_no_existing_node_and_the_default_is_separate(home: TreeBackend) -> None:
     async with with_topic(home) as tree:
         registry = ConfigRegistry(tree)
         assert await registry.get(BROKER) == {}
@@ -61,7 +61,7 @@ async def test_broker_settings_need_no_existing_node_and_the_default_is_separate
         assert view.of(ConfigEntity.broker(NodeId(2))) == {}
 
 
-async def test_settings_of_an_unknown_topic_cannot_be_read_or_set(home: TreeHome) -> None:
+async def test_settings_of_an_unknown_topic_cannot_be_read_or_set(home: TreeBackend) -> None:
     async with with_topic(home) as tree:
         registry = ConfigRegistry(tree)
         unknown = ConfigEntity.topic("unknown")
@@ -71,7 +71,7 @@ async def test_settings_of_an_unknown_topic_cannot_be_read_or_set(home: TreeHome
             assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_concurrent_updates_are_all_kept(home: TreeHome) -> None:
+async def test_concurrent_updates_are_all_kept(home: TreeBackend) -> None:
     async with with_topic(home) as tree:
 
         async def add(entity: ConfigEntity, number: int) -> None:
@@ -83,14 +83,14 @@ async def test_concurrent_updates_are_all_kept(home: TreeHome) -> None:
         assert await ConfigRegistry(tree).get(BROKER) == expected
 
 
-async def test_update_that_changes_nothing_writes_nothing(home: TreeHome) -> None:
+async def test_update_that_changes_nothing_writes_nothing(home: TreeBackend) -> None:
     async with with_topic(home, {"a": "1"}) as tree:
         before = (await tree.get(ORDERS.path)).stat
         await ConfigRegistry(tree).update(ORDERS, lambda settings: settings)
         assert (await tree.get(ORDERS.path)).stat == before
 
 
-async def test_refusal_of_the_change_is_raised_and_changes_nothing(home: TreeHome) -> None:
+async def test_refusal_of_the_change_is_raised_and_changes_nothing(home: TreeBackend) -> None:
     def refuse(_: Mapping[str, str]) -> Mapping[str, str]:
         raise RequestError(ErrorCode.INVALID_CONFIG, "no")
 
@@ -101,7 +101,7 @@ async def test_refusal_of_the_change_is_raised_and_changes_nothing(home: TreeHom
         assert await registry.get(ORDERS) == {"a": "1"}
 
 
-async def test_settings_are_deleted_with_their_topic(home: TreeHome) -> None:
+async def test_settings_are_deleted_with_their_topic(home: TreeBackend) -> None:
     async with with_topic(home, {"a": "1"}) as tree:
         registry = ConfigRegistry(tree)
         await registry.refresh()
@@ -109,7 +109,7 @@ async def test_settings_are_deleted_with_their_topic(home: TreeHome) -> None:
         assert (await registry.refresh()).settings == {}
 
 
-async def test_view_is_the_same_while_only_topics_change_and_reader_is_notified_of_changes(home: TreeHome) -> None:
+async def test_view_is_the_same_while_only_topics_change_and_reader_is_notified_of_changes(home: TreeBackend) -> None:
     async with with_topic(home) as tree:
         told: list[None] = []
         registry = ConfigRegistry(tree, on_stale=lambda: told.append(None))
@@ -120,7 +120,7 @@ async def test_view_is_the_same_while_only_topics_change_and_reader_is_notified_
         assert (await registry.refresh()).version > view.version
 
 
-async def test_settings_that_are_not_text_are_damage(home: TreeHome) -> None:
+async def test_settings_that_are_not_text_are_damage(home: TreeBackend) -> None:
     async with with_topic(home) as tree:
         await tree.set(ORDERS.path, b'{"version":1,"config":{"a":1}}', ANY_VERSION)
         with pytest.raises(NodeDamaged, match="/config/topics/orders"):
@@ -128,7 +128,7 @@ async def test_settings_that_are_not_text_are_damage(home: TreeHome) -> None:
 
 
 @pytest.mark.parametrize("group_id", ["g", "a/b c", "..", ".", "%2E", "\u00fc\n\x00", "x" * 1_024])
-async def test_a_group_of_any_name_has_settings_until_the_last_is_unset(home: TreeHome, group_id: str) -> None:
+async def test_a_group_of_any_name_has_settings_until_the_last_is_unset(home: TreeBackend, group_id: str) -> None:
     async with with_topic(home) as tree:
         registry, entity = ConfigRegistry(tree), ConfigEntity.group(group_id)
         assert await registry.get(entity) == {}

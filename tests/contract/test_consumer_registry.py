@@ -35,7 +35,7 @@ from tests.contract.registry_samples import (
     node_of,
     reading,
 )
-from tests.contract.tree_homes import TreeHome, until
+from tests.contract.tree_backends import TreeBackend, until
 from tests.contract.unsure_tree import UnsureTree
 
 APPLIED, STALE, UNKNOWN = ChangeResult.APPLIED, ChangeResult.STALE, ChangeResult.UNKNOWN
@@ -71,7 +71,7 @@ async def view_of(following: Following) -> GroupView:
 # --- consumers ----------------------------------------------------------------------------------------------------
 
 
-async def test_registered_consumers_are_seen_and_watched(home: TreeHome) -> None:
+async def test_registered_consumers_are_seen_and_watched(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 3)
@@ -87,7 +87,7 @@ async def test_registered_consumers_are_seen_and_watched(home: TreeHome) -> None
 
 
 async def test_registering_twice_in_a_session_is_one_registration_and_another_session_is_refused(
-    home: TreeHome,
+    home: TreeBackend,
 ) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
@@ -99,7 +99,7 @@ async def test_registering_twice_in_a_session_is_one_registration_and_another_se
         assert await register(two, PATHS, "a", node_of(reading(t=1))) is APPLIED
 
 
-async def test_many_consumers_that_register_at_once_in_a_new_group_all_do(home: TreeHome) -> None:
+async def test_many_consumers_that_register_at_once_in_a_new_group_all_do(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         trees = [await running.connect() for _ in range(8)]
         outcomes = await asyncio.gather(
@@ -108,7 +108,7 @@ async def test_many_consumers_that_register_at_once_in_a_new_group_all_do(home: 
         assert outcomes == [APPLIED] * 8
 
 
-async def test_registration_without_a_response_is_unknown_and_can_be_repeated(home: TreeHome) -> None:
+async def test_registration_without_a_response_is_unknown_and_can_be_repeated(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         tree = UnsureTree(await running.connect())
         await register(tree, PATHS, "before", node_of(reading(t=1)))
@@ -117,7 +117,7 @@ async def test_registration_without_a_response_is_unknown_and_can_be_repeated(ho
         assert await register(tree, PATHS, "a", node_of(reading(t=1))) is APPLIED
 
 
-async def test_damaged_consumer_is_ignored_by_all_others(home: TreeHome, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_consumer_is_ignored_by_all_others(home: TreeBackend, caplog: pytest.LogCaptureFixture) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 3)
@@ -130,7 +130,7 @@ async def test_damaged_consumer_is_ignored_by_all_others(home: TreeHome, caplog:
         assert [record.getMessage() for record in caplog.records] == ["consumer.node_ignored"]
 
 
-async def test_consumer_whose_node_was_overwritten_registers_again_and_all_are_notified(home: TreeHome) -> None:
+async def test_consumer_whose_node_was_overwritten_registers_again_and_all_are_notified(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await register(one, PATHS, "a", node_of(reading(t=1)))
@@ -143,7 +143,7 @@ async def test_consumer_whose_node_was_overwritten_registers_again_and_all_are_n
         assert list((await view_of(following)).consumers) == ["a"]
 
 
-async def test_group_whose_nodes_were_deleted_has_no_consumers(home: TreeHome) -> None:
+async def test_group_whose_nodes_were_deleted_has_no_consumers(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         tree = await running.connect()
         assert (await view_of(follow(tree, reading(t=1)))).consumers == {}
@@ -152,7 +152,7 @@ async def test_group_whose_nodes_were_deleted_has_no_consumers(home: TreeHome) -
 # --- topics -------------------------------------------------------------------------------------------------------
 
 
-async def test_topic_counts_from_when_it_is_created_and_again_when_it_grows(home: TreeHome) -> None:
+async def test_topic_counts_from_when_it_is_created_and_again_when_it_grows(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await register(one, PATHS, "a", node_of(reading(t=1)))
@@ -169,7 +169,7 @@ async def test_topic_counts_from_when_it_is_created_and_again_when_it_grows(home
         assert (await view_of(following)).partitions_counts == {}
 
 
-async def test_filter_selects_the_same_topics_for_all_and_new_ones_when_they_are_created(home: TreeHome) -> None:
+async def test_filter_selects_the_same_topics_for_all_and_new_ones_when_they_are_created(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         chosen = Subscription({}, TopicFilter("page-.*", "page-x"), 2)
@@ -186,7 +186,7 @@ async def test_filter_selects_the_same_topics_for_all_and_new_ones_when_they_are
         assert view.partitions_counts == {"page-a": 1, "page-b": 4}
 
 
-async def test_changes_of_unread_topics_do_not_wake_a_consumer(home: TreeHome) -> None:
+async def test_changes_of_unread_topics_do_not_wake_a_consumer(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 2)
@@ -200,7 +200,7 @@ async def test_changes_of_unread_topics_do_not_wake_a_consumer(home: TreeHome) -
         await until(lambda: following.calls.count == 1)
 
 
-async def test_recreated_topic_is_missing_in_one_view_first(home: TreeHome) -> None:
+async def test_recreated_topic_is_missing_in_one_view_first(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
         await make_topic(one, "t", 2)
@@ -220,7 +220,7 @@ async def test_recreated_topic_is_missing_in_one_view_first(home: TreeHome) -> N
 
 
 async def test_damaged_topic_is_left_out_and_the_others_are_read(
-    home: TreeHome, caplog: pytest.LogCaptureFixture
+    home: TreeBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with laid_out(home) as running:
         tree = await running.connect()
@@ -267,7 +267,7 @@ class Partitions:
 
 
 @asynccontextmanager
-async def two_sessions(home: TreeHome) -> AsyncIterator[tuple[Partitions, Partitions]]:
+async def two_sessions(home: TreeBackend) -> AsyncIterator[tuple[Partitions, Partitions]]:
     async with laid_out(home) as running:
         one, two = Partitions(await running.connect()), Partitions(await running.connect())
         topic_id = await make_topic(one.tree, "t", 2)
@@ -275,7 +275,7 @@ async def two_sessions(home: TreeHome) -> AsyncIterator[tuple[Partitions, Partit
         yield one, two
 
 
-async def test_claim_commits_and_release_are_one_order_of_versions(home: TreeHome) -> None:
+async def test_claim_commits_and_release_are_one_order_of_versions(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         assert await one.read() == PartitionNodes(None, None)
         assert await one.write(CLAIM, NO_NODE, NO_OFFSET) is APPLIED
@@ -289,7 +289,7 @@ async def test_claim_commits_and_release_are_one_order_of_versions(home: TreeHom
         assert await two.write(CLAIM, 3, 25) is APPLIED
 
 
-async def test_write_over_an_older_version_is_refused_and_changes_nothing(home: TreeHome) -> None:
+async def test_write_over_an_older_version_is_refused_and_changes_nothing(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await two.read()
@@ -304,7 +304,7 @@ async def test_write_over_an_older_version_is_refused_and_changes_nothing(home: 
         assert await two.read() == found
 
 
-async def test_of_two_sessions_that_race_for_a_claim_one_has_it(home: TreeHome) -> None:
+async def test_of_two_sessions_that_race_for_a_claim_one_has_it(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await asyncio.gather(one.read(), two.read())
         outcomes = await asyncio.gather(one.write(CLAIM, NO_NODE, 0), two.write(CLAIM, NO_NODE, 0))
@@ -315,7 +315,7 @@ async def test_of_two_sessions_that_race_for_a_claim_one_has_it(home: TreeHome) 
         assert owner.is_own
 
 
-async def test_owner_is_deleted_with_its_session_and_the_offset_stays(home: TreeHome) -> None:
+async def test_owner_is_deleted_with_its_session_and_the_offset_stays(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await one.write(CLAIM, NO_NODE, 7)
@@ -324,7 +324,7 @@ async def test_owner_is_deleted_with_its_session_and_the_offset_stays(home: Tree
         assert await two.read() == PartitionNodes(None, OffsetNode(7, claim, 0))
 
 
-async def test_one_refused_write_does_not_block_others_of_its_request(home: TreeHome) -> None:
+async def test_one_refused_write_does_not_block_others_of_its_request(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         partitions = [TopicPartition("t", number) for number in range(50)]
         await one.registry.read(partitions)
@@ -338,7 +338,7 @@ async def test_one_refused_write_does_not_block_others_of_its_request(home: Tree
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
-async def test_write_without_a_response_is_unknown_and_the_next_read_decides(home: TreeHome, is_done: bool) -> None:
+async def test_write_without_a_response_is_unknown_and_the_next_read_decides(home: TreeBackend, is_done: bool) -> None:
     async with laid_out(home) as running:
         tree = UnsureTree(await running.connect())
         one = Partitions(tree)
@@ -355,7 +355,7 @@ async def test_write_without_a_response_is_unknown_and_the_next_read_decides(hom
             assert found == PartitionNodes(None, None)
 
 
-async def test_write_of_a_former_session_is_not_sent_by_the_next_one(home: TreeHome) -> None:
+async def test_write_of_a_former_session_is_not_sent_by_the_next_one(home: TreeBackend) -> None:
     class NextSession(UnsureTree):
         @property
         def session_id(self) -> int:
@@ -372,7 +372,7 @@ async def test_write_of_a_former_session_is_not_sent_by_the_next_one(home: TreeH
         assert await Partitions(tree).read() == PartitionNodes(None, None)
 
 
-async def test_nodes_are_read_after_a_sync(home: TreeHome) -> None:
+async def test_nodes_are_read_after_a_sync(home: TreeBackend) -> None:
     class Noting(UnsureTree):
         def __init__(self, tree: Tree) -> None:
             super().__init__(tree)
@@ -394,7 +394,7 @@ async def test_nodes_are_read_after_a_sync(home: TreeHome) -> None:
         assert tree.calls == ["sync", "read"] * 2
 
 
-async def test_deleted_parents_are_recreated_by_the_next_read(home: TreeHome) -> None:
+async def test_deleted_parents_are_recreated_by_the_next_read(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         for path in (PATHS.owners_of("t"), PATHS.offsets_of("t"), PATHS.owners, PATHS.offsets):
@@ -404,7 +404,7 @@ async def test_deleted_parents_are_recreated_by_the_next_read(home: TreeHome) ->
         assert await one.write(CLAIM, NO_NODE, 0) is APPLIED
 
 
-async def test_offset_of_a_deleted_topic_is_not_used_for_a_recreated_one(home: TreeHome) -> None:
+async def test_offset_of_a_deleted_topic_is_not_used_for_a_recreated_one(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await one.write(CLAIM, NO_NODE, 0)
@@ -419,7 +419,7 @@ async def test_offset_of_a_deleted_topic_is_not_used_for_a_recreated_one(home: T
         assert contents.offsets[T0].content[:3] == (3, two.claim(), UUID(int=5))
 
 
-async def test_owner_continues_with_its_claimed_topic_until_it_releases(home: TreeHome) -> None:
+async def test_owner_continues_with_its_claimed_topic_until_it_releases(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         former = one.topic_id
         await one.read()
@@ -431,7 +431,7 @@ async def test_owner_continues_with_its_claimed_topic_until_it_releases(home: Tr
         assert await two.read() == PartitionNodes(None, OffsetNode(NO_OFFSET, None, 1))
 
 
-async def test_offset_written_without_a_topic_id_is_accepted(home: TreeHome) -> None:
+async def test_offset_written_without_a_topic_id_is_accepted(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, _):
         await one.read()
         await one.tree.create(PATHS.offset(T0), b'{"version":1,"offset":41}')
@@ -440,7 +440,7 @@ async def test_offset_written_without_a_topic_id_is_accepted(home: TreeHome) -> 
         assert (await read_group(one.tree, PATHS)).offsets[T0].content.topic_id == one.topic_id
 
 
-async def test_damaged_offset_is_a_problem_of_its_partition_only(home: TreeHome) -> None:
+async def test_damaged_offset_is_a_problem_of_its_partition_only(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, _):
         await one.read()
         await one.tree.create(PATHS.offset(T0), b"500")
@@ -449,7 +449,7 @@ async def test_damaged_offset_is_a_problem_of_its_partition_only(home: TreeHome)
         assert "/consumers/jobs/offsets/t/0" in (found[T0].problem or "")
 
 
-async def test_owner_that_cannot_be_read_holds_its_partition(home: TreeHome) -> None:
+async def test_owner_that_cannot_be_read_holds_its_partition(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         await one.read()
         await two.tree.create(PATHS.owner(T0), b"?", ephemeral=True)
@@ -467,7 +467,7 @@ def test_writes_are_split_in_order_into_requests_that_fit() -> None:
     assert [write for part in parts for write in part] == writes
 
 
-async def test_largest_writes_fit_into_one_request(home: TreeHome) -> None:
+async def test_largest_writes_fit_into_one_request(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         tree = await running.connect()
         stream, topic = StreamId("c" * 100, 9_999), "t" * 249
@@ -484,7 +484,7 @@ async def test_largest_writes_fit_into_one_request(home: TreeHome) -> None:
 # --- for operators ---------------------------------------------------------------------------------------------------
 
 
-async def test_all_nodes_of_a_group_are_read_and_damaged_ones_are_named(home: TreeHome) -> None:
+async def test_all_nodes_of_a_group_are_read_and_damaged_ones_are_named(home: TreeBackend) -> None:
     async with two_sessions(home) as (one, two):
         tree = one.tree
         assert await group_names(tree) == []

@@ -27,7 +27,7 @@ from ottla.coordination.tree import ANY_VERSION, Operation, Stat, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_OFFSET, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult
-from tests.contract.tree_homes import TreeHome
+from tests.contract.tree_backends import TreeBackend
 from tests.contract.unsure_tree import UnsureTree
 
 ONE: Final = NodeId(1)
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def place(home: TreeHome) -> AsyncIterator[Place]:
+async def place(home: TreeBackend) -> AsyncIterator[Place]:
     async with home.running() as running:
         tree, consumer = await running.connect(), await running.connect()
         await layout.lay_out(tree)
@@ -78,7 +78,7 @@ async def offset_of(at: Place, partition: TopicPartition) -> OffsetContent:
     return (await read_group(at.tree, PATHS)).offsets[partition].content
 
 
-async def test_group_is_created_by_its_first_offset_and_listed_and_described(home: TreeHome) -> None:
+async def test_group_is_created_by_its_first_offset_and_listed_and_described(home: TreeBackend) -> None:
     async with place(home) as at:
         assert await at.admin.list_groups() == []
         assert not await at.admin.has("jobs")
@@ -92,7 +92,7 @@ async def test_group_is_created_by_its_first_offset_and_listed_and_described(hom
         assert (described.kind, described.state, described.is_live, described.members) == (TREE, EMPTY, False, ())
 
 
-async def test_consumers_are_described_with_their_partitions(home: TreeHome) -> None:
+async def test_consumers_are_described_with_their_partitions(home: TreeBackend) -> None:
     async with place(home) as at:
         await join(at)
         await claim(at, T0, T1)
@@ -104,7 +104,7 @@ async def test_consumers_are_described_with_their_partitions(home: TreeHome) -> 
         assert await at.admin.committed("jobs") == {}, "a claim of a partition that was never read commits nothing"
 
 
-async def test_set_offset_takes_the_partition_from_its_owner(home: TreeHome) -> None:
+async def test_set_offset_takes_the_partition_from_its_owner(home: TreeBackend) -> None:
     async with place(home) as at:
         await join(at)
         registry = await claim(at, T0)
@@ -116,7 +116,7 @@ async def test_set_offset_takes_the_partition_from_its_owner(home: TreeHome) -> 
         assert (await offset_of(at, T0)).offset == 3
 
 
-async def test_consumers_that_watch_the_offsets_are_notified_when_one_is_set(home: TreeHome) -> None:
+async def test_consumers_that_watch_the_offsets_are_notified_when_one_is_set(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 3})
         before = (await at.tree.get(PATHS.offsets)).stat.version
@@ -124,7 +124,7 @@ async def test_consumers_that_watch_the_offsets_are_notified_when_one_is_set(hom
         assert (await at.tree.get(PATHS.offsets)).stat.version == before + 1
 
 
-async def test_offset_of_a_recreated_topic_does_not_count(home: TreeHome) -> None:
+async def test_offset_of_a_recreated_topic_does_not_count(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 7})
         await TopicRegistry(at.tree).delete("t")
@@ -135,7 +135,7 @@ async def test_offset_of_a_recreated_topic_does_not_count(home: TreeHome) -> Non
         assert await at.admin.committed("jobs") == {T0: CommittedOffset(1)}
 
 
-async def test_damaged_offset_is_reported_and_repaired_by_setting_it(home: TreeHome) -> None:
+async def test_damaged_offset_is_reported_and_repaired_by_setting_it(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 7})
         await at.tree.set(PATHS.offset(T0), b"seven", ANY_VERSION)
@@ -160,7 +160,7 @@ class BusyTree(UnsureTree):
         return await super().multi(operations)
 
 
-async def test_offset_is_set_over_an_owner_that_commits_meanwhile(home: TreeHome) -> None:
+async def test_offset_is_set_over_an_owner_that_commits_meanwhile(home: TreeBackend) -> None:
     async with place(home) as at:
         await join(at)
         await claim(at, T0)
@@ -176,7 +176,7 @@ async def test_offset_is_set_over_an_owner_that_commits_meanwhile(home: TreeHome
         assert (await offset_of(at, T0)).offset == NO_OFFSET, "the owner's own"
 
 
-async def test_deleted_offset_leaves_a_node_whose_versions_continue(home: TreeHome) -> None:
+async def test_deleted_offset_leaves_a_node_whose_versions_continue(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 7, T1: 8})
         version = (await at.tree.get(PATHS.offset(T0))).stat.version
@@ -185,7 +185,7 @@ async def test_deleted_offset_leaves_a_node_whose_versions_continue(home: TreeHo
         assert (await at.tree.get(PATHS.offset(T0))).stat.version == version + 1
 
 
-async def test_offsets_of_a_topic_with_readers_are_not_deleted(home: TreeHome) -> None:
+async def test_offsets_of_a_topic_with_readers_are_not_deleted(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 7})
         await join(at)
@@ -195,7 +195,7 @@ async def test_offsets_of_a_topic_with_readers_are_not_deleted(home: TreeHome) -
         assert await at.admin.committed("jobs") == {T0: CommittedOffset(7)}
 
 
-async def test_group_without_consumers_is_deleted_with_everything(home: TreeHome) -> None:
+async def test_group_without_consumers_is_deleted_with_everything(home: TreeBackend) -> None:
     async with place(home) as at:
         await join(at)
         await claim(at, T0, T1)
@@ -210,7 +210,7 @@ async def test_group_without_consumers_is_deleted_with_everything(home: TreeHome
             await at.admin.delete("jobs")
 
 
-async def test_group_whose_consumer_cannot_be_read_is_not_deleted(home: TreeHome) -> None:
+async def test_group_whose_consumer_cannot_be_read_is_not_deleted(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {T0: 7})
         await at.tree.create(PATHS.ids)
@@ -220,7 +220,7 @@ async def test_group_whose_consumer_cannot_be_read_is_not_deleted(home: TreeHome
         assert await at.admin.committed("jobs") == {T0: CommittedOffset(7)}
 
 
-async def test_group_with_more_nodes_than_fit_a_request_is_deleted(home: TreeHome) -> None:
+async def test_group_with_more_nodes_than_fit_a_request_is_deleted(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.admin.commit("jobs", {TopicPartition("t", number): 1 for number in range(3_000)})
         await at.admin.delete("jobs")
@@ -228,7 +228,7 @@ async def test_group_with_more_nodes_than_fit_a_request_is_deleted(home: TreeHom
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "näme", "x" * 250])
-async def test_name_that_is_no_path_segment_is_no_group_and_creates_none(home: TreeHome, name: str) -> None:
+async def test_name_that_is_no_path_segment_is_no_group_and_creates_none(home: TreeBackend, name: str) -> None:
     async with place(home) as at:
         assert not await at.admin.has(name)
         with pytest.raises(UnknownGroup):
@@ -237,7 +237,7 @@ async def test_name_that_is_no_path_segment_is_no_group_and_creates_none(home: T
             await at.admin.commit(name, {T0: 1})
 
 
-async def test_nodes_that_are_no_groups_are_ignored(home: TreeHome) -> None:
+async def test_nodes_that_are_no_groups_are_ignored(home: TreeBackend) -> None:
     async with place(home) as at:
         await at.tree.create(f"{layout.CONSUMERS}/no group")
         await at.admin.commit("jobs", {T0: 1})

@@ -21,7 +21,7 @@ from ottla.coordination.registries import (
 )
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
 from ottla.model.identifiers import NodeId
-from tests.contract.tree_homes import TreeHome, until
+from tests.contract.tree_backends import TreeBackend, until
 from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO = NodeId(1), NodeId(2)
@@ -34,14 +34,14 @@ SECOND = BrokerRegistration(TWO, (BrokerListener("PLAINTEXT", "PLAINTEXT", "host
 
 
 @asynccontextmanager
-async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
+async def laid_out(home: TreeBackend) -> AsyncIterator[Tree]:
     async with home.running() as running:
         tree = await running.connect()
         await layout.lay_out(tree)
         yield tree
 
 
-async def test_layout_is_created_once_by_the_first_session(home: TreeHome) -> None:
+async def test_layout_is_created_once_by_the_first_session(home: TreeBackend) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await asyncio.gather(*(layout.lay_out(tree) for tree in trees))
@@ -50,7 +50,7 @@ async def test_layout_is_created_once_by_the_first_session(home: TreeHome) -> No
         assert (await trees[0].get(layout.TOPICS)).stat == before
 
 
-async def test_cluster_id_is_created_once_in_kafkas_form_and_stays(home: TreeHome) -> None:
+async def test_cluster_id_is_created_once_in_kafkas_form_and_stays(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         made = await asyncio.gather(*(cluster_id(tree) for _ in range(5)))
         assert len(set(made)) == 1
@@ -59,7 +59,7 @@ async def test_cluster_id_is_created_once_in_kafkas_form_and_stays(home: TreeHom
         assert await cluster_id(tree) == made[0]
 
 
-async def test_registered_brokers_are_seen_with_all_fields_and_their_epoch(home: TreeHome) -> None:
+async def test_registered_brokers_are_seen_with_all_fields_and_their_epoch(home: TreeBackend) -> None:
     async with home.running() as running:
         one, two = await running.connect(), await running.connect()
         await layout.lay_out(one)
@@ -71,7 +71,7 @@ async def test_registered_brokers_are_seen_with_all_fields_and_their_epoch(home:
         assert (await one.get("/brokers/ids/2")).stat.czxid == second_epoch
 
 
-async def test_time_of_a_registration_is_by_the_clock_of_all_nodes(home: TreeHome) -> None:
+async def test_time_of_a_registration_is_by_the_clock_of_all_nodes(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = BrokerRegistry(tree)
         assert await registry.registered_ms(ONE) is None
@@ -84,7 +84,7 @@ async def test_time_of_a_registration_is_by_the_clock_of_all_nodes(home: TreeHom
         assert before.ctime_ms <= registered_ms < an_hour_ahead_ms
 
 
-async def test_broker_that_leaves_is_removed_from_the_view(home: TreeHome) -> None:
+async def test_broker_that_leaves_is_removed_from_the_view(home: TreeBackend) -> None:
     async with home.running() as running:
         one, two = await running.connect(), await running.connect()
         await layout.lay_out(one)
@@ -101,7 +101,7 @@ async def test_broker_that_leaves_is_removed_from_the_view(home: TreeHome) -> No
         assert set((await registry.refresh()).by_id) == {ONE}
 
 
-async def test_broker_id_of_another_session_is_refused_until_that_session_ends(home: TreeHome) -> None:
+async def test_broker_id_of_another_session_is_refused_until_that_session_ends(home: TreeBackend) -> None:
     async with home.running() as running:
         one, two = await running.connect(), await running.connect()
         await layout.lay_out(one)
@@ -115,7 +115,7 @@ async def test_broker_id_of_another_session_is_refused_until_that_session_ends(h
         assert await BrokerRegistry(two).register(FIRST, 1) > first_epoch
 
 
-async def test_registering_again_in_the_same_session_gives_a_higher_epoch(home: TreeHome) -> None:
+async def test_registering_again_in_the_same_session_gives_a_higher_epoch(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = BrokerRegistry(tree)
         first = await registry.register(FIRST, 1)
@@ -123,7 +123,7 @@ async def test_registering_again_in_the_same_session_gives_a_higher_epoch(home: 
         assert (await registry.refresh()).by_id[ONE].registration.rack == "rack-b"
 
 
-async def test_broker_epochs_rise_over_restarts(home: TreeHome) -> None:
+async def test_broker_epochs_rise_over_restarts(home: TreeBackend) -> None:
     epochs: list[int] = []
     for _ in range(3):
         async with laid_out(home) as tree:
@@ -145,14 +145,14 @@ async def test_broker_epochs_rise_over_restarts(home: TreeHome) -> None:
         ("x", b"{}"),
     ],
 )
-async def test_malformed_registration_is_named(home: TreeHome, name: str, data: bytes) -> None:
+async def test_malformed_registration_is_named(home: TreeBackend, name: str, data: bytes) -> None:
     async with laid_out(home) as tree:
         await tree.create(f"/brokers/ids/{name}", data)
         with pytest.raises(NodeDamaged, match=f"/brokers/ids/{name}"):
             await BrokerRegistry(tree).refresh()
 
 
-async def test_producer_ids_are_unique_among_brokers_tasks_and_restarts(home: TreeHome) -> None:
+async def test_producer_ids_are_unique_among_brokers_tasks_and_restarts(home: TreeBackend) -> None:
     given: list[int] = []
     for _ in range(2):
         async with laid_out(home) as tree:
@@ -164,7 +164,7 @@ async def test_producer_ids_are_unique_among_brokers_tasks_and_restarts(home: Tr
     assert min(given) == 0
 
 
-async def test_producer_ids_come_in_order_from_one_block(home: TreeHome) -> None:
+async def test_producer_ids_come_in_order_from_one_block(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         supplier = ProducerIdBlocks(tree, ONE)
         assert [await supplier.next() for _ in range(3)] == [0, 1, 2]
@@ -172,14 +172,14 @@ async def test_producer_ids_come_in_order_from_one_block(home: TreeHome) -> None
         assert node.data == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
 
 
-async def test_producer_id_block_of_unknown_outcome_is_left_unused(home: TreeHome) -> None:
+async def test_producer_id_block_of_unknown_outcome_is_left_unused(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         unsure.lose_answers = 2
         assert await ProducerIdBlocks(unsure, ONE).next() == 2 * BLOCK_IDS_COUNT
 
 
-async def test_producer_ids_start_above_those_in_the_logs_when_the_tree_is_older(home: TreeHome) -> None:
+async def test_producer_ids_start_above_those_in_the_logs_when_the_tree_is_older(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         supplier = ProducerIdBlocks(tree, ONE)
         assert await supplier.next() == 0
@@ -195,7 +195,7 @@ async def test_producer_ids_start_above_those_in_the_logs_when_the_tree_is_older
         assert await behind.next() == 41_234 + 2 * BLOCK_IDS_COUNT
 
 
-async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:
+async def test_producer_ids_end_with_a_clear_error(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         await ProducerIdBlocks(tree, ONE).next()
         last = b'{"version":1,"block_end":"%d"}' % (PRODUCER_ID_MAX - 10)
@@ -207,7 +207,7 @@ async def test_producer_ids_end_with_a_clear_error(home: TreeHome) -> None:
             await ProducerIdBlocks(tree, ONE).next()
 
 
-async def test_broken_connection_while_reading_is_raised_after_a_bounded_number_of_attempts(home: TreeHome) -> None:
+async def test_broken_connection_while_reading_is_raised_after_a_bounded_number_of_attempts(home: TreeBackend) -> None:
     class Cut(UnsureTree):
         async def get(self, path: str, *, watch: Watch | None = None) -> Node:
             raise ConnectionLoss(path)

@@ -16,7 +16,7 @@ from ottla.coordination.tree import ConnectionLoss, Operation, Stat, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
-from tests.contract.tree_homes import TreeHome
+from tests.contract.tree_backends import TreeBackend
 from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO = NodeId(1), NodeId(2)
@@ -50,7 +50,7 @@ class CutTree(UnsureTree):
 
 
 @asynccontextmanager
-async def sessions(home: TreeHome) -> AsyncIterator[tuple[CutTree, Tree]]:
+async def sessions(home: TreeBackend) -> AsyncIterator[tuple[CutTree, Tree]]:
     """The session of a writer that breaks, and another one."""
     async with home.running() as running:
         ours, theirs = await running.connect(), await running.connect()
@@ -76,7 +76,7 @@ async def all_paths(tree: Tree, path: str) -> list[str]:
     return found
 
 
-async def test_small_topic_takes_one_request_and_a_larger_one_several(home: TreeHome) -> None:
+async def test_small_topic_takes_one_request_and_a_larger_one_several(home: TreeBackend) -> None:
     async with sessions(home) as (ours, _):
         registry = TopicRegistry(ours)
         assert await requests_of(ours, lambda: registry.create("small", [[ONE]] * 300, EPOCHS)) == 1
@@ -90,7 +90,7 @@ async def tree_of_topics(tree: Tree) -> list[str]:
     return await all_paths(tree, layout.TOPICS)
 
 
-async def test_reader_between_any_two_requests_sees_all_of_a_large_topic_or_nothing(home: TreeHome) -> None:
+async def test_reader_between_any_two_requests_sees_all_of_a_large_topic_or_nothing(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry, follower = TopicRegistry(ours), TopicRegistry(theirs)
         counts: list[int] = []
@@ -119,7 +119,9 @@ async def test_reader_between_any_two_requests_sees_all_of_a_large_topic_or_noth
 WIDE: Final = [[NodeId(node_id) for node_id in range(1, 1_001)]] * 300
 
 
-async def test_topic_whose_replicas_no_request_can_hold_is_refused_before_anything_is_written(home: TreeHome) -> None:
+async def test_topic_whose_replicas_no_request_can_hold_is_refused_before_anything_is_written(
+    home: TreeBackend,
+) -> None:
     async with sessions(home) as (ours, theirs):
         with pytest.raises(RequestError) as refusal:
             await TopicRegistry(ours).create("orders", WIDE, EPOCHS)
@@ -129,7 +131,7 @@ async def test_topic_whose_replicas_no_request_can_hold_is_refused_before_anythi
 
 
 async def test_growth_by_replicas_that_no_request_can_hold_is_refused_before_anything_is_written(
-    home: TreeHome,
+    home: TreeBackend,
 ) -> None:
     async with sessions(home) as (ours, theirs):
         topic = await TopicRegistry(theirs).create("orders", [[ONE]], EPOCHS)
@@ -142,7 +144,7 @@ async def test_growth_by_replicas_that_no_request_can_hold_is_refused_before_any
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: TreeHome, was_written: bool) -> None:
+async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: TreeBackend, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
         ours.drop_writes = not was_written
         registry = TopicRegistry(theirs)
@@ -164,7 +166,7 @@ async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: 
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeHome, was_written: bool) -> None:
+async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeBackend, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
         ours.drop_writes = not was_written
         registry = TopicRegistry(theirs)
@@ -188,7 +190,7 @@ async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeHom
 
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its_last_broker(
-    home: TreeHome, was_written: bool
+    home: TreeBackend, was_written: bool
 ) -> None:
     async with sessions(home) as (ours, theirs):
         ours.drop_writes = not was_written
@@ -213,7 +215,7 @@ async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its
         pytest.fail("a deletion takes more requests than this test allows for")
 
 
-async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: TreeHome) -> None:
+async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         old = await registry.create("orders", [[ONE]] * MANY, EPOCHS)
@@ -227,7 +229,7 @@ async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: T
         ]
 
 
-async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leaves_no_nodes(home: TreeHome) -> None:
+async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leaves_no_nodes(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         attempts = [
             TopicRegistry(tree).create("orders", [[ONE]] * count, EPOCHS)
@@ -241,7 +243,7 @@ async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leav
         assert len(await theirs.children(layout.topic_path("orders"))) == 1
 
 
-async def test_large_topic_and_one_of_a_single_request_exclude_each_other(home: TreeHome) -> None:
+async def test_large_topic_and_one_of_a_single_request_exclude_each_other(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         small: list[Topic] = []
@@ -259,7 +261,9 @@ async def test_large_topic_and_one_of_a_single_request_exclude_each_other(home: 
 
 
 @pytest.mark.parametrize("interruption", ["grown", "deleted", "recreated"])
-async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(home: TreeHome, interruption: str) -> None:
+async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(
+    home: TreeBackend, interruption: str
+) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         topic = await registry.create("orders", [[ONE]], EPOCHS)
@@ -284,7 +288,7 @@ async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(home:
         assert await seen(theirs) == expected
 
 
-async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(home: TreeHome) -> None:
+async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         ours.cut_at = 3
         with pytest.raises(ConnectionLoss):
@@ -301,7 +305,7 @@ async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(ho
         assert await seen(theirs) == {"kept": kept}
 
 
-async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_topic(home: TreeHome) -> None:
+async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_topic(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         swept: list[int] = []
@@ -316,7 +320,7 @@ async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_top
         assert await seen(theirs) == {"orders": topic}
 
 
-async def test_topic_that_exists_only_between_two_views_is_reported_as_deleted(home: TreeHome) -> None:
+async def test_topic_that_exists_only_between_two_views_is_reported_as_deleted(home: TreeBackend) -> None:
     async with sessions(home) as (_, theirs):
         writer, reader = TopicRegistry(theirs), TopicRegistry(theirs)
         view = await reader.refresh()
@@ -331,7 +335,7 @@ async def test_topic_that_exists_only_between_two_views_is_reported_as_deleted(h
         assert reader.deletions_version > before
 
 
-async def test_each_broker_of_a_deleted_topic_removes_itself_and_the_last_one_the_note(home: TreeHome) -> None:
+async def test_each_broker_of_a_deleted_topic_removes_itself_and_the_last_one_the_note(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
         topics = [await registry.create(name, [[ONE, TWO], [TWO, ONE]], EPOCHS) for name in ("a", "b", "c")]

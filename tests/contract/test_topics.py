@@ -40,7 +40,7 @@ from ottla.model.partition_state import (
     PartitionState,
     ReplicaIncarnation,
 )
-from tests.contract.tree_homes import TreeHome, until
+from tests.contract.tree_backends import TreeBackend, until
 from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -63,14 +63,14 @@ class GatedTree(UnsureTree):
 
 
 @asynccontextmanager
-async def laid_out(home: TreeHome) -> AsyncIterator[Tree]:
+async def laid_out(home: TreeBackend) -> AsyncIterator[Tree]:
     async with home.running() as running:
         tree = await running.connect()
         await layout.lay_out(tree)
         yield tree
 
 
-async def test_created_topic_is_seen_with_its_partitions_and_their_first_state(home: TreeHome) -> None:
+async def test_created_topic_is_seen_with_its_partitions_and_their_first_state(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         created = await registry.create("orders", [[ONE, TWO], [TWO, ONE]], EPOCHS)
@@ -89,7 +89,7 @@ async def test_created_topic_is_seen_with_its_partitions_and_their_first_state(h
         assert view.partition(TopicPartition("other", 0)) is None
 
 
-async def test_dead_replicas_of_a_new_topic_are_not_in_sync(home: TreeHome) -> None:
+async def test_dead_replicas_of_a_new_topic_are_not_in_sync(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         topic = await TopicRegistry(tree).create("orders", [[THREE, TWO]], EPOCHS)
         assert topic.partitions[0].state == PartitionState(TWO, LeaderEpoch(0), (ReplicaIncarnation(TWO, 102),))
@@ -109,7 +109,7 @@ async def test_dead_replicas_of_a_new_topic_are_not_in_sync(home: TreeHome) -> N
     ],
 )
 async def test_invalid_topic_is_refused_with_the_protocols_code(
-    home: TreeHome, name: str, assignment: list[list[NodeId]], code: ErrorCode
+    home: TreeBackend, name: str, assignment: list[list[NodeId]], code: ErrorCode
 ) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
@@ -121,7 +121,7 @@ async def test_invalid_topic_is_refused_with_the_protocols_code(
         assert set((await registry.refresh()).by_name) == {"taken", "ta_ken.twin"}
 
 
-async def test_only_one_of_two_creators_of_a_name_wins(home: TreeHome) -> None:
+async def test_only_one_of_two_creators_of_a_name_wins(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         attempts = (TopicRegistry(tree).create("orders", SINGLE, EPOCHS) for _ in range(5))
         results = await asyncio.gather(*attempts, return_exceptions=True)
@@ -130,7 +130,7 @@ async def test_only_one_of_two_creators_of_a_name_wins(home: TreeHome) -> None:
         assert {refusal.code for refusal in refused} == {ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
-async def test_topic_ids_are_fresh_never_reserved_and_never_start_with_a_dash(home: TreeHome) -> None:
+async def test_topic_ids_are_fresh_never_reserved_and_never_start_with_a_dash(home: TreeBackend) -> None:
     drawn = [UUID(int=0), UUID(int=1), UUID(bytes=b"\xfb" + b"\xef" * 15), UUID(int=2**127 + 7)]
     assert uuid_to_text(drawn[2]).startswith("-")
     async with laid_out(home) as tree:
@@ -138,7 +138,7 @@ async def test_topic_ids_are_fresh_never_reserved_and_never_start_with_a_dash(ho
         assert topic.topic_id == UUID(int=2**127 + 7)
 
 
-async def test_recreated_topic_under_its_name_has_another_id(home: TreeHome) -> None:
+async def test_recreated_topic_under_its_name_has_another_id(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         first = await registry.create("orders", [[ONE], [ONE]], EPOCHS)
@@ -149,7 +149,7 @@ async def test_recreated_topic_under_its_name_has_another_id(home: TreeHome) -> 
         assert (await registry.refresh()).by_name == {"orders": second}
 
 
-async def test_deleted_topic_leaves_only_a_tombstone_until_its_directories_are_removed(home: TreeHome) -> None:
+async def test_deleted_topic_leaves_only_a_tombstone_until_its_directories_are_removed(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE]] * 3, EPOCHS, {"retention.ms": "1"})
@@ -163,7 +163,7 @@ async def test_deleted_topic_leaves_only_a_tombstone_until_its_directories_are_r
         assert await registry.pending_deletions() == []
 
 
-async def test_delete_refuses_a_missing_topic_or_another_id(home: TreeHome) -> None:
+async def test_delete_refuses_a_missing_topic_or_another_id(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         with pytest.raises(RequestError) as missing:
@@ -176,7 +176,7 @@ async def test_delete_refuses_a_missing_topic_or_another_id(home: TreeHome) -> N
         assert "orders" in (await registry.refresh()).by_name
 
 
-async def test_view_stays_the_same_object_while_nothing_changes(home: TreeHome) -> None:
+async def test_view_stays_the_same_object_while_nothing_changes(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         await registry.create("orders", SINGLE, EPOCHS)
@@ -189,7 +189,7 @@ async def test_view_stays_the_same_object_while_nothing_changes(home: TreeHome) 
         assert newer.by_name["orders"] is view.by_name["orders"]
 
 
-async def test_reader_that_missed_one_change_reads_only_its_subject(home: TreeHome) -> None:
+async def test_reader_that_missed_one_change_reads_only_its_subject(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         counting = UnsureTree(tree)
         writer, reader = TopicRegistry(tree), TopicRegistry(counting)
@@ -205,7 +205,7 @@ async def test_reader_that_missed_one_change_reads_only_its_subject(home: TreeHo
         assert counting.reads_count == 4  # /changes, the pointer, one state, whether /changes moved meanwhile
 
 
-async def test_reader_that_missed_several_changes_reads_only_their_subjects(home: TreeHome) -> None:
+async def test_reader_that_missed_several_changes_reads_only_their_subjects(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         counting = UnsureTree(tree)
         writer, reader = TopicRegistry(tree), TopicRegistry(counting)
@@ -223,7 +223,7 @@ async def test_reader_that_missed_several_changes_reads_only_their_subjects(home
         assert dict(view.by_name) == dict((await TopicRegistry(tree).refresh()).by_name)
 
 
-async def test_states_of_a_topic_that_was_recreated_meanwhile_are_those_of_the_new_one(home: TreeHome) -> None:
+async def test_states_of_a_topic_that_was_recreated_meanwhile_are_those_of_the_new_one(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, reader = TopicRegistry(tree), TopicRegistry(tree)
         old = await writer.create("orders", [[ONE]] * 3, EPOCHS)
@@ -234,7 +234,7 @@ async def test_states_of_a_topic_that_was_recreated_meanwhile_are_those_of_the_n
         assert (await reader.refresh()).by_name == {"orders": new}
 
 
-async def test_reader_that_missed_more_than_the_ring_reads_all(home: TreeHome) -> None:
+async def test_reader_that_missed_more_than_the_ring_reads_all(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, reader = TopicRegistry(tree), TopicRegistry(tree)
         topic = await writer.create("orders", SINGLE, EPOCHS)
@@ -250,7 +250,7 @@ async def test_reader_that_missed_more_than_the_ring_reads_all(home: TreeHome) -
         assert gone.topic_id not in view.by_id
 
 
-async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: TreeHome) -> None:
+async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: TreeBackend) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await layout.lay_out(trees[0])
@@ -264,7 +264,7 @@ async def test_concurrent_writers_of_one_tree_each_leave_their_subjects(home: Tr
         assert sorted(missed) == sorted(f"subject/{number}" for number in range(60))
 
 
-async def test_commits_that_wait_for_another_share_the_next_request(home: TreeHome) -> None:
+async def test_commits_that_wait_for_another_share_the_next_request(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         gated = GatedTree(tree)
         changes, follower = Changes(gated), ChangeFollower(tree, None)
@@ -283,7 +283,7 @@ async def test_commits_that_wait_for_another_share_the_next_request(home: TreeHo
         assert follower.missed(await follower.look()) == tuple(str(number) for number in range(20))
 
 
-async def test_each_failed_commit_of_a_shared_request_gets_its_own_error(home: TreeHome) -> None:
+async def test_each_failed_commit_of_a_shared_request_gets_its_own_error(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         changes = Changes(tree)
         await changes.commit([CreateNode("/config/topics/taken")], [])
@@ -303,7 +303,7 @@ async def test_each_failed_commit_of_a_shared_request_gets_its_own_error(home: T
         assert await tree.children("/config/topics") == ["taken"]
 
 
-async def test_commit_that_is_cancelled_leaves_the_others_with_an_unknown_outcome(home: TreeHome) -> None:
+async def test_commit_that_is_cancelled_leaves_the_others_with_an_unknown_outcome(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         gated = GatedTree(tree)
         changes = Changes(gated)
@@ -324,7 +324,7 @@ async def test_commit_that_is_cancelled_leaves_the_others_with_an_unknown_outcom
         assert gated.writes_count == 3
 
 
-async def test_failed_change_leaves_no_subject_and_blocks_no_later_one(home: TreeHome) -> None:
+async def test_failed_change_leaves_no_subject_and_blocks_no_later_one(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         changes, follower = Changes(tree), ChangeFollower(tree, None)
         follower.settle(await follower.look())
@@ -338,7 +338,7 @@ async def test_failed_change_leaves_no_subject_and_blocks_no_later_one(home: Tre
         assert follower.missed(await follower.look()) == ("a", "c")
 
 
-async def test_change_of_very_many_subjects_counts_as_one_of_everything(home: TreeHome) -> None:
+async def test_change_of_very_many_subjects_counts_as_one_of_everything(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         changes, follower = Changes(tree), ChangeFollower(tree, None)
         follower.settle(await follower.look())
@@ -350,7 +350,7 @@ async def test_change_of_very_many_subjects_counts_as_one_of_everything(home: Tr
         assert follower.missed(await follower.look()) == ("topics/a",)
 
 
-async def test_ring_of_an_earlier_format_makes_readers_read_all(home: TreeHome) -> None:
+async def test_ring_of_an_earlier_format_makes_readers_read_all(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, reader = TopicRegistry(tree), TopicRegistry(tree)
         await reader.refresh()
@@ -359,7 +359,7 @@ async def test_ring_of_an_earlier_format_makes_readers_read_all(home: TreeHome) 
         assert (await reader.refresh()).by_name == {"orders": topic}
 
 
-async def test_ring_stays_small_after_any_changes(home: TreeHome) -> None:
+async def test_ring_stays_small_after_any_changes(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         changes = Changes(tree)
         for number in range(12):
@@ -368,7 +368,7 @@ async def test_ring_stays_small_after_any_changes(home: TreeHome) -> None:
             assert 10_000 < size < RING_BYTES_MAX + 1000
 
 
-async def test_reader_that_missed_many_changes_reads_all_and_gets_the_same_view(home: TreeHome) -> None:
+async def test_reader_that_missed_many_changes_reads_all_and_gets_the_same_view(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         writer, follower = TopicRegistry(tree), TopicRegistry(tree)
         rng = random.Random(7)
@@ -385,7 +385,7 @@ async def test_reader_that_missed_many_changes_reads_all_and_gets_the_same_view(
         assert set(follower.view.by_name) == set(alive)
 
 
-async def test_reader_is_notified_once_when_there_are_changes(home: TreeHome) -> None:
+async def test_reader_is_notified_once_when_there_are_changes(home: TreeBackend) -> None:
     async with home.running() as running:
         ours, theirs = await running.connect(), await running.connect()
         await layout.lay_out(ours)
@@ -411,7 +411,7 @@ def changes_of(topic: Topic, state: PartitionState = NEXT) -> list[StateChange]:
     return [StateChange.of(topic, partition, state) for partition in topic.partitions]
 
 
-async def test_stale_change_of_a_state_does_not_block_the_others(home: TreeHome) -> None:
+async def test_stale_change_of_a_state_does_not_block_the_others(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE]] * 4, EPOCHS)
@@ -427,7 +427,7 @@ async def test_stale_change_of_a_state_does_not_block_the_others(home: TreeHome)
         assert await registry.change_states([]) == []
 
 
-async def test_state_of_a_recreated_topic_is_not_touched(home: TreeHome) -> None:
+async def test_state_of_a_recreated_topic_is_not_touched(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         old = await registry.create("orders", SINGLE, EPOCHS)
@@ -439,7 +439,7 @@ async def test_state_of_a_recreated_topic_is_not_touched(home: TreeHome) -> None
 
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_states_of_an_unanswered_request_and_those_after_it_have_an_unknown_outcome(
-    home: TreeHome, was_written: bool
+    home: TreeBackend, was_written: bool
 ) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
@@ -455,7 +455,7 @@ async def test_states_of_an_unanswered_request_and_those_after_it_have_an_unknow
 
 @pytest.mark.parametrize(("topics_count", "partitions_count"), [(8, 250), (2000, 1)])
 async def test_burst_of_elections_by_three_brokers_costs_a_reader_one_read_of_each_changed_state(
-    home: TreeHome, topics_count: int, partitions_count: int
+    home: TreeBackend, topics_count: int, partitions_count: int
 ) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(4)]
@@ -483,7 +483,7 @@ async def test_burst_of_elections_by_three_brokers_costs_a_reader_one_read_of_ea
         assert dict(newer.by_name) == dict((await TopicRegistry(trees[0]).refresh()).by_name)
 
 
-async def test_lost_response_of_an_applied_create_or_delete_is_no_failure(home: TreeHome) -> None:
+async def test_lost_response_of_an_applied_create_or_delete_is_no_failure(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)
@@ -495,7 +495,7 @@ async def test_lost_response_of_an_applied_create_or_delete_is_no_failure(home: 
         assert (await registry.refresh()).by_name == {}
 
 
-async def test_lost_response_of_a_write_that_was_not_applied_is_raised(home: TreeHome) -> None:
+async def test_lost_response_of_a_write_that_was_not_applied_is_raised(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)
@@ -510,7 +510,7 @@ async def test_lost_response_of_a_write_that_was_not_applied_is_raised(home: Tre
         assert "orders" in (await registry.refresh()).by_name
 
 
-async def test_partition_without_state_is_damage_and_its_topic_is_not_dropped_silently(home: TreeHome) -> None:
+async def test_partition_without_state_is_damage_and_its_topic_is_not_dropped_silently(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -519,7 +519,7 @@ async def test_partition_without_state_is_damage_and_its_topic_is_not_dropped_si
             await registry.refresh()
 
 
-async def test_damaged_node_is_named_and_read_again_when_it_was_repaired(home: TreeHome) -> None:
+async def test_damaged_node_is_named_and_read_again_when_it_was_repaired(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -532,14 +532,14 @@ async def test_damaged_node_is_named_and_read_again_when_it_was_repaired(home: T
         assert "orders" in (await registry.refresh()).by_name
 
 
-async def test_topics_are_the_same_after_a_restart(home: TreeHome) -> None:
+async def test_topics_are_the_same_after_a_restart(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         topic = await TopicRegistry(tree).create("orders", [[ONE, TWO]] * 2, EPOCHS)
     async with laid_out(home) as tree:
         assert (await TopicRegistry(tree).refresh()).by_name == {"orders": topic}
 
 
-async def test_added_partitions_follow_the_others_and_these_stay_unchanged(home: TreeHome) -> None:
+async def test_added_partitions_follow_the_others_and_these_stay_unchanged(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", [[ONE], [TWO]], EPOCHS, {"retention.ms": "1"})
@@ -555,7 +555,7 @@ async def test_added_partitions_follow_the_others_and_these_stay_unchanged(home:
         assert await tree.children(layout.TOPICS) == []
 
 
-async def test_growth_from_a_stale_count_adds_nothing(home: TreeHome) -> None:
+async def test_growth_from_a_stale_count_adds_nothing(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         registry = TopicRegistry(tree)
         topic = await registry.create("orders", SINGLE, EPOCHS)
@@ -574,7 +574,7 @@ async def test_growth_from_a_stale_count_adds_nothing(home: TreeHome) -> None:
 
 
 @pytest.mark.parametrize("was_written", [True, False])
-async def test_growth_whose_response_was_lost_returns_the_actual_result(home: TreeHome, was_written: bool) -> None:
+async def test_growth_whose_response_was_lost_returns_the_actual_result(home: TreeBackend, was_written: bool) -> None:
     async with laid_out(home) as tree:
         unsure = UnsureTree(tree)
         registry = TopicRegistry(unsure)

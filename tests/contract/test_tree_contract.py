@@ -31,11 +31,11 @@ from ottla.coordination.tree import (
     request_bytes,
 )
 from ottla.runtime.clock import SystemClock
-from tests.contract.tree_homes import TreeHome, settle, until
+from tests.contract.tree_backends import TreeBackend, settle, until
 
 
 @asynccontextmanager
-async def connected(home: TreeHome) -> AsyncIterator[Tree]:
+async def connected(home: TreeBackend) -> AsyncIterator[Tree]:
     async with home.running() as running:
         yield await running.connect()
 
@@ -43,7 +43,7 @@ async def connected(home: TreeHome) -> AsyncIterator[Tree]:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-async def test_node_reads_back_as_it_was_created(home: TreeHome) -> None:
+async def test_node_reads_back_as_it_was_created(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"\x00\xffdata")
         node = await tree.get("/a")
@@ -55,7 +55,7 @@ async def test_node_reads_back_as_it_was_created(home: TreeHome) -> None:
         assert node.stat.ctime_ms > 1_600_000_000_000
 
 
-async def test_create_refuses_an_existing_path(home: TreeHome) -> None:
+async def test_create_refuses_an_existing_path(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"first")
         with pytest.raises(NodeExists) as failure:
@@ -64,14 +64,14 @@ async def test_create_refuses_an_existing_path(home: TreeHome) -> None:
         assert (await tree.get("/a")).data == b"first"
 
 
-async def test_create_refuses_a_node_without_parent(home: TreeHome) -> None:
+async def test_create_refuses_a_node_without_parent(home: TreeBackend) -> None:
     async with connected(home) as tree:
         with pytest.raises(NoNode):
             await tree.create("/a/b")
 
 
 @pytest.mark.parametrize("path", ["a", "", "//", "/a/", "/a//b", "/a/../b", "/./a", "/a\x00", "/a\ud800"])
-async def test_paths_that_are_not_plain_are_a_bug_of_the_caller(home: TreeHome, path: str) -> None:
+async def test_paths_that_are_not_plain_are_a_bug_of_the_caller(home: TreeBackend, path: str) -> None:
     async with connected(home) as tree:
         with pytest.raises(ValueError):
             await tree.create(path)
@@ -79,7 +79,7 @@ async def test_paths_that_are_not_plain_are_a_bug_of_the_caller(home: TreeHome, 
             await tree.exists(path)
 
 
-async def test_operations_on_a_missing_node_raise(home: TreeHome) -> None:
+async def test_operations_on_a_missing_node_raise(home: TreeBackend) -> None:
     async with connected(home) as tree:
         for operation in (tree.get("/no"), tree.set("/no", b"", ANY_VERSION), tree.delete("/no"), tree.children("/no")):
             with pytest.raises(NoNode) as failure:
@@ -88,7 +88,7 @@ async def test_operations_on_a_missing_node_raise(home: TreeHome) -> None:
         assert await tree.exists("/no") is None
 
 
-async def test_get_many_keeps_the_order_and_marks_missing_nodes(home: TreeHome) -> None:
+async def test_get_many_keeps_the_order_and_marks_missing_nodes(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.create("/b", b"2")
@@ -96,7 +96,7 @@ async def test_get_many_keeps_the_order_and_marks_missing_nodes(home: TreeHome) 
         assert [node and node.data for node in nodes] == [b"2", None, b"1"]
 
 
-async def test_set_returns_the_stat_of_the_next_get(home: TreeHome) -> None:
+async def test_set_returns_the_stat_of_the_next_get(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         created = (await tree.get("/a")).stat
@@ -108,7 +108,7 @@ async def test_set_returns_the_stat_of_the_next_get(home: TreeHome) -> None:
         assert stat.mzxid > created.mzxid
 
 
-async def test_set_and_delete_refuse_a_version_that_has_passed(home: TreeHome) -> None:
+async def test_set_and_delete_refuse_a_version_that_has_passed(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.set("/a", b"2", 0)
@@ -121,7 +121,7 @@ async def test_set_and_delete_refuse_a_version_that_has_passed(home: TreeHome) -
         assert await tree.exists("/a") is None
 
 
-async def test_any_version_matches_every_version(home: TreeHome) -> None:
+async def test_any_version_matches_every_version(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.set("/a", b"2", ANY_VERSION)
@@ -129,7 +129,7 @@ async def test_any_version_matches_every_version(home: TreeHome) -> None:
         assert await tree.exists("/a") is None
 
 
-async def test_versions_restart_but_change_ids_do_not_when_a_node_is_recreated(home: TreeHome) -> None:
+async def test_versions_restart_but_change_ids_do_not_when_a_node_is_recreated(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.set("/a", b"x", 0)
@@ -141,7 +141,7 @@ async def test_versions_restart_but_change_ids_do_not_when_a_node_is_recreated(h
         assert after.czxid > before.mzxid
 
 
-async def test_only_one_of_many_writers_wins_a_version(home: TreeHome) -> None:
+async def test_only_one_of_many_writers_wins_a_version(home: TreeBackend) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(3)]
         await trees[0].create("/leader")
@@ -152,7 +152,7 @@ async def test_only_one_of_many_writers_wins_a_version(home: TreeHome) -> None:
         assert (await trees[0].get("/leader")).stat.version == 1
 
 
-async def test_writes_of_a_session_take_effect_in_the_order_of_their_starts(home: TreeHome) -> None:
+async def test_writes_of_a_session_take_effect_in_the_order_of_their_starts(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         stats = await asyncio.gather(*(tree.set("/a", f"{n}".encode(), n) for n in range(50)))
@@ -162,7 +162,7 @@ async def test_writes_of_a_session_take_effect_in_the_order_of_their_starts(home
         assert mzxids == sorted(set(mzxids))
 
 
-async def test_node_at_the_size_limit_is_stored_and_a_larger_one_refused(home: TreeHome) -> None:
+async def test_node_at_the_size_limit_is_stored_and_a_larger_one_refused(home: TreeBackend) -> None:
     async with connected(home) as tree:
         with pytest.raises(NodeTooLarge):
             await tree.create("/a", b"x" * (NODE_BYTES_MAX + 1))
@@ -172,7 +172,7 @@ async def test_node_at_the_size_limit_is_stored_and_a_larger_one_refused(home: T
         assert (await tree.get("/a")).stat.version == 0
 
 
-async def test_node_of_the_largest_size_is_kept(home: TreeHome) -> None:
+async def test_node_of_the_largest_size_is_kept(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"x" * NODE_BYTES_MAX)
         await tree.set("/a", b"y" * NODE_BYTES_MAX, 0)
@@ -182,7 +182,7 @@ async def test_node_of_the_largest_size_is_kept(home: TreeHome) -> None:
 # --- children ---------------------------------------------------------------------------------------------------------
 
 
-async def test_children_are_the_names_directly_below_in_order(home: TreeHome) -> None:
+async def test_children_are_the_names_directly_below_in_order(home: TreeBackend) -> None:
     async with connected(home) as tree:
         for path in ("/a", "/a/c", "/a/b", "/a/b/deep", "/ab"):
             await tree.create(path)
@@ -191,7 +191,7 @@ async def test_children_are_the_names_directly_below_in_order(home: TreeHome) ->
         assert {"a", "ab"} <= set(await tree.children("/"))
 
 
-async def test_delete_refuses_a_node_with_children(home: TreeHome) -> None:
+async def test_delete_refuses_a_node_with_children(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.create("/a/b")
@@ -201,7 +201,7 @@ async def test_delete_refuses_a_node_with_children(home: TreeHome) -> None:
         await tree.delete("/a")
 
 
-async def test_children_of_a_node_do_not_change_its_version(home: TreeHome) -> None:
+async def test_children_of_a_node_do_not_change_its_version(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         before = (await tree.get("/a")).stat
@@ -213,7 +213,7 @@ async def test_children_of_a_node_do_not_change_its_version(home: TreeHome) -> N
 # --- multi ------------------------------------------------------------------------------------------------------------
 
 
-async def test_multi_applies_all_under_one_change_id_and_sees_its_own_effects(home: TreeHome) -> None:
+async def test_multi_applies_all_under_one_change_id_and_sees_its_own_effects(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/old", b"old")
         results = await tree.multi(
@@ -250,7 +250,7 @@ async def test_multi_applies_all_under_one_change_id_and_sees_its_own_effects(ho
     ],
 )
 async def test_multi_applies_nothing_when_one_operation_fails(
-    home: TreeHome, failing: CreateNode | SetNode | DeleteNode | CheckNode, error: type[TreeError]
+    home: TreeBackend, failing: CreateNode | SetNode | DeleteNode | CheckNode, error: type[TreeError]
 ) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"before")
@@ -267,7 +267,7 @@ async def test_multi_applies_nothing_when_one_operation_fails(
         assert await tree.exists("/a/b") is not None
 
 
-async def test_multi_applies_nothing_when_a_path_is_not_plain(home: TreeHome) -> None:
+async def test_multi_applies_nothing_when_a_path_is_not_plain(home: TreeBackend) -> None:
     async with connected(home) as tree:
         with pytest.raises(ValueError):
             await tree.multi([CreateNode("/new"), CreateNode("/new/")])
@@ -275,7 +275,7 @@ async def test_multi_applies_nothing_when_a_path_is_not_plain(home: TreeHome) ->
         assert await tree.exists("/new") is None
 
 
-async def test_writer_that_gets_a_conflict_reads_the_conflicting_write(home: TreeHome) -> None:
+async def test_writer_that_gets_a_conflict_reads_the_conflicting_write(home: TreeBackend) -> None:
     async with home.running() as running:
         trees = [await running.connect() for _ in range(4)]
 
@@ -290,7 +290,7 @@ async def test_writer_that_gets_a_conflict_reads_the_conflicting_write(home: Tre
         assert all(outcomes)
 
 
-async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_recreates_it(home: TreeHome) -> None:
+async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_recreates_it(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"1")
         await tree.create("/a/b")
@@ -299,7 +299,7 @@ async def test_multi_with_a_delete_and_a_new_node_of_the_same_path_recreates_it(
         assert (node.data, node.stat.version, node.stat.children_count) == (b"3", 0, 0)
 
 
-async def test_readers_never_see_a_part_of_a_multi(home: TreeHome) -> None:
+async def test_readers_never_see_a_part_of_a_multi(home: TreeBackend) -> None:
     async with home.running() as running:
         writer, reader = await running.connect(), await running.connect()
         await writer.multi([CreateNode("/a", b"0"), CreateNode("/b", b"0")])
@@ -322,7 +322,7 @@ async def test_readers_never_see_a_part_of_a_multi(home: TreeHome) -> None:
 
 @pytest.mark.parametrize("node_bytes", [0, 400_000])
 async def test_request_of_the_largest_size_is_accepted_and_a_larger_one_refused(
-    home: TreeHome, node_bytes: int
+    home: TreeBackend, node_bytes: int
 ) -> None:
     """Many small nodes, whose paths and lists are most of the request, and few large ones."""
     async with connected(home) as tree:
@@ -342,7 +342,7 @@ async def test_request_of_the_largest_size_is_accepted_and_a_larger_one_refused(
 # --- sessions and ephemeral nodes -------------------------------------------------------------------------------------
 
 
-async def test_ephemeral_nodes_are_deleted_with_their_session_and_no_others(home: TreeHome) -> None:
+async def test_ephemeral_nodes_are_deleted_with_their_session_and_no_others(home: TreeBackend) -> None:
     async with home.running() as running:
         first, second = await running.connect(), await running.connect()
         await first.create("/first", ephemeral=True)
@@ -359,14 +359,14 @@ async def test_ephemeral_nodes_are_deleted_with_their_session_and_no_others(home
         assert await second.exists("/kept") is not None
 
 
-async def test_ephemeral_nodes_have_no_children(home: TreeHome) -> None:
+async def test_ephemeral_nodes_have_no_children(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", ephemeral=True)
         with pytest.raises(NoChildrenForEphemerals):
             await tree.create("/a/b")
 
 
-async def test_ephemeral_nodes_are_gone_after_a_restart_but_their_changes_stay(home: TreeHome) -> None:
+async def test_ephemeral_nodes_are_gone_after_a_restart_but_their_changes_stay(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/changes")
         await tree.multi([CreateNode("/alive", b"", ephemeral=True), SetNode("/changes", b"alive")])
@@ -380,7 +380,7 @@ async def test_ephemeral_nodes_are_gone_after_a_restart_but_their_changes_stay(h
         assert (await tree.get("/alive")).stat.czxid > czxid
 
 
-async def test_ended_session_refuses_everything_and_notifies_its_listeners(home: TreeHome) -> None:
+async def test_ended_session_refuses_everything_and_notifies_its_listeners(home: TreeBackend) -> None:
     async with home.running() as running:
         tree = await running.connect()
         told: list[SessionState] = []
@@ -398,7 +398,7 @@ async def test_ended_session_refuses_everything_and_notifies_its_listeners(home:
         assert told == [SessionState.LOST]
 
 
-async def test_writes_that_were_started_before_the_close_are_applied(home: TreeHome) -> None:
+async def test_writes_that_were_started_before_the_close_are_applied(home: TreeBackend) -> None:
     async with home.running() as running:
         tree, other = await running.connect(), await running.connect()
         writing = [asyncio.ensure_future(tree.create(f"/n{number}")) for number in range(10)]
@@ -408,7 +408,7 @@ async def test_writes_that_were_started_before_the_close_are_applied(home: TreeH
         assert (await other.get_many([f"/n{number}" for number in range(10)])).count(None) == 0
 
 
-async def test_session_ids_are_never_used_again(home: TreeHome) -> None:
+async def test_session_ids_are_never_used_again(home: TreeBackend) -> None:
     seen: set[int] = set()
     for _ in range(3):
         async with home.running() as running:
@@ -419,7 +419,7 @@ async def test_session_ids_are_never_used_again(home: TreeHome) -> None:
                 seen.add(tree.session_id)
 
 
-async def test_lease_holds_while_the_session_lives_and_ends_with_it(home: TreeHome) -> None:
+async def test_lease_holds_while_the_session_lives_and_ends_with_it(home: TreeBackend) -> None:
     async with home.running() as running:
         tree = await running.connect()
         lease = tree.lease
@@ -429,7 +429,7 @@ async def test_lease_holds_while_the_session_lives_and_ends_with_it(home: TreeHo
         assert lease.until_ms == 0
 
 
-async def test_read_after_sync_sees_earlier_writes_of_others(home: TreeHome) -> None:
+async def test_read_after_sync_sees_earlier_writes_of_others(home: TreeBackend) -> None:
     async with home.running() as running:
         writer, reader = await running.connect(), await running.connect()
         await writer.create("/a", b"0")
@@ -455,7 +455,7 @@ class Calls:
         self.count += 1
 
 
-async def test_data_watch_is_called_once_when_the_node_is_set(home: TreeHome) -> None:
+async def test_data_watch_is_called_once_when_the_node_is_set(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         calls = Calls()
@@ -467,7 +467,7 @@ async def test_data_watch_is_called_once_when_the_node_is_set(home: TreeHome) ->
         assert calls.count == 1
 
 
-async def test_data_watch_is_called_when_the_node_is_deleted(home: TreeHome) -> None:
+async def test_data_watch_is_called_when_the_node_is_deleted(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         by_get, by_exists = Calls(), Calls()
@@ -477,7 +477,7 @@ async def test_data_watch_is_called_when_the_node_is_deleted(home: TreeHome) -> 
         await until(lambda: by_get.count == by_exists.count == 1)
 
 
-async def test_exists_watch_is_called_when_the_node_is_created(home: TreeHome) -> None:
+async def test_exists_watch_is_called_when_the_node_is_created(home: TreeBackend) -> None:
     async with connected(home) as tree:
         calls = Calls()
         await tree.exists("/a", watch=calls)
@@ -485,7 +485,7 @@ async def test_exists_watch_is_called_when_the_node_is_created(home: TreeHome) -
         await until(lambda: calls.count == 1)
 
 
-async def test_failed_reads_leave_no_watch(home: TreeHome) -> None:
+async def test_failed_reads_leave_no_watch(home: TreeBackend) -> None:
     async with connected(home) as tree:
         calls = Calls()
         with pytest.raises(NoNode):
@@ -497,7 +497,7 @@ async def test_failed_reads_leave_no_watch(home: TreeHome) -> None:
         assert calls.count == 0
 
 
-async def test_children_watch_is_called_when_a_child_or_the_node_is_created_or_deleted(home: TreeHome) -> None:
+async def test_children_watch_is_called_when_a_child_or_the_node_is_created_or_deleted(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         coming, going, gone = Calls(), Calls(), Calls()
@@ -512,7 +512,7 @@ async def test_children_watch_is_called_when_a_child_or_the_node_is_created_or_d
         await until(lambda: gone.count == 1)
 
 
-async def test_watches_are_not_called_for_other_changes(home: TreeHome) -> None:
+async def test_watches_are_not_called_for_other_changes(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         await tree.create("/a/b")
@@ -529,7 +529,7 @@ async def test_watches_are_not_called_for_other_changes(home: TreeHome) -> None:
         assert children.count == 0
 
 
-async def test_watch_of_one_session_sees_the_change_of_another_when_it_is_called(home: TreeHome) -> None:
+async def test_watch_of_one_session_sees_the_change_of_another_when_it_is_called(home: TreeBackend) -> None:
     async with home.running() as running:
         watcher, writer = await running.connect(), await running.connect()
         await writer.create("/a", b"old")
@@ -544,7 +544,7 @@ async def test_watch_of_one_session_sees_the_change_of_another_when_it_is_called
         assert seen == [b"new"]
 
 
-async def test_one_watch_is_called_once_for_a_multi_that_changes_its_node(home: TreeHome) -> None:
+async def test_one_watch_is_called_once_for_a_multi_that_changes_its_node(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/changes")
         calls = Calls()
@@ -553,7 +553,7 @@ async def test_one_watch_is_called_once_for_a_multi_that_changes_its_node(home: 
         await until(lambda: calls.count == 1)
 
 
-async def test_failed_multi_calls_no_watch(home: TreeHome) -> None:
+async def test_failed_multi_calls_no_watch(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a")
         calls = Calls()
@@ -565,7 +565,7 @@ async def test_failed_multi_calls_no_watch(home: TreeHome) -> None:
         assert calls.count == 0
 
 
-async def test_watches_are_called_when_their_session_ends(home: TreeHome) -> None:
+async def test_watches_are_called_when_their_session_ends(home: TreeBackend) -> None:
     async with home.running() as running:
         tree = await running.connect()
         await tree.create("/a")
@@ -580,7 +580,7 @@ async def test_watches_are_called_when_their_session_ends(home: TreeHome) -> Non
 # --- restart and crash ------------------------------------------------------------------------------------------------
 
 
-async def test_tree_is_the_same_after_a_restart(home: TreeHome) -> None:
+async def test_tree_is_the_same_after_a_restart(home: TreeBackend) -> None:
     paths = ["/a", "/a/b", "/a/b/c", "/z"]
     async with connected(home) as tree:
         for path in paths:
@@ -595,7 +595,7 @@ async def test_tree_is_the_same_after_a_restart(home: TreeHome) -> None:
         assert await tree.children("/a") == ["b"]
 
 
-async def test_change_ids_keep_rising_over_restarts(home: TreeHome) -> None:
+async def test_change_ids_keep_rising_over_restarts(home: TreeBackend) -> None:
     highest = 0
     for number in range(3):
         async with connected(home) as tree:
@@ -651,7 +651,7 @@ async def lines_until_killed(command: list[str], lines_count: int) -> list[str]:
 
 @pytest.mark.parametrize("lines_count", [1, 40, 300, 1500])
 async def test_crash_while_writing_loses_nothing_acknowledged_and_repeats_no_change_id(
-    home: TreeHome, lines_count: int
+    home: TreeBackend, lines_count: int
 ) -> None:
     acknowledged = Acknowledged()
     acknowledged.read(await lines_until_killed(home.crash_writer_command(), lines_count))

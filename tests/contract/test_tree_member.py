@@ -43,7 +43,7 @@ from tests.contract.registry_samples import (
     node_of,
     reading,
 )
-from tests.contract.tree_homes import RunningHome, TreeHome, until
+from tests.contract.tree_backends import RunningHome, TreeBackend, until
 from tests.contract.unsure_tree import UnsureTree
 
 PACE: Final = RebalancePace(collect_ms=5, collect_max_ms=20, retry_ms=2, retry_max_ms=10, attempts_max=3)
@@ -162,7 +162,7 @@ class Group:
 
 
 @asynccontextmanager
-async def group_of(home: TreeHome, partitions_count: int = 4) -> AsyncIterator[Group]:
+async def group_of(home: TreeBackend, partitions_count: int = 4) -> AsyncIterator[Group]:
     async with laid_out(home) as running:
         group = Group(running, await running.connect())
         await make_topic(group.tree, "t", partitions_count)
@@ -174,7 +174,7 @@ async def group_of(home: TreeHome, partitions_count: int = 4) -> AsyncIterator[G
                 member.member.stop()
 
 
-async def test_one_consumer_owns_all_and_two_share(home: TreeHome) -> None:
+async def test_one_consumer_owns_all_and_two_share(home: TreeBackend) -> None:
     async with group_of(home) as group:
         one = await group.join("a")
         await group.settled()
@@ -186,7 +186,7 @@ async def test_one_consumer_owns_all_and_two_share(home: TreeHome) -> None:
         assert {str(stream) for stream in owners.values()} == {"a-0", "b-0"}
 
 
-async def test_kept_partitions_are_not_interrupted_when_a_consumer_joins(home: TreeHome) -> None:
+async def test_kept_partitions_are_not_interrupted_when_a_consumer_joins(home: TreeBackend) -> None:
     async with group_of(home) as group:
         one = await group.join("a")
         await group.settled()
@@ -195,14 +195,14 @@ async def test_kept_partitions_are_not_interrupted_when_a_consumer_joins(home: T
         assert {event.partition.partition for event in one.heard(Revoke)} == {2, 3}
 
 
-async def test_each_stream_of_a_consumer_gets_a_run_of_partitions(home: TreeHome) -> None:
+async def test_each_stream_of_a_consumer_gets_a_run_of_partitions(home: TreeBackend) -> None:
     async with group_of(home) as group:
         one = await group.join("a", reading(t=3))
         await group.settled()
         assert [start.stream.number for _, start in sorted(one.held.items())] == [0, 0, 1, 2]
 
 
-async def test_leaving_commits_processed_offsets_and_the_next_owner_starts_there(home: TreeHome) -> None:
+async def test_leaving_commits_processed_offsets_and_the_next_owner_starts_there(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -216,7 +216,7 @@ async def test_leaving_commits_processed_offsets_and_the_next_owner_starts_there
         assert (await read_group(group.tree, PATHS)).consumers.keys() == {"b"}
 
 
-async def test_commit_is_confirmed_and_in_the_tree(home: TreeHome) -> None:
+async def test_commit_is_confirmed_and_in_the_tree(home: TreeBackend) -> None:
     async with group_of(home, 3) as group:
         one = await group.join("a")
         await group.settled()
@@ -227,7 +227,7 @@ async def test_commit_is_confirmed_and_in_the_tree(home: TreeHome) -> None:
         assert await group.offset() == 10
 
 
-async def test_same_offset_again_is_confirmed_again(home: TreeHome) -> None:
+async def test_same_offset_again_is_confirmed_again(home: TreeBackend) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a")
         await group.settled()
@@ -236,7 +236,7 @@ async def test_same_offset_again_is_confirmed_again(home: TreeHome) -> None:
             await until(partial(one.has_heard, Committed, count))
 
 
-async def test_successor_of_a_dead_consumer_starts_at_the_last_commit(home: TreeHome) -> None:
+async def test_successor_of_a_dead_consumer_starts_at_the_last_commit(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -253,7 +253,7 @@ async def test_successor_of_a_dead_consumer_starts_at_the_last_commit(home: Tree
         assert two.held[T0].offset == 10
 
 
-async def test_partition_is_not_claimed_before_its_owner_releases_it(home: TreeHome) -> None:
+async def test_partition_is_not_claimed_before_its_owner_releases_it(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -269,7 +269,7 @@ async def test_partition_is_not_claimed_before_its_owner_releases_it(home: TreeH
         assert two.held[TopicPartition("t", 1)].offset == 30
 
 
-async def test_added_partitions_and_new_topics_are_shared(home: TreeHome) -> None:
+async def test_added_partitions_and_new_topics_are_shared(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one, two = await group.join("a"), await group.join("b")
         await group.settled(lambda: one.partitions == [0], lambda: two.partitions == [1])
@@ -277,7 +277,7 @@ async def test_added_partitions_and_new_topics_are_shared(home: TreeHome) -> Non
         await group.settled(lambda: one.partitions == [0, 1, 2], lambda: two.partitions == [3, 4])
 
 
-async def test_filter_includes_topics_that_are_created_later(home: TreeHome) -> None:
+async def test_filter_includes_topics_that_are_created_later(home: TreeBackend) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a", Subscription({}, TopicFilter("t|new-.*"), 1))
         await group.settled(lambda: set(one.held) == {T0})
@@ -287,7 +287,7 @@ async def test_filter_includes_topics_that_are_created_later(home: TreeHome) -> 
         await group.settled(lambda: set(one.held) == {TopicPartition("new-1", 0)})
 
 
-async def test_recreated_topic_is_read_from_its_start_by_its_former_owners(home: TreeHome) -> None:
+async def test_recreated_topic_is_read_from_its_start_by_its_former_owners(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -300,7 +300,7 @@ async def test_recreated_topic_is_read_from_its_start_by_its_former_owners(home:
         assert one.held[T0].offset == NO_OFFSET
 
 
-async def test_recreated_topic_is_claimed_while_another_partition_is_held(home: TreeHome) -> None:
+async def test_recreated_topic_is_claimed_while_another_partition_is_held(home: TreeBackend) -> None:
     async with group_of(home, 1) as group:
         await make_topic(group.tree, "u", 1)
         held = TopicPartition("u", 0)
@@ -318,7 +318,7 @@ async def test_recreated_topic_is_claimed_while_another_partition_is_held(home: 
 
 
 async def test_owner_starts_at_an_operators_offset_without_a_commit(
-    home: TreeHome,
+    home: TreeBackend,
 ) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
@@ -333,7 +333,7 @@ async def test_owner_starts_at_an_operators_offset_without_a_commit(
         assert await group.offset() == 3
 
 
-async def test_commit_of_an_owner_that_an_operator_has_fenced_does_not_count(home: TreeHome) -> None:
+async def test_commit_of_an_owner_that_an_operator_has_fenced_does_not_count(home: TreeBackend) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a")
         await group.settled()
@@ -348,7 +348,7 @@ async def test_commit_of_an_owner_that_an_operator_has_fenced_does_not_count(hom
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
-async def test_unknown_outcomes_are_resolved(home: TreeHome, is_done: bool) -> None:
+async def test_unknown_outcomes_are_resolved(home: TreeBackend, is_done: bool) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a", unsure=True)
         assert isinstance(one.tree, UnsureTree)
@@ -369,7 +369,7 @@ async def test_unknown_outcomes_are_resolved(home: TreeHome, is_done: bool) -> N
         assert len(one.heard(Lost)) == (2 if is_done else 0)
 
 
-async def test_deleted_nodes_of_a_running_group_are_recreated(home: TreeHome) -> None:
+async def test_deleted_nodes_of_a_running_group_are_recreated(home: TreeBackend) -> None:
     async with group_of(home, 1) as group:
         one = await group.join("a")
         await group.settled()
@@ -395,7 +395,7 @@ async def test_deleted_nodes_of_a_running_group_are_recreated(home: TreeHome) ->
         assert (await read_group(group.tree, PATHS)).consumers.keys() == {"a"}
 
 
-async def test_consumer_whose_node_was_overwritten_registers_again(home: TreeHome) -> None:
+async def test_consumer_whose_node_was_overwritten_registers_again(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one, two = await group.join("a"), await group.join("b")
         await group.settled(lambda: one.partitions == [0], lambda: two.partitions == [1])
@@ -404,7 +404,7 @@ async def test_consumer_whose_node_was_overwritten_registers_again(home: TreeHom
         await group.settled(lambda: one.partitions == [0, 1], lambda: two.partitions == [2, 3])
 
 
-async def test_damaged_node_of_another_consumer_stops_no_member(home: TreeHome) -> None:
+async def test_damaged_node_of_another_consumer_stops_no_member(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -413,7 +413,7 @@ async def test_damaged_node_of_another_consumer_stops_no_member(home: TreeHome) 
         await group.settled(lambda: one.partitions == [0], lambda: two.partitions == [1])
 
 
-async def test_partition_with_a_damaged_offset_is_reported_and_the_others_continue(home: TreeHome) -> None:
+async def test_partition_with_a_damaged_offset_is_reported_and_the_others_continue(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         await group.tree.multi(
             [CreateNode(path) for path in (PATHS.root, PATHS.offsets, PATHS.offsets_of("t"))]
@@ -428,7 +428,7 @@ async def test_partition_with_a_damaged_offset_is_reported_and_the_others_contin
         assert one.held[T0].offset == 500
 
 
-async def test_fatal_error_ends_the_membership_and_is_named(home: TreeHome) -> None:
+async def test_fatal_error_ends_the_membership_and_is_named(home: TreeBackend) -> None:
     class Closed(UnsureTree):
         async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
             if operations[0].path.startswith(PATHS.owners + "/"):
@@ -444,7 +444,7 @@ async def test_fatal_error_ends_the_membership_and_is_named(home: TreeHome) -> N
 
 
 async def test_fault_in_the_event_receiver_ends_the_membership_after_all_is_lost(
-    home: TreeHome, caplog: pytest.LogCaptureFixture
+    home: TreeBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Faulty(Member):
         def _on_events(self, events: Sequence[Event]) -> None:
@@ -462,7 +462,7 @@ async def test_fault_in_the_event_receiver_ends_the_membership_after_all_is_lost
         assert "consumer.bug" in caplog.text
 
 
-async def test_stop_without_leave_loses_everything_and_commits_nothing(home: TreeHome) -> None:
+async def test_stop_without_leave_loses_everything_and_commits_nothing(home: TreeBackend) -> None:
     async with group_of(home, 2) as group:
         one = await group.join("a")
         await group.settled()
@@ -476,7 +476,7 @@ async def test_stop_without_leave_loses_everything_and_commits_nothing(home: Tre
         assert await group.offset() == NO_OFFSET
 
 
-async def test_three_hundred_partitions_are_claimed_committed_and_released(home: TreeHome) -> None:
+async def test_three_hundred_partitions_are_claimed_committed_and_released(home: TreeBackend) -> None:
     async with group_of(home, 300) as group:
         one = await group.join("a")
         await group.settled(lambda: len(one.held) == 300)

@@ -24,9 +24,9 @@ from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Set
 from ottla.coordination import layout
 from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.coordination.tree import Tree
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import DigestCredentials
 from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -36,7 +36,7 @@ from ottla.testing.pause import pause_process
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningZooKeeper
 from tests.contract.registry_samples import PATHS, make_topic, reading
 from tests.contract.test_tree_member import Member as LoopMember
-from tests.contract.tree_homes import until
+from tests.contract.tree_backends import until
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
@@ -59,7 +59,7 @@ def server() -> Iterator[RunningZooKeeper]:
 def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]], *, digest: str | None = None) -> Found:
     async def done() -> Found:
         credentials = None if digest is None else DigestCredentials.parse(digest)
-        session = await ZooKeeperHome(connect, connection_timeout_ms=60_000, digest=credentials).connect()
+        session = await ZooKeeperBackend(connect, connection_timeout_ms=60_000, digest=credentials).connect()
         try:
             return await work(session)
         finally:
@@ -363,7 +363,7 @@ def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_on_resume
 
 
 async def test_consumer_whose_session_an_operator_ends_claims_again_in_the_next_one(connect: str) -> None:
-    home = ZooKeeperHome(connect, session_timeout_ms=6_000, connection_timeout_ms=60_000)
+    home = ZooKeeperBackend(connect, session_timeout_ms=6_000, connection_timeout_ms=60_000)
     onlooker, keeper = await home.connect(), await SessionKeeper.open(home)
     try:
         await layout.lay_out(onlooker)

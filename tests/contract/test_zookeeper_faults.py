@@ -21,13 +21,13 @@ from ottla.coordination.tree import (
     SessionState,
     Tree,
 )
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningEnsemble, RunningZooKeeper
 from tests.contract.test_tree_contract import until_gone
-from tests.contract.tree_homes import until
+from tests.contract.tree_backends import until
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 SESSION_TIMEOUT_MS = 3_000
@@ -43,8 +43,8 @@ def server() -> Iterator[RunningZooKeeper]:
         yield running
 
 
-def home_of(connect: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> ZooKeeperHome:
-    return ZooKeeperHome(connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=60_000)
+def home_of(connect: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> ZooKeeperBackend:
+    return ZooKeeperBackend(connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=60_000)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from ottla.coordination.registries import (
     cluster_id,
     encode_registration,
 )
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.inspection import TreeInspection, inspect_tree
 from ottla.model.identifiers import NodeId
 from ottla.runtime.clock import SystemClock
@@ -28,7 +28,7 @@ async def inspected(connect: str) -> TreeInspection:
 
 
 async def test_registered_broker_is_seen_with_the_offset_of_its_clock(connect: str) -> None:
-    session = await ZooKeeperHome(connect).connect()
+    session = await ZooKeeperBackend(connect).connect()
     assert (await inspected(connect)).cluster_id is None
     await layout.lay_out(session)
     known = await cluster_id(session)
@@ -46,7 +46,7 @@ async def test_registered_broker_is_seen_with_the_offset_of_its_clock(connect: s
     [("x", b"{}"), ("7", b"not json"), ("7", encode_registration(REGISTRATION, 1).replace(b'"1"', b'"soon"'))],
 )
 async def test_malformed_registration_is_named(connect: str, name: str, data: bytes) -> None:
-    session = await ZooKeeperHome(connect).connect()
+    session = await ZooKeeperBackend(connect).connect()
     await layout.lay_out(session)
     await cluster_id(session)
     await session.create(f"{layout.BROKER_IDS}/{name}", data)

@@ -31,7 +31,7 @@ from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKi
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
 from ottla.consumers.stream_id import StreamId
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
@@ -120,7 +120,7 @@ class Member:
 
     def __init__(self, site: Site, group_id: str, topic: str, client_id: str = "reader") -> None:
         self.loop = BlockingLoop()
-        self.session: ZooKeeperSession = self.loop.run(ZooKeeperHome(site.connect).connect())
+        self.session: ZooKeeperSession = self.loop.run(ZooKeeperBackend(site.connect).connect())
         self.paths = GroupPaths.of(group_id)
         self.stream = StreamId("host-1", 0)
         node = ConsumerNode(Subscription({topic: 1}), "host-1", 42, client_id, EARLIEST_MS)
@@ -334,7 +334,7 @@ def test_zookeeper_without_a_cluster_is_reported_and_nothing_is_created_there(si
     assert f"error: there is no cluster at {wrong}" in said.err
     assert "with the chroot at its end" in said.err
     loop = BlockingLoop()
-    session = loop.run(ZooKeeperHome(site.host_and_port).connect())
+    session = loop.run(ZooKeeperBackend(site.host_and_port).connect())
     assert "typo" not in loop.run(session.children("/"))
     loop.run(session.close())
     loop.close()

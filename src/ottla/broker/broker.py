@@ -23,8 +23,8 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
-from ottla.broker.tree.tree_home import TreeHome, with_node_id
 from ottla.broker.upkeep.flush_signal import FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.coordination.tree_retries import TreeRetries
@@ -74,25 +74,25 @@ class Broker:
         *,
         clock: Clock,
         open_files_max: int | None,
-        home: TreeHome | None = None,
+        backend: TreeBackend | None = None,
         disk: PosixDisk | None = None,
         sockets: SocketLoop | None = None,
     ) -> Broker:
         """Open the data directory, recover, and listen.  Raises `OttlaError`; then nothing is left open.
 
-        `home`: of a tree that other brokers share; the caller closes it.  Without one it follows from the options.
+        `backend`: of a tree that other brokers share; the caller closes it.  Without one it follows from the options.
         `disk` and `sockets` have something between the broker and the machine, for tests; None: nothing.
         """
         disk = disk or PosixDisk()
         # Several brokers share any other tree.
-        is_sole = home is None and options.settings[setting.ZOOKEEPER_CONNECT] is None
+        is_sole = backend is None and options.settings[setting.ZOOKEEPER_CONNECT] is None
         settings = options.settings if is_sole else with_node_id(options.settings, disk, options.data_dir)
         start = BrokerStart(
             options,
             settings,
             NodeId(settings[setting.NODE_ID]),
             is_sole,
-            home,
+            backend,
             clock,
             asyncio.get_running_loop(),
             disk,

@@ -5,8 +5,8 @@ session that created it, and has no children.  A change gets a *zxid* (change id
 never used twice, not even after a crash; a node keeps the zxid of its creation (`czxid`) and of its last change
 (`mzxid`).
 
-Two homes implement it: `embedded` (this process, journalled on its disk) and ZooKeeper.  The guarantees here are those
-of the weaker one; `tests/contract` checks each of them on every home.
+Two backends implement it: `embedded` (this process, journalled on its disk) and ZooKeeper.  The guarantees here are
+those of the weaker one; `tests/contract` checks each of them on every backend.
 
 * A write that returned is durable (except ephemeral nodes, which are memory) and visible to later reads of its session;
   other sessions may see it slightly later, but never in another order.
@@ -34,7 +34,7 @@ NO_OWNER: Final = 0
 REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1024
 # The part of an operation that is not its path or data: numbers and lengths (30 bytes), the chroot and the access list.
 OPERATION_BYTES: Final = 320
-# A larger node would work in one home and fail in the other.  The rest of the request is for its path.
+# A larger node would work in one backend and fail in the other.  The rest of the request is for its path.
 NODE_BYTES_MAX: Final = 1_000_000
 LEASE_FOREVER: Final = 2**63 - 1
 
@@ -235,7 +235,7 @@ class Tree(Protocol):
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes in as few round trips as the home can; None for a missing one.  Not an atomic snapshot."""
+        """Read many nodes in as few round trips as the backend can; None for a missing one.  Not an atomic snapshot."""
         ...
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
@@ -301,7 +301,7 @@ class SingleWrites(ABC):
 
 
 def check_size(operations: Sequence[Operation]) -> None:
-    """Raise `NodeTooLarge` or `RequestTooLarge` for what not every home could take."""
+    """Raise `NodeTooLarge` or `RequestTooLarge` for what not every backend could take."""
     for index, operation in enumerate(operations):
         if isinstance(operation, CreateNode | SetNode) and len(operation.data) > NODE_BYTES_MAX:
             raise NodeTooLarge(operation.path, operation_index=index)

@@ -1,7 +1,7 @@
 """A real ZooKeeper for tests, demonstrations and `ottla cluster up`: a process of its own on a free port.
 
     with RunningZooKeeper() as zookeeper:
-        home = await ZooKeeperHome.open(zookeeper.connect)
+        home = await ZooKeeperBackend.open(zookeeper.connect)
 
 Its data outlives `kill` and `stop`, and `start` takes the same port again, so clients see one server that restarts.
 `pause` freezes it as a long garbage collection or a stopped virtual machine does.

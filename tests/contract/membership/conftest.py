@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.zookeeper import RunningZooKeeper
-from tests.contract.membership.membership_homes import SETTINGS, MembershipHome, kafka_home, tree_home
+from tests.contract.membership.membership_homes import SETTINGS, MembershipHome, kafka_home, tree_backend
 from tests.contract.membership.reader import Ledger
 from tests.peers.either_broker import BrokerKind, either_broker
 from tests.peers.kafka_jars import KafkaUnavailable
@@ -43,7 +43,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[MembershipHome]:
     if request.param == "tree":
         zookeeper = request.getfixturevalue("zookeeper")
         assert isinstance(zookeeper, RunningZooKeeper)
-        with tree_home(zookeeper) as tree:
+        with tree_backend(zookeeper) as tree:
             yield tree
         return
     kind, _, protocol = request.param.rpartition("-")

@@ -98,7 +98,7 @@ class KafkaGroupHome(_Topics):
         return {partition: at.offset for partition, at in GroupAdmin(self._cluster).committed(group).items()}
 
 
-class TreeHome(_Topics):
+class TreeBackend(_Topics):
     """Groups without a master, on the tree of a broker's topics."""
 
     def __init__(self, cluster: Cluster, connect: str) -> None:
@@ -123,7 +123,7 @@ def kafka_home(bootstrap: str, protocol: str) -> Iterator[MembershipHome]:
 
 
 @contextmanager
-def tree_home(zookeeper: RunningZooKeeper) -> Iterator[MembershipHome]:
+def tree_backend(zookeeper: RunningZooKeeper) -> Iterator[MembershipHome]:
     connect = f"{zookeeper.connect}/{new_name('memberships')}"
     with RunningBroker(zookeeper=connect, node_id=1) as broker, Cluster(broker.bootstrap) as cluster:
-        yield TreeHome(cluster, connect)
+        yield TreeBackend(cluster, connect)

@@ -12,7 +12,7 @@ import pytest
 from ottla.coordination import layout
 from ottla.coordination.adoption import AdoptionDiffers, TreeNotEmpty, adopt, finish, is_under_way
 from ottla.coordination.configs import ConfigRegistry
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.layout import lay_out
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.registries import cluster_id
@@ -56,7 +56,7 @@ class InterruptedTree:
 @asynccontextmanager
 async def trees(path: Path) -> AsyncIterator[tuple[Tree, Tree]]:
     """A tree with two topics, and an empty one."""
-    homes = [await EmbeddedHome.open(str(path / name)) for name in ("source", "target")]
+    homes = [await EmbeddedBackend.open(str(path / name)) for name in ("source", "target")]
     source, target = [await home.connect() for home in homes]
     await lay_out(source)
     registry = TopicRegistry(source)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.generations import (
     NO_GENERATION,
     NO_VERSION,
@@ -71,7 +71,7 @@ def test_each_move_makes_every_former_copy_stale() -> None:
 
 
 async def test_node_is_made_by_the_first_write_and_replaced_only_as_it_was_read(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     tree = await home.connect()
     await lay_out(tree)
     assert await read_generation(tree, NodeId(3)) == (None, NO_VERSION)
@@ -89,7 +89,7 @@ async def test_node_is_made_by_the_first_write_and_replaced_only_as_it_was_read(
 
 
 async def test_damaged_node_is_an_error_that_names_it(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     tree = await home.connect()
     await lay_out(tree)
     await tree.create("/brokers/generations/3", b'{"version":1,"generation":"7","directory_id":""}')

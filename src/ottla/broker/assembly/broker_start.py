@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ottla.broker.events import BrokerEvents
 from ottla.broker.net.socket_loop import SocketLoop
-from ottla.broker.tree.tree_home import TreeHome
+from ottla.broker.tree.tree_backend import TreeBackend
 from ottla.coordination.tree_retries import TreeRetries
 from ottla.model.identifiers import NodeId
 from ottla.model.serve_options import ServeOptions
@@ -28,7 +28,7 @@ class BrokerStart:
     # No other broker can share the tree.
     is_sole: bool
     # The tree that other brokers of this process share; the caller closes it.  None: it follows from the options.
-    home: TreeHome | None
+    backend: TreeBackend | None
     clock: Clock
     loop: asyncio.AbstractEventLoop
     disk: PosixDisk

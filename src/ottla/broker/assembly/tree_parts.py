@@ -12,7 +12,7 @@ from ottla.broker.live_brokers import LiveBrokers
 from ottla.broker.net.advertising import registered_listeners
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.coordination import Coordination
-from ottla.broker.tree.tree_home import TreeHome, open_embedded
+from ottla.broker.tree.tree_backend import TreeBackend, open_embedded
 from ottla.coordination.registries import BrokerRegistration
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
@@ -53,7 +53,7 @@ async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable
     if start.is_sole:
         directory_tree.require_own_tree(start.disk, path)
     coordination = await Coordination.open(
-        start.home or await _open_home(start, space),
+        start.backend or await _open_backend(start, space),
         _registration(start, listening),
         start.clock,
         None if start.is_sole else on_stale,
@@ -82,19 +82,21 @@ def _space(start: BrokerStart) -> DirectorySpace:
     return DirectorySpace(start.disk, path, rules)
 
 
-async def _open_home(start: BrokerStart, space: DirectorySpace) -> TreeHome:
+async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBackend:
     path = start.options.data_dir
-    home: TreeHome
+    backend: TreeBackend
     if start.is_sole:
-        home = await open_embedded(start.disk, path, start.clock, space.relieve)
+        backend = await open_embedded(start.disk, path, start.clock, space.relieve)
     else:
         # It imports the client of ZooKeeper, which a standalone broker does not need.
-        from ottla.broker.tree.zookeeper_home import SharedHome, zookeeper_home
+        from ottla.broker.tree.zookeeper_backend import SharedTreeBackend, zookeeper_backend
 
         waits = start.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None
-        home = SharedHome(zookeeper_home(start.settings, start.clock), start.disk, path, start.clock, waits=waits)
-    start.closing.push_async_callback(home.close)
-    return home
+        backend = SharedTreeBackend(
+            zookeeper_backend(start.settings, start.clock), start.disk, path, start.clock, waits=waits
+        )
+    start.closing.push_async_callback(backend.close)
+    return backend
 
 
 def _registration(start: BrokerStart, listening: Listening) -> BrokerRegistration:

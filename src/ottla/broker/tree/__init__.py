@@ -1,1 +1,1 @@
-"""The broker's place in the tree: its home, registration, session and lease, and how it follows changes."""
+"""The broker's place in the tree: its backend, registration, session and lease, and how it follows changes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.broker.tree.tree_home import open_embedded
-from ottla.broker.tree.zookeeper_home import zookeeper_home
+from ottla.broker.tree.tree_backend import open_embedded
+from ottla.broker.tree.zookeeper_backend import zookeeper_backend
 from ottla.coordination import adoption
 from ottla.coordination.registries import cluster_id
 from ottla.coordination.tree import Tree
@@ -46,7 +46,7 @@ async def adopt_directory(settings: BrokerSettings, data_dir: str) -> Adopted:
     except DirectoryLocked as error:
         raise DirectoryLocked(str(error), hint="stop the broker first") from None
     try:
-        target = await zookeeper_home(settings, SystemClock()).connect()
+        target = await zookeeper_backend(settings, SystemClock()).connect()
         try:
             return await _adopt(disk, data_dir, found, target)
         finally:
@@ -64,12 +64,12 @@ async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Ad
             )
         await adoption.finish(target)
         return Adopted(found, None)
-    home = await open_embedded(disk, data_dir, SystemClock())
+    backend = await open_embedded(disk, data_dir, SystemClock())
     try:
-        source = await home.connect()
+        source = await backend.connect()
         count = await adoption.adopt(source, target, found)
     finally:
-        await home.close()
+        await backend.close()
     # Its logs hold all that it reported so far, and the states name no life of it any more.
     log_completeness.record_complete_from(disk, data_dir, NO_BROKER_EPOCH)
     directory_tree.mark_shared(disk, data_dir)

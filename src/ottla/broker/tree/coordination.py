@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import Registrar
-from ottla.broker.tree.tree_home import TreeHome
+from ottla.broker.tree.tree_backend import TreeBackend
 from ottla.coordination import layout
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.configs import ConfigRegistry
@@ -67,7 +67,7 @@ class Coordination:
     @classmethod
     async def open(
         cls,
-        home: TreeHome,
+        backend: TreeBackend,
         registration: BrokerRegistration,
         clock: Clock,
         on_stale: Callable[[], None] | None,
@@ -81,7 +81,7 @@ class Coordination:
 
         Raises `ForeignDirectory` when that is another cluster; then the tree is not changed.
         """
-        tree = await home.connect()
+        tree = await backend.connect()
 
         async def lay_out() -> str:
             if on_stale is not None:

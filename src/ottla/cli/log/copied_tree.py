@@ -9,8 +9,8 @@ from uuid import UUID
 
 from ottla.coordination import layout
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.errors import TreeStoreError
-from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.embedded.tree_copy import copy_tree
 from ottla.coordination.registries import cluster_id
 from ottla.coordination.topics import TopicRegistry
@@ -63,7 +63,7 @@ def lost_tree_of(disk: Disk, data_dir: str) -> TreeStoreError | None:
 
 
 async def _read(path: str) -> CopiedTree:
-    home = await EmbeddedHome.open(path, may_be_new=False)
+    home = await EmbeddedBackend.open(path, may_be_new=False)
     try:
         tree = await home.connect()
         own_id = None if await tree.exists(layout.CLUSTER_ID) is None else await cluster_id(tree)

@@ -9,8 +9,8 @@ from typing import Final
 
 from ottla.cli.log.copied_tree import lost_tree_of
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.errors import TreeStoreDamaged, TreeStoreError, TreeStoreForeign, TreeStoreLost
-from ottla.coordination.embedded.home import EmbeddedHome
 from ottla.coordination.layout import lay_out
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import NO_TOPICS, TopicsView
@@ -125,7 +125,7 @@ def write_new_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
 
 
 async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]], *, may_be_new: bool) -> None:
-    home = await EmbeddedHome.open(path, may_be_new=may_be_new)
+    home = await EmbeddedBackend.open(path, may_be_new=may_be_new)
     try:
         tree = await home.connect()
         await lay_out(tree)
@@ -135,7 +135,7 @@ async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]], *, may_b
 
 
 async def _read_tree(path: str, *, may_be_new: bool) -> tuple[TopicsView, ConfigsView]:
-    home = await EmbeddedHome.open(path, may_be_new=may_be_new)
+    home = await EmbeddedBackend.open(path, may_be_new=may_be_new)
     try:
         tree = await home.connect()
         await lay_out(tree)

@@ -8,8 +8,8 @@ from typing import Final, Self
 from ottla.client.consumer_registry.group_admin import TreeGroups
 from ottla.client.groups.group_types import CommittedOffset, GroupDescription, ListedGroup
 from ottla.client.wire.errors import BrokerRefused
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import DigestCredentials
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import BlockingLoop
@@ -26,7 +26,7 @@ class TreeGroupAdmin:
 
     def __init__(self, connect: str, digest: str | None, connection_timeout_ms: int) -> None:
         clock = SystemClock()
-        home = ZooKeeperHome(
+        home = ZooKeeperBackend(
             connect,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             connection_timeout_ms=connection_timeout_ms,

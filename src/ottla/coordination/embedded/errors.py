@@ -58,7 +58,7 @@ class TreeStoreFull(TreeStoreError):
 
 
 class TreeStoreFailed(TreeStoreError):
-    """A write failed and its outcome is unknown: this home accepts no more changes until the process is restarted."""
+    """A write failed and its outcome is unknown: this backend accepts no change until the process is restarted."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
     hint = "check the disk's health, then restart the broker"

@@ -1,7 +1,8 @@
 """The nodes of the embedded tree and the rules for changing them.  Pure: no file, thread, clock or loop.
 
-The home keeps two tables that share their (immutable) nodes.  *Committed* is what readers see.  *Staged* is committed
-plus the batch that is being made durable: requests are checked and applied there, so that each sees its predecessors.
+The backend keeps two tables that share their (immutable) nodes.  *Committed* is what readers see.  *Staged* is
+committed plus the batch that is being made durable: requests are checked and applied there, so that each sees its
+predecessors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session with the embedded tree: it reads the committed table at once and submits writes to the home."""
+"""A session with the embedded tree: it reads the committed table at once and submits writes to the backend."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class WatchTable:
         return list(due)
 
 
-class SessionHome(Protocol):
-    """The part of `EmbeddedHome` that its sessions use."""
+class SessionBackend(Protocol):
+    """The part of `EmbeddedBackend` that its sessions use."""
 
     @property
     def committed(self) -> NodeTable:
@@ -75,13 +75,13 @@ class SessionHome(Protocol):
 
 
 class EmbeddedSession(SingleWrites):
-    """`coordination.tree.Tree` on an `EmbeddedHome`.  Never suspended: it is connected until it is lost."""
+    """`coordination.tree.Tree` on an `EmbeddedBackend`.  Never suspended: it is connected until it is lost."""
 
-    def __init__(self, home: SessionHome, session_id: int) -> None:
+    def __init__(self, backend: SessionBackend, session_id: int) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
         self.lease = Lease(LEASE_FOREVER)
-        self._home = home
+        self._backend = backend
         self._watches = WatchTable()
         self._listeners: list[Callable[[SessionState], None]] = []
 
@@ -91,7 +91,7 @@ class EmbeddedSession(SingleWrites):
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         self._require_session()
         check_size(operations)
-        return await self._home.write(self.session_id, operations)
+        return await self._backend.write(self.session_id, operations)
 
     async def get(self, path: str, *, watch: Watch | None = None) -> Node:
         node = self._read(path)
@@ -109,7 +109,7 @@ class EmbeddedSession(SingleWrites):
             raise NoNode(path)
         if watch is not None:
             self._watches.watch_children(path, watch)
-        return sorted(self._home.committed.children(path))
+        return sorted(self._backend.committed.children(path))
 
     async def exists(self, path: str, *, watch: Watch | None = None) -> Stat | None:
         node = self._read(path)
@@ -123,12 +123,12 @@ class EmbeddedSession(SingleWrites):
 
     async def close(self) -> None:
         if self.state is not SessionState.LOST:
-            await self._home.end_session(self.session_id)
+            await self._backend.end_session(self.session_id)
 
     def call_watches(self, change: TreeChange) -> None:
         """The change is committed and readable: call the watches that it fires."""
         for watch in self._watches.take_for(change):
-            self._home.call_soon(watch)
+            self._backend.call_soon(watch)
 
     def end(self) -> None:
         """The session is over and its ephemeral nodes are gone."""
@@ -137,14 +137,14 @@ class EmbeddedSession(SingleWrites):
         self.state = SessionState.LOST
         self.lease.end()
         for listener in self._listeners:
-            self._home.call_soon(partial(listener, SessionState.LOST))
+            self._backend.call_soon(partial(listener, SessionState.LOST))
         for watch in self._watches.take_all():
-            self._home.call_soon(watch)
+            self._backend.call_soon(watch)
 
     def _read(self, path: str) -> Node | None:
         self._require_session(path)
         check_path(path)
-        return self._home.committed.read(path)
+        return self._backend.committed.read(path)
 
     def _require_session(self, path: str = "/") -> None:
         if self.state is SessionState.LOST:

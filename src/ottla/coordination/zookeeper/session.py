@@ -209,7 +209,7 @@ class ZooKeeperSession(SingleWrites):
 
     @property
     def credentials(self) -> SessionCredentials:
-        """The key of this session: with it `ZooKeeperHome.end_session` ends it from another process."""
+        """The key of this session: with it `ZooKeeperBackend.end_session` ends it from another process."""
         assert self._credentials is not None, "the session was never opened"
         return self._credentials
 

@@ -24,8 +24,8 @@ from ottla.coordination.tree import (
     Stat,
     Watch,
 )
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import SessionCredentials
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.model.errors import OttlaError
 from ottla.observe.events import fields
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class SessionKeeper(SingleWrites):
-    """`coordination.tree.Tree` over the sessions of a `ZooKeeperHome`; its own state LOST is not final.
+    """`coordination.tree.Tree` over the sessions of a `ZooKeeperBackend`; its own state LOST is not final.
 
     `lease` is one object for all sessions; it ends with each.
     """
 
-    def __init__(self, home: ZooKeeperHome) -> None:
+    def __init__(self, backend: ZooKeeperBackend) -> None:
         self.lease = Lease()
-        self._home = home
+        self._backend = backend
         self._session: ZooKeeperSession | None = None
         self._last_id = 0
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -52,10 +52,10 @@ class SessionKeeper(SingleWrites):
         self._is_closed = False
 
     @classmethod
-    async def open(cls, home: ZooKeeperHome) -> SessionKeeper:
+    async def open(cls, backend: ZooKeeperBackend) -> SessionKeeper:
         """With the first session.  Raises `ZooKeeperUnreachable`, `ZooKeeperRefused`."""
-        keeper = cls(home)
-        keeper._use(await home.connect(lease=keeper.lease))
+        keeper = cls(backend)
+        keeper._use(await backend.connect(lease=keeper.lease))
         return keeper
 
     @property
@@ -136,7 +136,7 @@ class SessionKeeper(SingleWrites):
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:
-                session = await self._home.connect(lease=self.lease)
+                session = await self._backend.connect(lease=self.lease)
             except OttlaError as error:
                 log.warning("zookeeper.connect_failed", extra=fields(error=error, retry_s=delay_s))
             except Exception:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.replicas.state_writer import StateWriter
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.layout import lay_out
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
@@ -75,7 +75,7 @@ class Writing:
 
 @asynccontextmanager
 async def writing(path: Path, partitions_count: int = 3) -> AsyncIterator[Writing]:
-    home = await EmbeddedHome.open(str(path / "tree"))
+    home = await EmbeddedBackend.open(str(path / "tree"))
     try:
         tree, theirs = await home.connect(), await home.connect()
         await lay_out(tree)

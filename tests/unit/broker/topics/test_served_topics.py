@@ -28,7 +28,7 @@ from ottla.broker.topics.topic_requests import TopicRequests
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.changes import Changes
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.layout import lay_out, topic_path
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topic_nodes import TopicPointer, decode_pointer, encode_pointer
@@ -74,7 +74,7 @@ class Node:
 
     def __init__(
         self,
-        home: EmbeddedHome,
+        home: EmbeddedBackend,
         disk: MemoryDisk,
         registry: TopicRegistry,
         configs: ConfigRegistry,
@@ -189,7 +189,7 @@ async def node_at(
     if lifecycle is None:
         lifecycle = BrokerLifecycle.sole(HERE)
         lifecycle.registered(1)
-    home = await EmbeddedHome.open(str(path / "tree"))
+    home = await EmbeddedBackend.open(str(path / "tree"))
     try:
         tree = await home.connect()
         await lay_out(tree)

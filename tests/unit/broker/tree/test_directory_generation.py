@@ -14,7 +14,7 @@ import pytest
 
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.directory_generation import MOVE_INTERVAL_MS, PAUSE_MS, DirectoryGeneration
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.generations import SeenGeneration, read_generation
 from ottla.coordination.layout import lay_out
@@ -129,7 +129,7 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
 
 @asynccontextmanager
 async def open_tree(path: Path) -> AsyncIterator[LossyTree]:
-    home = await EmbeddedHome.open(str(path / "tree"))
+    home = await EmbeddedBackend.open(str(path / "tree"))
     session = await home.connect()
     await lay_out(session)
     yield LossyTree(session)

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import ATTEMPT_INTERVAL_S, Registrar
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.layout import lay_out
 from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry
@@ -36,7 +36,7 @@ class Waits:
             await self._ends.close()
 
 
-async def registrar(home: EmbeddedHome, node_id: int = 1, waits: Waits | None = None) -> Registrar:
+async def registrar(home: EmbeddedBackend, node_id: int = 1, waits: Waits | None = None) -> Registrar:
     session = await home.connect()
     await lay_out(session)
     clock = FakeClock()
@@ -49,7 +49,7 @@ def made(session: EmbeddedSession, node_id: int, clock: FakeClock, waits: Waits)
 
 
 async def test_registered_brokers_see_each_other(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     first, second = await registrar(home, 1), await registrar(home, 2)
     epochs = {1: await first.register(), 2: await second.register()}
     await first.refresh()
@@ -59,7 +59,7 @@ async def test_registered_brokers_see_each_other(tmp_path: Path) -> None:
 
 
 async def test_registering_again_gives_a_higher_epoch(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     only = await registrar(home)
     before = await only.register()
     after = await only.register()
@@ -69,7 +69,7 @@ async def test_registering_again_gives_a_higher_epoch(tmp_path: Path) -> None:
 
 
 async def test_lifecycle_has_the_live_brokers_of_the_tree(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     session, clock = await home.connect(), FakeClock()
     await lay_out(session)
     lifecycle = BrokerLifecycle(NodeId(1))
@@ -84,7 +84,7 @@ async def test_lifecycle_has_the_live_brokers_of_the_tree(tmp_path: Path) -> Non
 
 
 async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     session, clock = await home.connect(), FakeClock()
     await lay_out(session)
     lifecycle = BrokerLifecycle(NodeId(1))
@@ -111,7 +111,7 @@ async def test_nothing_can_be_done_under_an_epoch_that_is_not_recorded_yet(tmp_p
 
 
 async def test_id_of_a_former_session_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     former = await home.connect()
     await lay_out(former)
     await BrokerRegistry(former).register(BrokerRegistration(NodeId(1), LISTENERS), 0)
@@ -126,7 +126,7 @@ async def test_id_of_a_former_session_is_waited_for(tmp_path: Path, caplog: pyte
 
 
 async def test_id_of_another_broker_is_refused_when_the_patience_is_over(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     await (await registrar(home)).register()
     clock = FakeClock()
     waits = Waits(clock)

@@ -11,8 +11,8 @@ import pytest
 
 from ottla.coordination.tree import Lease, SessionState
 from ottla.coordination.zookeeper import session_keeper
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 
@@ -41,7 +41,7 @@ class ScriptedSession:
             raise OSError("the client's thread does not end")
 
 
-class ScriptedHome(ZooKeeperHome):
+class ScriptedHome(ZooKeeperBackend):
     """Gives the sessions, or raises the errors, in turn."""
 
     def __init__(self, *outcomes: ScriptedSession | Exception) -> None:

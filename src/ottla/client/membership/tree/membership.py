@@ -27,8 +27,8 @@ from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import DigestCredentials
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -90,7 +90,7 @@ class TreeMembership:
         self._options: Final = options
         self._pace: Final = pace
         self._clock: Final[Clock] = clock or SystemClock()
-        self._home: Final = ZooKeeperHome(
+        self._home: Final = ZooKeeperBackend(
             zookeeper,
             session_timeout_ms=options.session_timeout_ms,
             connection_timeout_ms=options.connection_timeout_ms,

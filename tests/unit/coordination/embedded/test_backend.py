@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.coordination.embedded.backend import ZXID_BLOCK, EmbeddedBackend
 from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreFailed, TreeStoreForeign, TreeStoreFull
-from ottla.coordination.embedded.home import ZXID_BLOCK, EmbeddedHome
 from ottla.coordination.embedded.journal import Journal, JournalEntry
 from ottla.coordination.embedded.node_table import TreeChange
 from ottla.coordination.tree import ANY_VERSION, BadVersion, NodeExists, SessionLost, SessionState, Tree
@@ -40,11 +40,11 @@ class GatedJournal(Journal):
 
 
 @asynccontextmanager
-async def gated(path: Path) -> AsyncIterator[tuple[EmbeddedHome, GatedJournal]]:
+async def gated(path: Path) -> AsyncIterator[tuple[EmbeddedBackend, GatedJournal]]:
     thread = ThreadPoolExecutor(1)
     journal = await asyncio.get_running_loop().run_in_executor(thread, lambda: GatedJournal(Journal.open(str(path))))
     table, ceiling = await asyncio.get_running_loop().run_in_executor(thread, journal.load)
-    home = EmbeddedHome(journal, table, ceiling, thread, SystemClock())
+    home = EmbeddedBackend(journal, table, ceiling, thread, SystemClock())
     try:
         yield home, journal
     finally:
@@ -225,22 +225,22 @@ async def test_caller_that_gave_up_does_not_disturb_the_others(tmp_path: Path) -
 async def test_home_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "tree").write_bytes(b"no database" * 1000)
     with pytest.raises(TreeStoreForeign):
-        await EmbeddedHome.open(str(tmp_path / "tree"))
+        await EmbeddedBackend.open(str(tmp_path / "tree"))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tree-journal")]
 
 
 async def test_caller_that_gives_up_while_opening_leaves_no_lock(tmp_path: Path) -> None:
-    opening = asyncio.ensure_future(EmbeddedHome.open(str(tmp_path / "tree")))
+    opening = asyncio.ensure_future(EmbeddedBackend.open(str(tmp_path / "tree")))
     await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     await home.close()
 
 
 async def test_closed_home_takes_no_sessions_and_leaves_no_thread_or_log(tmp_path: Path) -> None:
-    home = await EmbeddedHome.open(str(tmp_path / "tree"))
+    home = await EmbeddedBackend.open(str(tmp_path / "tree"))
     tree = await home.connect()
     await tree.create("/a")
     await home.close()

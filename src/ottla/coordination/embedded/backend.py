@@ -1,4 +1,4 @@
-"""The embedded home: sessions of this process over one tree file.
+"""The embedded backend: sessions of this process over one tree file.
 
 One batch is in flight at a time.  While the writer thread commits it, later requests wait; then all waiting ones are
 checked in order against the staged table and form the next batch: group commit without a timer.  When the commit is
@@ -51,7 +51,7 @@ class _Batch(NamedTuple):
     failed: list[tuple[_Write, TreeError | ValueError]]
 
 
-class EmbeddedHome:
+class EmbeddedBackend:
     """An open tree file and its sessions.  Belongs to the event loop that opened it."""
 
     def __init__(
@@ -80,7 +80,7 @@ class EmbeddedHome:
         clock: Clock | None = None,
         may_be_new: bool = True,
         make_room: Callable[[], bool] | None = None,
-    ) -> EmbeddedHome:
+    ) -> EmbeddedBackend:
         """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`: `TreeStoreLost`
         when it is not there and `may_be_new` is not given.  `make_room`: see `Journal`.
         """

@@ -17,19 +17,19 @@ from ottla.coordination.tree import (
     SessionLost,
     SessionState,
 )
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import RunningZooKeeper
-from tests.contract.tree_homes import until
+from tests.contract.tree_backends import until
 
 OTTLA = DigestCredentials("ottla", "secret")
 
 
 async def session_of(connect: str, *, digest: DigestCredentials | None = None) -> ZooKeeperSession:
-    return await ZooKeeperHome(connect, digest=digest).connect()
+    return await ZooKeeperBackend(connect, digest=digest).connect()
 
 
 async def test_missing_chroot_is_created_also_by_several_at_once(connect: str) -> None:
@@ -67,7 +67,7 @@ async def test_server_that_is_down_is_skipped(zookeeper: RunningZooKeeper, conne
 
 
 async def test_address_without_a_listener_is_named(tmp_path: Path) -> None:
-    home = ZooKeeperHome("127.0.0.1:1/ottla", connection_timeout_ms=300)
+    home = ZooKeeperBackend("127.0.0.1:1/ottla", connection_timeout_ms=300)
     with pytest.raises(ZooKeeperUnreachable, match=r"at 127\.0\.0\.1:1/ottla within 300 ms: 127\.0\.0\.1:1: .*refused"):
         await home.connect()
     with pytest.raises(ZooKeeperUnreachable):
@@ -75,14 +75,14 @@ async def test_address_without_a_listener_is_named(tmp_path: Path) -> None:
 
 
 async def test_host_without_an_address_is_named() -> None:
-    home = ZooKeeperHome("no-such-host.invalid:2181", connection_timeout_ms=300)
+    home = ZooKeeperBackend("no-such-host.invalid:2181", connection_timeout_ms=300)
     with pytest.raises(ZooKeeperUnreachable, match=r"no-such-host\.invalid:2181"):
         await home.connect()
 
 
 def test_connect_string_is_checked_at_once() -> None:
     with pytest.raises(BadConnectString):
-        ZooKeeperHome("zk1:port")
+        ZooKeeperBackend("zk1:port")
 
 
 async def test_every_node_belongs_to_the_credentials_alone(zookeeper: RunningZooKeeper, connect: str) -> None:
@@ -145,7 +145,7 @@ async def test_thousands_of_reads_are_answered_in_order(connect: str) -> None:
 
 
 async def test_former_session_is_ended_at_once_with_its_key(connect: str) -> None:
-    home = ZooKeeperHome(connect, session_timeout_ms=20_000)
+    home = ZooKeeperBackend(connect, session_timeout_ms=20_000)
     former, other = await home.connect(), await home.connect()
     heard: list[SessionState] = []
     watched: list[None] = []
@@ -169,7 +169,7 @@ async def test_former_session_is_ended_at_once_with_its_key(connect: str) -> Non
 
 
 async def test_wrong_key_ends_no_session(connect: str) -> None:
-    home = ZooKeeperHome(connect)
+    home = ZooKeeperBackend(connect)
     session = await home.connect()
     await session.create("/alive", ephemeral=True)
     await home.end_session(SessionCredentials(session.session_id, b"x" * 16))
@@ -179,7 +179,7 @@ async def test_wrong_key_ends_no_session(connect: str) -> None:
 
 
 async def test_lease_is_two_thirds_of_the_granted_session_time(connect: str) -> None:
-    session = await ZooKeeperHome(connect, session_timeout_ms=700, connection_timeout_ms=60_000).connect()
+    session = await ZooKeeperBackend(connect, session_timeout_ms=700, connection_timeout_ms=60_000).connect()
     assert session.timeout_ms == 1_000  # the shortest that these servers grant
     now_ms = SystemClock().boottime_ms()
     assert session.lease.until_ms <= now_ms + 667

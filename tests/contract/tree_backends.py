@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from ottla.coordination.embedded.home import EmbeddedHome
+from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.tree import Tree
-from ottla.coordination.zookeeper.home import ZooKeeperHome
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 
 SETTLE_S_MAX: Final = 10.0
 
@@ -22,7 +22,7 @@ class RunningHome(Protocol):
     async def connect(self) -> Tree: ...
 
 
-class TreeHome(Protocol):
+class TreeBackend(Protocol):
     """A tree that survives a stop."""
 
     session_ids_are_change_ids: bool
@@ -36,7 +36,7 @@ class TreeHome(Protocol):
         ...
 
 
-class EmbeddedTreeHome:
+class EmbeddedTreeBackend:
     session_ids_are_change_ids = True
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class EmbeddedTreeHome:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[RunningHome]:
-        home = await EmbeddedHome.open(str(self.path))
+        home = await EmbeddedBackend.open(str(self.path))
         try:
             yield home
         finally:
@@ -54,10 +54,10 @@ class EmbeddedTreeHome:
         return [sys.executable, "-m", "tests.contract.crash_writer", "embedded", str(self.path)]
 
 
-class RunningZooKeeperHome:
-    """The sessions of a test with a `ZooKeeperHome`."""
+class RunningZooKeeperBackend:
+    """The sessions of a test with a `ZooKeeperBackend`."""
 
-    def __init__(self, home: ZooKeeperHome) -> None:
+    def __init__(self, home: ZooKeeperBackend) -> None:
         self._home = home
         self._sessions: list[Tree] = []
 
@@ -70,7 +70,7 @@ class RunningZooKeeperHome:
         await asyncio.gather(*(session.close() for session in self._sessions))
 
 
-class ZooKeeperTreeHome:
+class ZooKeeperTreeBackend:
     """A chroot of a ZooKeeper that keeps running; a crash is one of the client."""
 
     session_ids_are_change_ids = False
@@ -80,7 +80,7 @@ class ZooKeeperTreeHome:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[RunningHome]:
-        home = RunningZooKeeperHome(ZooKeeperHome(self.connect_string))
+        home = RunningZooKeeperBackend(ZooKeeperBackend(self.connect_string))
         try:
             yield home
         finally:

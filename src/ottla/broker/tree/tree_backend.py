@@ -16,10 +16,10 @@ from ottla.storage.checkpoints import META_PROPERTIES_FILE
 from ottla.storage.directory import directory_tree
 
 if TYPE_CHECKING:
-    from ottla.coordination.embedded.home import EmbeddedHome
+    from ottla.coordination.embedded.backend import EmbeddedBackend
 
 
-class TreeHome(Protocol):
+class TreeBackend(Protocol):
     """Gives sessions with one tree."""
 
     async def connect(self) -> Tree: ...
@@ -29,17 +29,17 @@ class TreeHome(Protocol):
 
 async def open_embedded(
     disk: Disk, data_dir: str, clock: Clock, make_room: Callable[[], bool] | None = None
-) -> EmbeddedHome:
+) -> EmbeddedBackend:
     """The tree of a broker that is the only one; its directory must be locked.
 
     `make_room` is called in another thread when the disk is full: whether there is room now.
     Raises `TreeStoreError`: `TreeStoreLost`, before anything is written, for a directory of logs without its tree.
     """
     # SQLite is a megabyte that a broker of a cluster does not need.
-    from ottla.coordination.embedded.home import EmbeddedHome
+    from ottla.coordination.embedded.backend import EmbeddedBackend
 
     may_be_new = directory_tree.may_have_new_tree(disk, data_dir)
-    return await EmbeddedHome.open(
+    return await EmbeddedBackend.open(
         f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new, make_room=make_room
     )
 

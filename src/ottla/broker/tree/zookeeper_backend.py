@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla.coordination.tree import SessionState, Tree
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
 from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
-from ottla.coordination.zookeeper.home import ZooKeeperHome
 from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.model.broker_settings import (
     ZOOKEEPER_CONNECT,
@@ -41,11 +41,11 @@ REPORT_INTERVAL_MS: Final = 60_000
 RETRY_DELAY_S: Final = 0.5
 
 
-def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
+def zookeeper_backend(settings: BrokerSettings, clock: Clock) -> ZooKeeperBackend:
     """The ZooKeeper that the settings name.  Raises `ConfigError`."""
     connect, digest = settings[ZOOKEEPER_CONNECT], settings[ZOOKEEPER_DIGEST]
     assert connect is not None
-    return ZooKeeperHome(
+    return ZooKeeperBackend(
         connect,
         session_timeout_ms=settings[ZOOKEEPER_SESSION_TIMEOUT_MS],
         connection_timeout_ms=settings[ZOOKEEPER_CONNECTION_TIMEOUT_MS],
@@ -54,14 +54,14 @@ def zookeeper_home(settings: BrokerSettings, clock: Clock) -> ZooKeeperHome:
     )
 
 
-class SharedHome:
-    """`TreeHome` of a broker of a cluster.  Its data directory must be locked: that ends its former process.
+class SharedTreeBackend:
+    """`TreeBackend` of a broker of a cluster.  Its data directory must be locked: that ends its former process.
 
     `waits`: for a ZooKeeper that does not answer, as long as it takes.
     """
 
-    def __init__(self, home: ZooKeeperHome, disk: Disk, data_dir: str, clock: Clock, *, waits: bool) -> None:
-        self._home = home
+    def __init__(self, backend: ZooKeeperBackend, disk: Disk, data_dir: str, clock: Clock, *, waits: bool) -> None:
+        self._backend = backend
         self._file = SessionFile(disk, data_dir)
         self._writing = Mutex()
         self._remembering: asyncio.Task[None] | None = None
@@ -73,8 +73,8 @@ class SharedHome:
         former = self._file.read()
         if former is not None:
             log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
-            await self._reached(partial(self._home.end_session, former))
-        keeper = await self._reached(partial(SessionKeeper.open, self._home))
+            await self._reached(partial(self._backend.end_session, former))
+        keeper = await self._reached(partial(SessionKeeper.open, self._backend))
         await self._remember(keeper)
 
         def remember_next(state: SessionState) -> None:

@@ -14,7 +14,7 @@ from ottla.runtime.clock import Clock
 SESSION_TIMEOUT_MS: Final = 18_000
 
 
-class ZooKeeperHome:
+class ZooKeeperBackend:
     """`connect` names the servers and the chroot (`zk1:2181,zk2:2181/ottla`).  Raises `BadConnectString`.
 
     With `digest` every node is made for that user alone.
