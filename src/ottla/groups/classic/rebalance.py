@@ -329,7 +329,7 @@ class Rebalance:
         if reply is not None:
             self.services.answer(reply, value)
 
-    # -- durable state --------------------------------------------------------------------------------------------------
+    # -- durable state ------------------------------------------------------------------------------------------------
 
     def write(self, found: GroupMetadata, moment: Moment) -> ErrorCode:
         try:
