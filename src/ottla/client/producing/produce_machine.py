@@ -99,6 +99,10 @@ class ProduceMachine:
         results, self.results = self.results, []
         return results
 
+    @property
+    def has_stale_topics(self) -> bool:
+        return bool(self._stale_topics)
+
     def take_stale_topics(self) -> set[str]:
         """The topics whose metadata must be refreshed before the next request."""
         stale, self._stale_topics = self._stale_topics, set()
@@ -177,8 +181,11 @@ class ProduceMachine:
         for batch in self._flights[leader_id].popleft().batches:
             if self.stopped is not None:
                 return  # every batch was settled when it stopped
-            missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.partition), "no response for it")
-            self._answered(batch, answers.get(batch.partition) or ProduceAnswer(missing, -1, -1))
+            answer = answers.get(batch.partition)
+            if answer is None:
+                missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.partition), "no response for it")
+                answer = ProduceAnswer(missing, -1, -1)
+            self._answered(batch, answer)
 
     def on_sent(self, leader_id: int) -> None:
         """With acks 0: the newest request is sent, and has no answer."""

@@ -51,7 +51,7 @@ class RawProducer:
     stored once, as long as the leaders remember the producer (`producer.id.expiration.ms`).
 
     `split`: a batch of several records that is too large for its topic or for a segment is sent as what it makes of it,
-    in its place; each part has a result of its own, with the tag of the whole.
+    in its place; each part has its own result, with the tag of the whole.
 
     with RawProducer(cluster) as producer:
         producer.send(TopicPartition("clicks", 0), build_batch(records))
@@ -205,7 +205,8 @@ class RawProducer:
 
     def _follow_events(self) -> None:
         """Do what the machine's events demand of metadata and connections."""
-        self._cluster.forget(self._machine.take_stale_topics())
+        if self._machine.has_stale_topics:
+            self._cluster.forget(self._machine.take_stale_topics())
         if self._machine.stopped is not None:
             self.close()
 
