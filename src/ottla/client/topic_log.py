@@ -1,7 +1,7 @@
 """A topic as the log of a program: created, appended to with acknowledgement, and read up to its end again and again.
 
 The audit's counts, the ledger of lost offsets, the schema registry, the claims of replays and the progress of a mirror
-are such logs; each applies the records to a state of its own.
+are such logs; each program applies the records to its state.
 """
 
 from __future__ import annotations

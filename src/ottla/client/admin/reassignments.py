@@ -43,7 +43,7 @@ def alter_request(targets: Targets, timeout_ms: int) -> AlterPartitionReassignme
 
 
 def refusals(response: AlterPartitionReassignmentsResponse) -> dict[TopicPartition, BrokerRefused | None]:
-    """What became of each partition's move; None when it has begun.  Raises `BrokerRefused` for the whole request."""
+    """What became of each partition's move; None when it has started.  Raises `BrokerRefused` for the whole request."""
     if response.error_code:
         raise BrokerRefused(error_code_of(response.error_code), "the reassignment", response.error_message)
     results: dict[TopicPartition, BrokerRefused | None] = {}

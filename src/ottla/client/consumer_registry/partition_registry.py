@@ -70,7 +70,7 @@ class PartitionRegistry:
     # --- reads ------------------------------------------------------------------------------------------------
 
     async def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionNodes]:
-        """Both nodes of each, as they are after all writes that were begun before.
+        """Both nodes of each, as they are after all writes that were started before.
 
         Raises `ConnectionLoss`, `SessionLost`, `AccessDenied`.
         """
@@ -139,7 +139,7 @@ class PartitionRegistry:
     async def write(self, writes: Sequence[Write]) -> list[ChangeResult]:
         """What became of each, of at most `WRITES_PER_REQUEST`; they are independent.
 
-        They are begun when this is first awaited.  Raises `AccessDenied` and what else no repetition would mend.
+        They are started when this is first awaited.  Raises `AccessDenied` and what else no repetition would mend.
         """
         assert len(writes) <= WRITES_PER_REQUEST
         if self._tree.session_id != self._session_id:

@@ -82,7 +82,7 @@ class FetchedPartition:
 def is_end_known(batch: memoryview, next_offset: int, high_watermark: int) -> bool:
     """Whether a batch ends before `next_offset`, as its head says; it came with this high watermark.
 
-    Brokers may read after they took the watermark: behind it a batch is believed if its checksum is right.
+    Brokers may read after they took the watermark: above it a batch is believed if its checksum is right.
     """
     return next_offset <= high_watermark or has_valid_crc(batch)
 

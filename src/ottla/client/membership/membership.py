@@ -32,7 +32,7 @@ OnEvents: TypeAlias = Callable[[Sequence[Event]], None]
 
 
 class Membership(Protocol):
-    """Has a thread of its own, from `join` to the end; every method may be called from any thread and returns at once.
+    """Has a thread, from `join` to the end; every method may be called from any thread and returns at once.
 
     * Each `Start` is ended by exactly one `Lost` or `Released` of its claim; a partition has one claim at a time.
       Until then the stream may hand out, while `clock.boottime_ms()` is below `hand_out_until_ms`.

@@ -67,7 +67,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
         for path in paths:
             tasks.create_task(producer.send("page-views", path))
 
-    It belongs to one event loop, which it never holds up: its sockets are on the thread of its own.
+    It belongs to one event loop, which it never holds up: its sockets are on a separate thread.
     """
 
     # Of the loop that was seen last.

@@ -28,7 +28,7 @@ SEQUENCE_LIMIT: Final = 1 << 31
 class PendingBatch:
     """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
 
-    `order`: its place in the queue; parts of a batch that was too large have further numbers behind the whole's.
+    `order`: its place in the queue; parts of a batch that was too large have further numbers after the whole's.
     `sequences_count`: the count of its numbers, one for each offset.  Here numbers rise without end, so that later ones
     are greater; on the wire they wrap at 2^31.
     """

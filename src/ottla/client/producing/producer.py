@@ -34,7 +34,7 @@ MessageSet: TypeAlias = (
 
 
 class Producer(ProducerApi[KeyT, ValueT]):
-    """Sends messages, in batches, from a thread of its own.  Any number of threads may use one producer.
+    """Sends messages, in batches, from a separate thread.  Any number of threads may use one producer.
 
     with ottla.Producer("localhost:9092", compression="zstd") as producer:
         producer.send("page-views", b"/jobs", key=b"ada")

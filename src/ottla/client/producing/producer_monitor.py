@@ -29,7 +29,7 @@ class ProducerMonitor:
     def check(self) -> None:
         """Raise why nothing is taken any more."""
         if self.refusal is not None:
-            # Raised many times, in several threads: each has a traceback of its own.
+            # Raised many times, in several threads: each has its own traceback.
             raise type(self.refusal)(str(self.refusal), hint=self.refusal.hint) from self.refusal.__cause__
 
     def check_waiter(self) -> None:

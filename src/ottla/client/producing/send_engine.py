@@ -131,7 +131,7 @@ class SendEngine:
         self._interrupt()
 
     def abandon(self, reason: OttlaError) -> None:
-        """Settle everything that is under way as it stands.  Without the lock."""
+        """Settle everything that is under way, by its present state.  Without the lock."""
         callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
         with self._monitor.lock:
             self._accumulator.close_all()

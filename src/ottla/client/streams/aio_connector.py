@@ -48,7 +48,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             for message in messages:
                 yield message
             if self._messages is not messages:
-                continue  # `anext` within this loop has begun the next ones
+                continue  # `anext` within this loop has started the next ones
             following = await self._next_messages()
             if following is None:
                 return

@@ -58,7 +58,7 @@ class Timekeeper:
             self._engine.on_failure(OttlaError(f"the committing thread failed: {type(error).__name__}: {error}"))
 
 
-# What a thread is given to end that waits for a broker which does not answer; it is left behind then.
+# A thread that waits for a broker which does not answer gets so long to end; then it is left to itself.
 CLOSE_TIMEOUT_MS: Final = 30_000
 _FETCH_END_S: Final = 1.0
 _LOCK_WAIT_S: Final = 1.0

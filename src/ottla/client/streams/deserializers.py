@@ -19,7 +19,7 @@ class Deserializers:
         self._value = value
 
     def columns(self, run: RecordRun, offsets: Iterable[int], headers: Iterable[Headers]) -> list[Iterable[object]]:
-        """The columns of a message after topic and partition; `offsets` and `headers` stand for the run's own."""
+        """The columns of a message after topic and partition; `offsets` and `headers` replace the run's own."""
         return [
             offsets,
             run.timestamps_ms,

@@ -76,7 +76,7 @@ class StreamsEngine:
     def ask(self, feed: StreamFeed) -> HandOut | None:
         """The next message is asked for: the next batch of them; None while nothing is there.
 
-        Raises what stands in the way, and StreamEnded.
+        Raises what prevents it, and StreamEnded.
         """
         self._check_process()
         try:
@@ -297,7 +297,7 @@ class StreamsEngine:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def begin_close(self, closer: int) -> bool:
-        """Nothing more is handed out, and the membership gives everything back; False when that has begun before.
+        """Nothing more is handed out, and the membership gives everything back; False when that has started before.
 
         `closer` is the thread that closes: it does not ask past what it has in hand itself.
         """

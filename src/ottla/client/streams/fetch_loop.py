@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 # It looks around so often when nothing wakes it.
 _POLL_MS: Final = 60_000
-_DAMAGED: Final = "seek() behind the damage, or let `ottla log repair DIR` make the rest readable"
+_DAMAGED: Final = "seek() past the damage, or let `ottla log repair DIR` make the rest readable"
 _NAMED_PLACES: Final = frozenset({EARLIEST, LATEST})
 
 
@@ -104,7 +104,7 @@ class FetchLoop:
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """End the thread; one that waits for a broker that hangs is left behind: it holds nothing but its sockets."""
+        """End the thread; one that waits for a broker that hangs is left running: it holds nothing but its sockets."""
         self._is_closing.set()
         self._wake.ring()
         if self._thread.ident is not None:

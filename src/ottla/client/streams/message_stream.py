@@ -225,7 +225,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
 class _Batches(Iterator[Iterator[Message[Any, Any]]]):
     """The batch that a former loop has left, then the next ones.
 
-    Also one that another loop over the stream has begun meanwhile, as `next(stream)` within a loop does.
+    Also one that another loop over the stream has started meanwhile, as `next(stream)` within a loop does.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class HandOut:
         self.is_ended = False
 
     def rest(self, first: MessageRun, start: int) -> HandOut:
-        """What is left of the batch: `first` and the runs behind it; everything below `start` was asked past."""
+        """What is left of the batch: `first` and the runs after it; everything below `start` was asked past."""
         runs = chain([first], self.runs)
         return HandOut(self.reading, runs, start, self.next_offset, until_ns=0, is_end_known=self.is_end_known)
 
@@ -187,7 +187,7 @@ class Reading:
     def request(self, waiting: CommitOutcome | None = None) -> int | None:
         """The offset that a commit has to ask for now; None when there is nothing new.
 
-        `waiting` hears the outcome, also that of a commit which is on its way already.
+        `waiting` gets the outcome, also that of a commit which is on its way already.
         """
         offset = self.asked_past
         if offset == NO_OFFSET or (offset == self.committed and not self._pending):
@@ -202,7 +202,7 @@ class Reading:
         return None if is_on_its_way else offset
 
     def await_release(self, waiting: CommitOutcome) -> None:
-        """It is being given back: `waiting` hears whether what was asked past was committed with that."""
+        """It is being given back: `waiting` learns whether what was asked past was committed with that."""
         offset = self.asked_past
         if offset != NO_OFFSET and (offset != self.committed or self._pending):
             waiting.expect()
@@ -230,7 +230,7 @@ class Reading:
             pending.settle(None if pending.offset <= released else error)
 
     def _answered(self, offset: int) -> list[_Pending]:
-        """The commits that an answer about `offset` answers: later ones stand for those before them."""
+        """The commits that an answer about `offset` answers: later ones include those before them."""
         last = max((at for at, pending in enumerate(self._pending) if pending.offset == offset), default=-1)
         return [self._pending.popleft() for _ in range(last + 1)]
 

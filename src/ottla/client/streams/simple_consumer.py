@@ -122,7 +122,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         if time != "latest":
             at = self._offset_of(timestamp_ms_of(time))
             newest = newest if at == NO_OFFSET else at
-        # What lies between may have been deleted since.
+        # The records between may have been deleted since.
         span = max(0, newest - earliest)
         steps_count = min(max_count - 1, span)
         return [newest - span * step // steps_count for step in range(steps_count + 1)] if steps_count else [newest]

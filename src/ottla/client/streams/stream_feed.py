@@ -87,7 +87,7 @@ class StreamFeed:
         return hand_out
 
     def next_hand_out(self, until_ns: int) -> HandOut | None:
-        """What to hand out next, up to this moment; None when nothing is there.  Raises what stands in the way."""
+        """What to hand out next, up to this moment; None when nothing is there.  Raises what prevents it."""
         if self._trouble is not None:
             raise self._trouble.error.with_traceback(None)
         hand_out, self._rest = self._rest, None

@@ -20,7 +20,7 @@ PATIENCE_MS: Final = 500
 # A wait has ended when nothing was reported of it for so long: an attempt to connect takes up to 10 s
 # (`connect_timeout_ms`), and attempts are at most a second apart.
 OVER_AFTER_MS: Final = 12_000
-# Has a short wait of its own (`unknown_topic_wait_ms`), and an error that says the same.
+# Has its own short wait (`unknown_topic_wait_ms`), and an error that says the same.
 _NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 

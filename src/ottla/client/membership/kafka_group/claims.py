@@ -119,7 +119,7 @@ class GroupClaims:
 
     @property
     def owned(self) -> frozenset[tuple[UUID, int]]:
-        """What the coordinator must count as ours, by topic id."""
+        """What the coordinator must count as this member's, by topic id."""
         return frozenset((claim.was.topic_id, partition.partition) for partition, claim in self._claims.items())
 
     def streams(self) -> dict[str, dict[int, StreamId]]:
@@ -184,7 +184,7 @@ class GroupClaims:
         return [Start(claim.partition, claim.was.stream, offset, claim.claim, until_ms)]
 
     def lose(self) -> list[Event]:
-        """This member is none any more: others may own what was ours."""
+        """The member has left the group: others may own its partitions."""
         lost: list[Event] = [
             Lost(partition, claim.claim)
             for partition, claim in sorted(self._claims.items(), key=lambda item: item[0])

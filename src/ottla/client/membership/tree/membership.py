@@ -46,7 +46,7 @@ DEFAULT_PACE: Final = RebalancePace()
 class TreeOptions:
     """All times in ms.
 
-    session_timeout_ms     a consumer that ZooKeeper does not hear of for so long is dead: others take what it had
+    session_timeout_ms     a consumer that ZooKeeper misses for so long is dead: others take its partitions
     connection_timeout_ms  how long the first connection may take; later ones are tried for as long as it takes
     client_id              for people: `ottla group describe` shows it
     digest                 where the nodes of the cluster belong to a user: `user:password`
@@ -225,7 +225,7 @@ class TreeMembership:
 
 
 def _on_unhandled(member: TreeMember, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a callback has raised is a fault of ours; other complaints of the loop are only logged."""
+    """An error of a callback is a fault of Ottla; other complaints of the loop are only logged."""
     error = context.get("exception")
     if isinstance(error, Exception) and "handle" in context:
         member.on_bug(error)
