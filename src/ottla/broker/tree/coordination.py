@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
@@ -61,8 +62,7 @@ class Coordination:
         self._on_session_lost = on_session_lost
         self._is_closing = False
         if on_stale is not None:
-            self._on_stale = on_stale
-            tree.add_session_listener(self._on_session)
+            tree.add_session_listener(partial(self._on_session, on_stale))
 
     @classmethod
     async def open(
@@ -116,7 +116,7 @@ class Coordination:
         self._is_closing = True
         await self.tree.close()
 
-    def _on_session(self, state: SessionState) -> None:
+    def _on_session(self, on_stale: Callable[[], None], state: SessionState) -> None:
         if self._is_closing:
             return
         if state is SessionState.LOST:
@@ -125,7 +125,7 @@ class Coordination:
             self._on_session_lost()
         elif state is SessionState.CONNECTED:
             if self.lifecycle.broker_epoch == NOT_REGISTERED:
-                self._on_stale()
+                on_stale()
         else:
             log.warning("session.suspended")
 
