@@ -12,7 +12,7 @@ from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 from tests.architecture.source_tree import ROOT, Module, modules, nodes, sample
 
-# The type of `x` in `x.field = ...` is not known here, so a field's name alone counts, whatever object has it.
+# The type of `x` in `x.field = ...` is not known here, so a field's name alone counts, on any object.
 OWNED: Final = (Log, Segment, SegmentList, FlushScheduler)
 FIELDS: Final = frozenset(name for owner in OWNED for name in owner.__slots__)
 # It counts up a value of its own that has the names of a log's ends: what it found in another broker's directory.

@@ -1,4 +1,4 @@
-"""The code checks itself: calls that go round the architecture, leftovers, modules that nobody imports."""
+"""The code checks itself: calls that bypass the architecture, leftovers, modules without an importer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BANNED_CALLS: Final = {
     "os.fsync": ("runtime.disk", "ottla.runtime.posix_disk"),
     "os.fdatasync": ("runtime.disk", "ottla.runtime.posix_disk"),
     "print": ("an event, or cli.output.say", None),
-    # Whoever writes by itself forgets to escape what others have named.
+    # A direct write may forget to escape names that come from others.
     "click.echo": ("cli.output.say", "ottla.cli.output"),
     "click.secho": ("cli.output.say", None),
     "eval": ("nothing", None),
@@ -42,7 +42,7 @@ EXEMPT: Final = {
     "os.replace": {"spark"},
     "os.rename": {"spark"},
 }
-# What programs start, by name: nobody imports them.
+# Modules that programs start by name: no module imports them.
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
 
 

@@ -41,8 +41,6 @@ NOT_REWRITTEN: Final = (
     "src/ottla/broker/admin/",
     "src/ottla/broker/assembly/",
     "src/ottla/broker/broker.py",
-    "tests/architecture/",
-    "tests/unit/",
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source_tree import ROOT, files_below
 from tests.worker_groups import HEAVY, LONG, SEPARATE, SHORT, STARTS_AFTER_OTHERS, group_of, start_rank
 
-# Whoever imports these starts a JVM, or may.
+# Tests that import these start a JVM, or may.
 STARTS_A_JVM: Final = frozenset(
     {
         "tests.peers.apache_kafka",
@@ -22,7 +22,7 @@ STARTS_A_JVM: Final = frozenset(
         "ottla.testing.cluster",
     }
 )
-# Whoever asks for these in tests/integration gets Apache Kafka, too, unless the file has its own.
+# Tests with these fixtures in tests/integration get Apache Kafka, too, unless the file has its own.
 BOTH_BROKERS: Final = frozenset({"apache_kafka", "bootstrap", "cluster", "new_topic"})
 _MARK: Final = re.compile(r"^ *(?:@|pytestmark = )?pytest\.mark\.spark,?$", re.MULTILINE)
 # Only the names of the two kinds of brokers.

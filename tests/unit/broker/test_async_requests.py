@@ -81,7 +81,7 @@ async def test_every_api_and_version_is_answered_with_a_whole_frame(api: ApiKey,
 
 async def test_unknown_version_of_api_versions_is_answered_in_16_bytes_behind_the_length() -> None:
     header = RequestHeader(18, 5, 77, "franz-go", 0)
-    answer = await AsyncRequests(SmallBroker()).answer(header, b"whatever a later version has", CONNECTION)
+    answer = await AsyncRequests(SmallBroker()).answer(header, b"fields of a later version", CONNECTION)
     assert joined(answer) == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
 
 

@@ -704,7 +704,7 @@ def test_new_leader_shows_consumers_nothing_before_it_knows_what_its_predecessor
     here.add(2)
     here.be(ELSEWHERE, 2)
     here.be(HERE, 3)
-    assert here.partition.high_watermark == 1, "its predecessor may have told of 3"
+    assert here.partition.high_watermark == 1, "its predecessor may have reported 3"
     for offset in (0, 1):
         read = here.consume(offset)
         assert (read.error_code, read.run, read.high_watermark) == (NOT_AVAILABLE, None, -1)

@@ -67,8 +67,8 @@ def test_offsets_of_several_groups_are_read_for_one(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text('"billing","orders",0,5\n\nother,orders,0,9\nbilling, orders, 1, 6\n')
     assert read_offsets(path, "billing") == {TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 6}
-    with pytest.raises(OttlaError, match="has no offsets for group nobody"):
-        read_offsets(path, "nobody")
+    with pytest.raises(OttlaError, match="has no offsets for group missing"):
+        read_offsets(path, "missing")
 
 
 def test_mark_of_an_editor_takes_the_first_line_from_no_group(tmp_path: Path) -> None:

@@ -77,17 +77,17 @@ def test_repair_of_a_sound_directory_says_so(data_dir: Path, capsys: pytest.Capt
     assert capsys.readouterr() == ("", "read 1 partition: nothing is damaged\n")
 
 
-def test_partition_whose_directory_is_gone_is_told_by_verify_repair_and_doctor(
+def test_partition_without_its_directory_is_reported_by_verify_repair_and_doctor(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (data_dir / "orders-0").rename(tmp_path / "orders-0")
     (data_dir / "orders-1").mkdir()
-    told = "its directory is gone; it was flushed up to offset 20"
+    problem = "its directory is gone; it was flushed up to offset 20"
     assert run(["log", "verify", str(data_dir)]) == FAILED
-    assert told in capsys.readouterr().out
+    assert problem in capsys.readouterr().out
     (data_dir / "orders-1").rmdir()
     assert run(["log", "repair", str(data_dir)]) == FAILED
-    assert f"orders-0: {told}; restore it" in capsys.readouterr().err
+    assert f"orders-0: {problem}; restore it" in capsys.readouterr().err
     assert run(["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]) == FAILED
     assert "directories are gone of partitions that held records: orders-0" in capsys.readouterr().out
     (tmp_path / "orders-0").rename(data_dir / "orders-0")
@@ -188,7 +188,7 @@ def test_repair_is_refused_while_the_broker_runs(data_dir: Path, capsys: pytest.
         ([], CALLED_WRONGLY, "Missing argument 'DIR'"),
     ],
 )
-def test_repair_told_something_impossible_says_what(
+def test_repair_names_an_impossible_argument(
     data_dir: Path, arguments: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["log", "repair", *(each.replace("DIR", str(data_dir)) for each in arguments)]) == status

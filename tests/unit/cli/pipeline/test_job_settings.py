@@ -67,7 +67,7 @@ secure = true
 size = 7
 
 [audit]
-whatever = 1
+unknown = 1
 """
 
 

@@ -88,14 +88,14 @@ def test_interrupted_change_leaves_a_producer_that_works_and_ends(
         it.flush()
         records = [record for partition in partitions for record in fake.partitions[partition].records()]
         stored = [record.value for record in records]
-        told = f"interrupted at line {line}: stored {stored}"
-        assert after.wait(0).offset >= 0, told
-        assert stored.count(b"before") == 1, told
-        assert len(stored) == len(set(stored)), told
-        assert all(record.key in (None, record.value) for record in records), f"{told}: keys {records}"
+        story = f"interrupted at line {line}: stored {stored}"
+        assert after.wait(0).offset >= 0, story
+        assert stored.count(b"before") == 1, story
+        assert len(stored) == len(set(stored)), story
+        assert all(record.key in (None, record.value) for record in records), f"{story}: keys {records}"
         # The whole buffer is there again: this set needs nearly all of it.
         it.send("t", b"v")
-        assert it.accumulator.add("t", 0, bytes(9_000), None, (), 1, 9_400) is not None, told
+        assert it.accumulator.add("t", 0, bytes(9_000), None, (), 1, 9_400) is not None, story
         it.flush()
         if not interruption.has_hit:
             break
