@@ -168,7 +168,7 @@ def test_crashed_broker_is_an_error_of_its_test_only(pytester: pytest.Pytester) 
     )
     result = run(pytester)
     result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*the broker was killed by SIGSEGV, which no test had asked for*"])
+    result.stdout.fnmatch_lines(["*the broker was killed by SIGSEGV, which no test had requested*"])
 
 
 def test_failed_test_shows_its_brokers_log_and_a_passed_one_does_not(pytester: pytest.Pytester) -> None:

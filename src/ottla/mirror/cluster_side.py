@@ -1,4 +1,4 @@
-"""One of the two clusters of a mirror: what it has, and what is made there."""
+"""One of the two clusters of a mirror: reads its topics, and creates and changes them."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class ClusterSide:
         return ClusterView(cluster_id, views, dict(claims))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """The settings that were made for this topic; not what it has of its broker."""
+        """The topic's own settings, without those that it inherits from its broker."""
         try:
             entries = self._admin.describe_configs(ConfigResource(ResourceType.TOPIC, topic))
         except BrokerRefused as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return {}  # deleted meanwhile
+                return {}  # deleted in between
             raise
         return {
             name: entry.value
@@ -67,7 +67,7 @@ class ClusterSide:
         }
 
     def topics_with_records(self, partitions_counts: Mapping[str, int]) -> dict[str, bool | None]:
-        """Of each topic whether it ever had records; None: a partition that may have them cannot be asked now."""
+        """Of each topic whether it ever had records; None: a partition that may have them cannot be read now."""
         asked = {
             TopicPartition(topic, each): LATEST for topic, count in partitions_counts.items() for each in range(count)
         }
@@ -85,7 +85,7 @@ class ClusterSide:
         if plan.target_partitions_count == 0:
             new = NewTopic(plan.topic, plan.partitions_count, replication_factor, dict(plan.set_configs))
             self._check(self._admin.create_topics([new]), allowed={_MADE_MEANWHILE})
-            # What was known of one of this name that was deleted is not true any more.
+            # Facts about a deleted topic of this name are not valid any more.
             self.cluster.forget([plan.topic])
             return
         if plan.adds_partitions:

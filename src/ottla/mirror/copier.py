@@ -79,7 +79,7 @@ class Copier:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Without waiting for what is on its way: `drain` does."""
+        """Without waiting for batches in flight: `drain` does."""
         if self._fetcher is not None:
             self._fetcher.close()
         self._producer.close()
@@ -98,7 +98,7 @@ class Copier:
         return all(copy.is_final or self._has_reached_end(copy) for copy in self._copies.values())
 
     def assign(self, copies: Iterable[PartitionCopy], ends: Mapping[TopicPartition, int] | None = None) -> None:
-        """Copy these, too, or in the place of those of their names; nothing that begins at or after `ends`."""
+        """Copy these, too, or in the place of those of their names; nothing that starts at or after `ends`."""
         self._ends.update(ends or {})
         for copy in copies:
             self._copies[copy.partition] = copy
@@ -145,7 +145,7 @@ class Copier:
         self._write_progress_when_due()
 
     def drain(self) -> None:
-        """Read nothing more; wait for what is on its way, and store the progress.  Raises JournalNotWritten."""
+        """Stop reading; wait for batches in flight, and store the progress.  Raises JournalNotWritten."""
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
@@ -177,7 +177,7 @@ class Copier:
             self._on_unwritten(error)
 
     def _on_unwritten(self, error: JournalNotWritten) -> None:
-        """It is written behind, so nothing is wrong yet: only a crash now would have more to compare."""
+        """The journal lags, so nothing is wrong yet: only a crash now would have more to compare."""
         if not isinstance(error, LeaseLapsed):
             self._note(str(error))
         self._keep_dirty()
@@ -261,7 +261,7 @@ class Copier:
         if copy is None or copy.phase is not Phase.COPYING:
             return
         if isinstance(failure.error, OffsetOutOfRange):
-            # Retention, or a log that shrank: the proof looks at the ends, when nothing is on its way.
+            # Retention, or a log that shrank: the proof looks at the ends, when nothing is in flight.
             self._stop(copy, str(failure.error), retry_ms=0)
         else:
             is_final = isinstance(failure.error, WireError | TopicRecreated)
@@ -286,7 +286,7 @@ class Copier:
                 is_final = is_refused and self._failures_max is not None and result.delivery is Delivery.REFUSED
                 self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
         if self._producer.is_stopped:
-            # Its numbers are not trusted any more.  Everything is settled; who had something on its way was stopped.
+            # Its numbers are not trusted any more.  Everything is settled; copies with batches in flight were stopped.
             self._producer.close()
             self._producer = self._new_producer()
 
@@ -298,7 +298,7 @@ class Copier:
             return
         self._failures_count.pop(copy.partition, None)
         if duplicates:
-            # It is at work at the same place: what it copies meanwhile is found, and is not copied again.
+            # It is at work at the same place: the records that it copies are found, and not copied again.
             self._stop(copy, "another mirror of this source copies it, too")
 
     def _new_producer(self) -> RawProducer:
@@ -359,7 +359,7 @@ class Copier:
                 self._fetcher.seek(copy.partition, copy.next_offset)
 
     def _is_stored(self, copy: PartitionCopy) -> bool:
-        """After a kill the next mirror must not take what is copied from here on for what was there before."""
+        """After a kill the next mirror must not mistake records that are copied from here on for older ones."""
         try:
             copy.is_dirty = True
             self.finish_progress()

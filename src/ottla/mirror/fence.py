@@ -2,7 +2,7 @@
 
 The group's coordinator decides, so a mirror that was killed or cannot reach the target is replaced after its session,
 and others stand by until then.  A mirror that was stopped longer than its session has lost the fence before it knows:
-what it had on its way may then be stored beside the other's.  Both see the offset that they did not expect, and count.
+its batches in flight may then be stored beside the other's.  Both see the offset that they did not expect, and count.
 
 A mirror copies within one term: one claim of the partition, with a lease that never lapsed.  The coordinator may renew
 the lease after a lapse, when the target had stalled for a while; then copying starts again in the next term, from the
@@ -125,7 +125,7 @@ class Fence:
             return False
 
     def give_way(self) -> None:
-        """After it was asked for: nothing is on its way any more, and another may have it."""
+        """After a request for it: nothing is in flight any more, and another may have it."""
         with self._changed:
             claim, is_wanted_back = self._claim, self._is_wanted_back
         if claim is not None and is_wanted_back:

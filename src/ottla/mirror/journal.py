@@ -1,11 +1,11 @@
-"""What a mirror remembers, as keys and values of a compacted topic on the target.  Pure.
+"""The stored state of a mirror: keys and values of a compacted topic on the target.  Pure.
 
-["claim", topic]                                                where a topic of the target comes from
-["progress", cluster id, topic id, topic, partition]            how far a partition of the source is copied
-["offsets", cluster id, topic id, topic, partition, first]      runs of its offset map, from `first` on
-["owner", cluster id, topic id, topic, partition]               who copies it: the newest; who was it before stops
+["claim", topic]                                                where a topic of the target comes from ["progress",
+cluster id, topic id, topic, partition]            how far a partition of the source is copied ["offsets", cluster id,
+topic id, topic, partition, first]      runs of its offset map, from `first` on ["owner", cluster id, topic id, topic,
+partition]               who copies it: the newest entry; the owner before it stops
 
-What is written may be cut anywhere: runs come before the progress that covers them, and those beyond it say nothing.
+A write may be cut anywhere: runs come before the progress that covers them, and those beyond it are ignored.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Progress:
 
 
 class Journal:
-    """What all entries so far say; the same for a replay and for one's own writes."""
+    """The state after all entries so far; the same for a replay and for the mirror's own writes."""
 
     def __init__(self) -> None:
         self.claims: dict[str, Claim] = {}

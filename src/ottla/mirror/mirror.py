@@ -74,7 +74,7 @@ class Mirror:
         self._note = note
 
     def plan(self) -> MirrorPlan:
-        """What `run` would make and copy.  The target is asked whether it would take it; nothing is changed."""
+        """The topics that `run` would create and copy.  The target validates the requests; nothing is changed."""
         with self._sides() as (source, target):
             here, there = views_of(source, target, self.options)
             plans = plan_topics(here, there, self.options)
@@ -151,7 +151,7 @@ class Mirror:
                     return after.report(counted).with_problems(done)
 
     def status(self) -> list[PartitionStatus]:
-        """How far each partition is copied, by what the mirror stored last, and how far it lags behind the source."""
+        """How far each partition is copied, by the last stored progress, and how far it lags behind the source."""
         with self._sides() as (source, target):
             cluster_id = source.cluster_id()
             journal = read_journal(target.cluster)
@@ -246,7 +246,7 @@ class Mirror:
         )
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """What is tried again with the next interval when a cluster does not answer."""
+        """Run a step that is tried again at the next interval when a cluster does not answer."""
         try:
             step()
         except LeaseLapsed:

@@ -64,7 +64,7 @@ class OffsetMap:
         return list(self._runs)
 
     def extend(self, run: Run) -> None:
-        """The next records were copied.  `skip_to` says what was not."""
+        """The next records were copied.  `skip_to` marks those that were not."""
         assert run.source_first >= self.source_end, "the source is copied in order"
         assert run.target_first >= self.target_end, "the target is written in order"
         last = self._runs[-1] if self._runs else None
@@ -117,7 +117,7 @@ class OffsetMap:
         self.target_end = min(self.target_end, target_end)
 
     def truncate_source(self, source_end: int) -> None:
-        """The source has lost everything from this offset on, and gives the offsets again: what was copied stays."""
+        """The source has lost everything from this offset on, and assigns the offsets again: copied records stay."""
         while self._runs and self._runs[-1].source_first >= source_end:
             self._runs.pop()
         if self._runs:
@@ -183,7 +183,7 @@ class OffsetMap:
         )
 
     def _says(self, stored: Run, *, may_have_grown: bool) -> bool:
-        """Who reads by the stored run passes over nothing."""
+        """A reader that translates by the stored run skips nothing."""
         at = self._at(stored.source_first)
         if at < 0 or stored.source_first >= self.source_end:
             return False
@@ -194,7 +194,7 @@ class OffsetMap:
             is_behind = run.source_first < stored.source_first and run.target_first <= stored.target_first
             return (is_same or is_behind) and stored.target_end <= after
         if stored.is_landmark or not is_same or stored.source_first >= run.source_end:
-            return False  # behind a landmark runs come one chunk after the other, and each would seem to be the last
+            return False  # after a landmark runs come one chunk after the other, and each would seem to be the last
         return stored.source_end == run.source_end or (may_have_grown and stored.source_end < run.source_end)
 
     def _ends_in(self, stored: Run) -> tuple[int, int] | None:
@@ -213,9 +213,9 @@ class OffsetMap:
         return self.source_end, self.target_end
 
     def _at(self, source_offset: int) -> int:
-        """The number of the last run that begins at or below it; -1: none does."""
+        """The number of the last run that starts at or below it; -1: none does."""
         return bisect_right(self._runs, source_offset, key=lambda run: run.source_first) - 1
 
     def _exact_begin(self) -> int:
-        """The number of landmarks that come first; one behind exact runs is where a cut or a mixed journal left it."""
+        """The number of landmarks that come first; one after exact runs is where a cut or a mixed journal left it."""
         return next((at for at, run in enumerate(self._runs) if not run.is_landmark), len(self._runs))

@@ -1,4 +1,4 @@
-"""What a mirror copies, and how.  Refused here when it cannot be meant."""
+"""The options of a mirror: what it copies, and how.  Contradictory ones are refused here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 
-# They say where replicas are and how safe the source's own writes are, or would change what was copied.
+# They are about the source's own replicas and writes, or would change copied records.
 UNCOPIED_CONFIGS: Final = (
     r"follower\.replication\.throttled\.replicas",
     r"leader\.replication\.throttled\.replicas",

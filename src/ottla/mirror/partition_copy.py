@@ -1,4 +1,4 @@
-"""The copy of one partition: what was read, what is on its way, what is on the target.  Pure."""
+"""The copy of one partition: records that are read, in flight, and on the target.  Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A batch on its way.  `source_end`: after it, and after what was left out behind it."""
+    """A batch in flight.  `source_end`: after it, and after the offsets that were left out behind it."""
 
     owner: PartitionCopy
     batch: bytearray
@@ -51,10 +51,11 @@ class Flight:
 
 
 class PartitionCopy:
-    """`offsets` has what is acknowledged without a gap; everything after `offsets.source_end` would be copied again.
+    """`offsets` has the acknowledged records without a gap; everything after `offsets.source_end` would be copied
+    again.
 
     `problem`: why it is stuck, or was the last time.  `is_dirty`: there is progress that is not stored.
-    `has_gone_back`: what is stored says too much, and must be replaced before anything else is copied.
+    `has_gone_back`: the stored progress is too far, and must be replaced before anything else is copied.
     `audit` None: no counts for the audit.
     """
 
@@ -180,10 +181,10 @@ class PartitionCopy:
         return lost
 
     def on_target_shrank(self, target_end: int) -> None:
-        """The target has lost what it had acknowledged: it is copied again from there."""
+        """The target has lost acknowledged records: they are copied again."""
         before = self.offsets.target_end
         self.offsets.truncate(target_end)
-        # What is found again behind a landmark is counted again.
+        # Records that are found again after a landmark are counted again.
         compared = target_end - self.offsets.target_end
         self.counts = self.counts.plus(Counts(records=-compared, recopied_records=before - target_end))
         self.is_dirty = self.has_gone_back = True

@@ -1,4 +1,4 @@
-"""What a mirror would do: topics to make, to keep in step and to copy, and why others are left alone.  Pure."""
+"""The plan of a mirror: topics to create, to keep in step and to copy, and why others are left alone.  Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ClusterView:
         return replace(self, topics=views)
 
     def claim_of(self, topic: str) -> Claim | None:
-        """The claim of the topic as it is now; that of a deleted one of its name says nothing."""
+        """The claim of the topic as it is now; that of a deleted one of its name does not count."""
         claim, found = self.claims.get(topic), self.topics.get(topic)
         if claim is None or found is None or not same_topic(claim.target_topic_id, found.topic_id):
             return None
@@ -183,7 +183,7 @@ def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options:
 
 
 def _opens(came_from: Claim, source: ClusterView, target: ClusterView) -> bool:
-    """Mirrors that began in the same moment have closed a circle: all of them see the same one, and the one to the
+    """Mirrors that started in the same moment have closed a circle: all of them see the same one, and the one to the
     cluster whose id is the least gives way."""
     origins = came_from.origin_cluster_ids
     return target.cluster_id == min(*origins[origins.index(target.cluster_id) :], source.cluster_id)

@@ -19,8 +19,8 @@ from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 
 _POLICY: Final = "cleanup.policy"
-# So far is looked for what another mirror of the same source may have copied: first for one at the same place, then for
-# one that is some seconds ahead or behind.
+# How far to search for copies of another mirror of the same source: first of one at the same place, then of one that is
+# some seconds ahead or behind.
 _NEAR_OFFSETS: Final = (2_000, 500_000)
 
 
@@ -84,7 +84,7 @@ class Prover:
         tail = range(max(there.start, copy.offsets.target_end), there.end)
         got = there.end - copy.offsets.target_end
         next_here = range(max(here.start, expected), here.end)
-        # An empty tail has no gap: most starts need no look at the settings.
+        # An empty tail has no gap: most starts need not read the settings.
         uncompacted_from = None if not tail or compaction.is_possible(copy.partition.topic) else there.start
         match = self._compare(copy, next_here, tail, got, copy.offsets.target_end, uncompacted_from)
         duplicates, foreign = set(match.duplicate_offsets), set(match.foreign_offsets)
@@ -136,7 +136,7 @@ class Prover:
 
     def _check_target(self, copy: PartitionCopy, there: LogEnds) -> None:
         if there.end < copy.offsets.target_end:
-            self._note(f"{copy.source}: the target has lost what it had from offset {there.end} on: it is copied again")
+            self._note(f"{copy.source}: the target lost its records from offset {there.end} on: they are copied again")
             copy.on_target_shrank(there.end)
 
     def _check_source(self, copy: PartitionCopy, here: LogEnds) -> None:
@@ -146,7 +146,7 @@ class Prover:
         problem = f"the source's log ends at {here.end}, and was copied up to {expected}: it has lost records"
         if self._options.recreated_topics != APPEND:
             raise SourceShrank(problem)
-        self._note(f"{copy.source}: {problem}; what it has from {here.end} on is copied after them")
+        self._note(f"{copy.source}: {problem}; its records from {here.end} on are copied after them")
         copy.on_source_shrank(here.end)
 
     def _report_foreign(self, copy: PartitionCopy, foreign: int) -> None:

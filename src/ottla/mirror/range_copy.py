@@ -49,7 +49,7 @@ class RangeFence:
         writer.finish()
 
     def is_held(self) -> bool:
-        """By a look once a second; while the journal cannot be read, by the last one."""
+        """Checked in the journal once a second; while it cannot be read, the last result."""
         now_ms = self._clock.monotonic_ms()
         if self._is_held and now_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
@@ -64,7 +64,8 @@ class RangeFence:
 
 @dataclass(frozen=True, slots=True)
 class CopyWork:
-    """Copy the partition up to `end`, exclusive; everything below `begin` is copied.  Its progress is stored."""
+    """Copy the partition up to `end`, exclusive; everything below `begin` is copied already.  Its progress is
+    stored."""
 
     source: SourcePartition
     begin: int
@@ -72,7 +73,7 @@ class CopyWork:
 
 
 class ProgressMissing(OttlaError):
-    hint = f"the topic {MIRROR_PROGRESS_TOPIC} was deleted or changed meanwhile: run the mirror again"
+    hint = f"the topic {MIRROR_PROGRESS_TOPIC} was deleted or changed: run the mirror again"
 
 
 def copy_ranges(
@@ -91,7 +92,8 @@ def copy_ranges(
         fence = RangeFence(there, JournalReader(there), [work.source for work in works])
         with JournalWriter(there, Journal()) as claiming:
             fence.take(claiming)
-        # After that: what the one before has stored is known, and it stores no more than it does until it looks.
+        # After the claim: reads everything that the owner before has stored, but for its writes until it sees the
+        # claim.
         journal = read_journal(there)
         copies = []
         for work in works:

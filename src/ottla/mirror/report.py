@@ -1,4 +1,4 @@
-"""What a mirror has done so far, and where it stands."""
+"""The results of a mirror so far, and its position."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MirrorReport:
         return replace(self, partitions=partitions)
 
     def without_problems(self) -> MirrorReport:
-        """The same where another mirror is at work: what held this one up says nothing any more."""
+        """The same while another mirror works: this one's problems are not current any more."""
         return replace(self, partitions=[replace(each, problem=None) for each in self.partitions])
 
     @property
@@ -62,7 +62,7 @@ class MirrorReport:
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
-    """`problems`: topics for which the target would refuse what is planned, with its words."""
+    """`problems`: topics whose plan the target would refuse, with its message."""
 
     source_cluster_id: str
     target_cluster_id: str
@@ -86,7 +86,7 @@ def statuses(copies: Iterable[PartitionCopy]) -> list[PartitionStatus]:
 
 
 def total(copies: Iterable[PartitionCopy], before: Mapping[TopicPartition, Counts]) -> Counts:
-    """What was added to the counts since `before`."""
+    """The increase of the counts since `before`."""
     found = Counts()
     for copy in copies:
         found = found.plus(copy.counts.minus(before.get(copy.partition, Counts())))

@@ -127,7 +127,7 @@ class MirrorSession:
         return {partition: copy.counts for partition, copy in self._copier.copies.items()}
 
     def report(self, before: Mapping[TopicPartition, Counts] | None = None) -> MirrorReport:
-        """What was done since the session began, or since the counts were these."""
+        """The results since the session started, or since these counts."""
         copies = list(self._copier.copies.values())
         counts = self._done.plus(total(copies, self._before if before is None else before))
         return MirrorReport(
@@ -161,7 +161,7 @@ class MirrorSession:
         self._committed_count += self._groups.sync(maps)
 
     def publish_counts(self) -> None:
-        """Both clusters get the counts of what was copied by now.  Raises JournalNotWritten."""
+        """Publish the counts of the copied records to both clusters.  Raises JournalNotWritten."""
         if self._options.tells_audit:
             self._copier.close_audit()
             self._copier.finish_progress()
@@ -173,7 +173,8 @@ class MirrorSession:
             self.publish_counts()
 
     def refresh(self) -> None:
-        """Look at both clusters; make, change and begin to copy what is new.  Raises ClientError, JournalNotWritten."""
+        """Read both clusters; create and change topics, and start to copy new partitions.  Raises ClientError,
+        JournalNotWritten."""
         here, there = views_of(self._source, self._target, self._options)
         plans = plan_topics(here, there, self._options)
         self._reported = self._left_alone
@@ -191,7 +192,7 @@ class MirrorSession:
         if new or any(plan.is_reclaimed for plan in copied):
             self._begin(copied, new, target_ids)
 
-    # --- what is new ----------------------------------------------------------------------------------------------
+    # --- new topics ------------------------------------------------------------------------------------------------
 
     def _is_made(self, plan: TopicPlan) -> bool:
         try:
@@ -204,7 +205,7 @@ class MirrorSession:
         return True
 
     def _target_ids(self, plans: list[TopicPlan]) -> dict[str, UUID]:
-        """Waits for what was made just now; without topics that were deleted since."""
+        """Waits for topics that were just created; without topics that were deleted since."""
         found: dict[str, UUID] = {}
         for plan in plans:
             try:
@@ -270,7 +271,7 @@ class MirrorSession:
             Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
             for plan in claimed
         ]
-        # Tasks of a mirror that was at work before look for it, and stop.
+        # Tasks of the mirror before this one read it, and stop.
         entries = [owner_entry(copy.source, self._owner) for copy in found]
         for copy in found:
             if copy.is_dirty:
@@ -333,7 +334,7 @@ class MirrorSession:
         starts = try_list_offsets(
             self._source.cluster, dict.fromkeys(fresh, begin), isolation=IsolationLevel.READ_COMMITTED
         )
-        # What a topic has that was no copy before stays before the copy's first record.
+        # Records of a topic that was no copy before stay before the copy's first record.
         questions = {place: EARLIEST if plan.decision in _AT_START else LATEST for place, plan in fresh.items()}
         theres = try_list_offsets(self._target.cluster, questions)
         for plan, source in new:

@@ -1,4 +1,4 @@
-"""What requests look like, and what they are answered with: the objects of JSON in Confluent's REST API."""
+"""Requests and responses of Confluent's REST API as JSON objects."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ottla.registry.state import RegistryState
 Json = Any
 
 VERSION_MAX: Final = 2**31 - 1
-# What a request may have: what it asks for, and what we have no part of and refuse unless it is empty.
+# Fields of a request: supported ones, and unsupported ones that are refused unless they are empty.
 _SCHEMA_FIELDS: Final = frozenset({"schema", "schemaType", "references"})
 _UNUSED_FIELDS: Final = frozenset({"subject", "guid"})
 
 
 def schema_of(body: Mapping[str, Json]) -> Schema:
-    """The schema of a request.  Raises `RegistryError`, also for what it asks for and is not offered."""
+    """The schema of a request.  Raises `RegistryError`, also for unsupported fields."""
     for name, found in body.items():
         if name in _SCHEMA_FIELDS or name in _UNUSED_FIELDS or not found or found == -1:
             continue

@@ -106,7 +106,7 @@ def _library_schema(schema: Json, names: avro.name.Names) -> avro.schema.Schema:
 
 
 def _for_checker(schema: Json, space: str | None) -> Json:
-    """What decides about compatibility, in words that the library's checker takes as Java's does.
+    """The part of a schema that decides about compatibility, in a form that the library's checker reads as Java's does.
 
     It does not look at logical types (nor does Java's), knows no type `error`, and compares aliases by full names.
     """

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CPU_S_MAX: Final = 5
 # Of addresses, as the kernel limits them; with nothing to do it has 40 MiB.
 MEMORY_BYTES_MAX: Final = 256 * MIB
-# Python returns little of what it took, and the next check needs room, too.
+# Python returns little of its memory, and the next check needs some, too.
 RETIRES_ABOVE_BYTES: Final = 128 * MIB
 # The broker and the registry beside it come first.
 NICENESS: Final = 10

@@ -29,7 +29,7 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# One check that takes long leaves a process to the others.
+# A long check leaves a process to the others.
 PROCESSES_MAX: Final = 2
 # Of the clock: on a busy machine a check has less than a whole CPU.
 CHECK_WITHIN_MS: Final = 10_000
@@ -83,7 +83,7 @@ class Checkers:
             return kept
         process = self._take(give_up_ms)
         try:
-            # Another request may have had the same check done meanwhile, or ended.
+            # Another request may have finished the same check in between, or ended.
             kept = self._kept.find(digest)
             if kept is not None:
                 return kept
@@ -218,7 +218,7 @@ class CheckProcess:
         return found
 
     def end(self) -> None:
-        """With what it has started."""
+        """End the process and its children."""
         if self._is_ended:
             return
         self._is_ended = True

@@ -1,4 +1,4 @@
-"""What is worked out of schemas alone: their kept form, their comparison, their descriptor.
+"""Functions of schemas alone: their stored form, their comparison, their descriptor.
 
 A schema comes from any client, and a small one may cost minutes and gigabytes.  So no decision computes one of these
 itself: it takes the answers as values, and where one is missing it raises `ChecksMissing`.  Then the check is done in a
@@ -19,7 +19,7 @@ from ottla.registry.schema import Reference, Schema, SchemaType
 # Gives the schema of a subject's version, also of a deleted one; None when there is none.
 Lookup = Callable[[str, int], Schema | None]
 
-# Only these are compared; the others are refused where a level asks for it.
+# Only these are compared; the others are refused where a level requires it.
 COMPARED: Final = frozenset({SchemaType.AVRO})
 SERIALIZED: Final = "serialized"
 
@@ -99,13 +99,13 @@ class Answers:
 
 
 def kept(schema: Schema, lookup: Lookup, answers: Answers, *, normalize: bool = False) -> Schema:
-    """A schema that a client sent, in the form in which it is kept.  Raises `RegistryError` for what is none."""
+    """A schema that a client sent, in its stored form.  Raises `RegistryError` for an invalid one."""
     [text] = answers.of([KeptForm(_source(schema, lookup), normalize)])
     return Schema(schema.type, cast(str, text), schema.references)
 
 
 def rendered(schema: Schema, lookup: Lookup, answers: Answers, form: str) -> str:
-    """The text in the form that a client asks for: `serialized` is a Protobuf schema's descriptor."""
+    """The text in the form that a client requests: `serialized` is a Protobuf schema's descriptor."""
     if schema.type is not SchemaType.PROTOBUF or form != SERIALIZED:
         return schema.text
     [text] = answers.of([Descriptor(_source(schema, lookup))])

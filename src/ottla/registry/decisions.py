@@ -1,6 +1,6 @@
-"""What a request changes and what is answered: from the state as it is, without I/O.
+"""Decides the changes and the response of a request from the current state, without I/O.
 
-Errors are `RegistryError`s; then nothing is written.  `ChecksMissing` asks for outcomes of checks (checks.py).
+Errors are `RegistryError`s; then nothing is written.  `ChecksMissing` requests outcomes of checks (checks.py).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def version_at(state: RegistryState, subject: str, number: int, *, deleted: bool
 
 
 def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> Decision:
-    """Softly first: it is not listed any more, and its id still decodes what was written with it."""
+    """Softly first: it is not listed any more, and its id still decodes existing records."""
     require_writable(state, subject)
     if number == LATEST:
         version = version_at(state, subject, number, deleted=permanent)
@@ -208,7 +208,7 @@ def config_answer(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_mode(state: RegistryState, subject: str | None, mode: object) -> Decision:
-    """READONLY takes no changes."""
+    """READONLY refuses changes."""
     if subject is not None:
         require_subject(subject)
     try:

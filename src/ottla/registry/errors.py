@@ -9,7 +9,7 @@ from ottla.model.errors import OttlaError
 
 
 class RegistryCode(IntEnum):
-    """The HTTP status, with two digits behind it."""
+    """The HTTP status, followed by two digits."""
 
     SUBJECT_NOT_FOUND = 40401
     VERSION_NOT_FOUND = 40402

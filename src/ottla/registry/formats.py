@@ -20,7 +20,7 @@ _AVRO_KEPT: Final = 32
 
 
 def answer(check: Check) -> Answer:
-    """Raises `RegistryError`: what was sent is no schema."""
+    """Raises `RegistryError` for an invalid schema."""
     match check:
         case KeptForm(source, normalize):
             return _kept(source, normalize=normalize)

@@ -33,7 +33,7 @@ Send = Callable[[Message], Awaitable[None]]
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # A record of the topic has about as many at most.
 REQUEST_BYTES_MAX: Final = 1 * MIB
-# What is too large is read and dropped up to here: a client that is cut off while it sends does not see the answer.
+# Too large bodies are read and dropped up to here: a client that is cut off while it sends does not see the response.
 DROPPED_BYTES_MAX: Final = 16 * MIB
 # Of all bodies that are here, or on their way; small ones are taken above it (a connection has one).
 BODIES_BYTES_MAX: Final = 32 * MIB
@@ -221,7 +221,7 @@ class HttpApp:
     def _pass_on(self, url: str, received: Received) -> Response | None:
         """The answer of the registry that writes; None when it cannot be reached."""
         if received.passed_on_count >= PASSED_ON_MAX:
-            raise RegistryError(RegistryCode.FORWARDING_FAILED, "the registries disagree about who writes: try again")
+            raise RegistryError(RegistryCode.FORWARDING_FAILED, "the registries disagree about the writer: try again")
         parts = urlsplit(url)
         if parts.hostname is None or url == self._url:
             return None

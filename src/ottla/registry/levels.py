@@ -36,7 +36,7 @@ DEFAULT_LEVEL: Final = Level.BACKWARD
 
 
 class Mode(StrEnum):
-    """Whether a subject takes changes."""
+    """Whether a subject accepts changes."""
 
     READWRITE = "READWRITE"
     READONLY = "READONLY"

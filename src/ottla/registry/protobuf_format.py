@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from ottla.registry.errors import invalid_schema
 
-# What a file without a name is called.
+# The name of a file without one.
 DEFAULT_FILE: Final = "schema.proto"
 # Built into the compiler; no schema need refer to them.
 WELL_KNOWN: Final = "google/protobuf/"
@@ -41,7 +41,7 @@ def read_protobuf(text: str, referenced: Mapping[str, str]) -> str:
 
 
 def serialized(text: str, referenced: Mapping[str, str]) -> str:
-    """The descriptor in base64, as Python's clients ask for it.  Raises `RegistryError`."""
+    """The descriptor in base64, as Python's clients request it.  Raises `RegistryError`."""
     return base64.b64encode(descriptors(text, referenced)[-1].SerializeToString()).decode()
 
 

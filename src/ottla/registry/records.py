@@ -41,7 +41,7 @@ class ModeKey(NamedTuple):
 
 
 class NoopKey(NamedTuple):
-    """Confluent's registry writes it to find the end; for us it says who writes (claims.py)."""
+    """Confluent's registry writes it to find the end; for us it names the writer (state.py)."""
 
 
 Key: TypeAlias = SchemaKey | DeleteSubjectKey | ClearSubjectKey | ConfigKey | ModeKey | NoopKey
@@ -77,7 +77,7 @@ def encode_value(value: Value | None) -> bytes | None:
 
 
 def decode_key(data: bytes | None) -> Key | None:
-    """None for what we do not know: newer registries have more kinds.  Raises `ValueError` for what is no key."""
+    """None for unknown kinds: newer registries have more.  Raises `ValueError` for an invalid key."""
     found = json.loads(data or b"null")
     if not isinstance(found, dict):
         raise ValueError(f"no key of a registry: {data!r}")
@@ -97,7 +97,7 @@ def decode_key(data: bytes | None) -> Key | None:
 
 
 def decode_value(data: bytes | None) -> Value | None:
-    """Raises `ValueError` for what is no value."""
+    """Raises `ValueError` for an invalid value."""
     found = None if data is None else json.loads(data)
     if found is not None and not isinstance(found, dict):
         raise ValueError(f"no value of a registry: {data!r}")
@@ -122,7 +122,7 @@ def version_change(version: SubjectVersion) -> Change:
 
 
 def version_of(value: Value) -> SubjectVersion:
-    """Raises `ValueError` or `KeyError` for what is none."""
+    """Raises `ValueError` or `KeyError` for an invalid one."""
     references = tuple(
         Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
         for each in value.get("references") or ()

@@ -1,4 +1,4 @@
-"""The paths of the REST API: what each asks of the registry.  Pure but for the registry that it calls."""
+"""The paths of the REST API: the call of the registry for each.  Pure but for the registry that it calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Match(NamedTuple):
 
 
 def route(method: str, raw_path: str) -> Match | None:
-    """Who answers; None: no such path.  `raw_path` is not unquoted yet: a subject may have a slash.
+    """The handler of a path; None: no such path.  `raw_path` is not unquoted yet: a subject may have a slash.
 
     Raises `MethodNotAllowed`.
     """
@@ -159,7 +159,7 @@ def _delete_subject(registry: Registry, request: Request) -> Json:
 def _schema(registry: Registry, request: Request) -> Json:
     schema_id = _id_in(request.path[0])
 
-    # What an id means never changes: the cluster is asked only for one that is not known yet.
+    # The schema of an id never changes: the topic is read only for an unknown id.
     with_id_max = request.flag("fetchMaxId")
     if with_id_max or registry.read_known(lambda state: state.schema(schema_id)) is None:
         id_max = registry.read(lambda state: state.id_max)

@@ -1,4 +1,4 @@
-"""What a registry keeps: schemas with their references, and the versions of subjects."""
+"""The content of a registry: schemas with their references, and the versions of subjects."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from ottla.runtime.event_loop import run
 
 log = logging.getLogger(__name__)
 
-# Answers in progress when it is asked to stop.
+# How long requests in progress may take after a request to stop.
 STOPS_WITHIN_S = 10
 
 

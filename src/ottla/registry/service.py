@@ -40,7 +40,7 @@ class Checkers(Protocol):
 
 
 class AnotherWrites(Exception):
-    """`url`: who writes."""
+    """`url`: of the writer."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -93,7 +93,7 @@ class Registry:
             return question(self._state)
 
     def read_known(self, question: Callable[[RegistryState], T | None]) -> T | None:
-        """From what was read so far: for what never changes.  It does not wait for the cluster."""
+        """From the records read so far: for facts that never change.  It does not wait for the cluster."""
         with self._state.lock:
             return question(self._state)
 
@@ -154,7 +154,7 @@ class Registry:
         self._log.append(records, None if claim is None else claim.number)
         self._catch_up()
         if self._state.next_offset < before + len(records):
-            raise RegistryError(RegistryCode.STORE_ERROR, "what was written cannot be read yet: try again")
+            raise RegistryError(RegistryCode.STORE_ERROR, "the written record cannot be read yet: try again")
 
 
 class SharedRead:

@@ -105,7 +105,7 @@ class RegistryState:
         """Keys whose last record in the topic does not count, and what does."""
         return [(key, self._values.get(key)) for key in self._overtaken]
 
-    # What is there.
+    # The current content.
 
     def subjects(self, *, deleted: bool = False) -> list[str]:
         """By name; with `deleted` also those that have deleted versions only."""

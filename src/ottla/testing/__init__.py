@@ -1,4 +1,4 @@
-"""For tests: a real broker that a test controls, topics of its own, and what is in them.
+"""For tests: a real broker that a test controls, its own topics, and their records.
 
 With pytest (`pip install 'ottla[pytest]'`) the fixtures `ottla_broker`, `ottla_namespace` and `ottla_spark` are there:
 
@@ -19,11 +19,11 @@ Without it:
 ControlledBroker    a broker: kill, pause, slow down, fill up, and move its clock
 Namespace           topics and groups that are gone after it
 produce             writes records
-consume_all         what a topic has
+consume_all         the records of a topic
 assert_produced     fails unless a topic has just these records
 Record, ANY         a record with more than key and value; what may be anything
 
-Importing this package imports nothing else: what is used is imported when it is first used.
+Importing this package imports nothing else: a name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class RunningBroker(Running):
     def wait_until_ready(self, within_s: float = READY_WITHIN_S, check: Callable[[], None] = lambda: None) -> None:
         """Wait until the launched process serves.  Raises `BrokerDidNotStart`, and then it is not running.
 
-        `check` is called meanwhile, and may raise.
+        `check` is called while it waits, and may raise.
         """
         assert self._process is not None, "the broker is not running"
         deadline_s = time.monotonic() + within_s
@@ -215,7 +215,7 @@ class RunningBroker(Running):
         self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Ask it to stop (SIGTERM), also when it is paused, without waiting."""
+        """Send SIGTERM, also when it is paused, without waiting."""
         if self.is_running:
             assert self._process is not None
             self._process.send_signal(signal.SIGTERM)

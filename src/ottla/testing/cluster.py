@@ -6,8 +6,9 @@
         cluster.broker(leader).kill()
         cluster.wait_for_leader("orders", 0, other_than=leader)
 
-Brokers have the node ids 1, 2, 3, ...  All waits poll the cluster's own metadata, are bounded, and report what was seen
-and the processes' last log lines when the state does not come.  Raises `ZooKeeperUnavailable` without Java or jars.
+Brokers have the node ids 1, 2, 3, ...  All waits poll the cluster's own metadata, are bounded, and report the last
+state and the processes' last log lines when the state does not come.  Raises `ZooKeeperUnavailable` without Java or
+jars.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ LOG_LINES_SHOWN: Final = 15
 
 
 class ClusterStateMissing(OttlaError):
-    """The state that was waited for did not come; the message has what was seen last, and the log lines of all."""
+    """The state that was waited for did not come; the message has the last state, and the log lines of all."""
 
 
 class RunningCluster(Running):
     """`brokers_count` brokers and one ZooKeeper.  Without `data_dir` they get a temporary one, removed with them.
 
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
-    `zookeeper_port` are fixed ports, 0 for a free one; what they were stays the same over restarts.  `command` and
+    `zookeeper_port` are fixed ports, 0 for a free one; they stay the same over restarts.  `command` and
     `own_group` as for `RunningBroker`.  `places`: where each broker runs, and `zookeeper_place` ZooKeeper, which then
     needs a port.
     """
@@ -106,7 +107,7 @@ class RunningCluster(Running):
     def start(self, check: Callable[[], None] = lambda: None) -> Self:
         """Start what does not run, all brokers at the same time, and wait until they serve.
 
-        `check` is called meanwhile, and may raise.  Raises `ZooKeeperDidNotStart` or `BrokerDidNotStart`; what has
+        `check` is called while it waits, and may raise.  Raises `ZooKeeperDidNotStart` or `BrokerDidNotStart`; what has
         started then runs on until `close`.
         """
         if not self.zookeeper.is_running:
@@ -204,7 +205,7 @@ class RunningCluster(Running):
         )
 
     def _wait_until_all_know_each_other(self) -> None:
-        """A broker that is ready may hear of the next one some milliseconds later, and refuse a topic with as many
+        """A broker that is ready may learn of the next one some milliseconds later, and refuse a topic with as many
         replicas until then.  Brokers that were started elsewhere may be registered, too."""
         everybody = set(self._brokers)
         for node_id, broker in self._brokers.items():
@@ -214,7 +215,7 @@ class RunningCluster(Running):
     def wait_for(
         self, what: str, look: Callable[[], Seen], is_right: Callable[[Seen], object], within_s: float = WITHIN_S
     ) -> Seen:
-        """Look again and again until what is seen is right; a broker that cannot be asked now is asked later.
+        """Poll until the state is as expected; a broker that does not answer now is tried later.
 
         Raises `ClusterStateMissing`.
         """
@@ -245,7 +246,7 @@ class RunningCluster(Running):
         return lines
 
     def _asked(self, ask: Callable[[Admin], Seen]) -> Seen:
-        """Ask the brokers in turn: one that is down or frozen must not decide."""
+        """Poll the brokers in turn: one that is down or frozen must not decide."""
         running = [broker.bootstrap for broker in self._brokers.values() if broker.is_running]
         for bootstrap in running[:-1]:
             try:

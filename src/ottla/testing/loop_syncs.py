@@ -2,7 +2,7 @@
 
 python -m ottla.testing.loop_syncs serve ...
 
-A sync takes as long as the disk likes, and all connections wait for the loop meanwhile.
+A sync takes as long as the disk likes, and all connections wait for the loop during it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares what a topic has with what a test expects: no I/O, and a text for people when they differ."""
+"""Compares the records of a topic with those that a test expects: no I/O, and a readable text of the difference."""
 
 from __future__ import annotations
 

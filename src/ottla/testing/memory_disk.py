@@ -1,4 +1,4 @@
-"""An in-memory disk that tracks what was synced: for tests of crashes and failing disks.
+"""An in-memory disk that tracks synced bytes: for tests of crashes and failing disks.
 
     disk = MemoryDisk()
     ...                                    # use it like the real one
@@ -154,7 +154,7 @@ class MemoryDisk:
         # The most files and directories that may be open at a time, short-lived ones included; None: no limit.
         self.descriptors_max: int | None = None
         self.open_files_count = 0
-        # A disk that lies: these kinds of syncs return without syncing.
+        # A dishonest disk: these kinds of syncs return without syncing.
         self.ignored_syncs: frozenset[OperationKind] = frozenset()
         self.lock: Final = threading.RLock()
         self._root = DirectoryNode()

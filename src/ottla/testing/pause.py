@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def pause_process(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Send SIGSTOP and wait until the whole process stands, or has ended.
+    """Send SIGSTOP and wait until the whole process is stopped, or has ended.
 
     The signal is only a request: a thread that runs on another processor continues until the kernel interrupts it
     there, and on a busy machine that is time enough to answer a request.  The parent is notified when the last thread

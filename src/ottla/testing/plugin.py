@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ottla.testing.namespace import Namespace
 
 BROKER_FIXTURE: Final = "ottla_broker"
-# Its broker, once a test has asked for it.
+# Its broker, once a test has requested it.
 _BROKER: Final = pytest.StashKey["ControlledBroker"]()
-# How many lines its log had when the test began.
+# How many lines its log had when the test started.
 _LINES_COUNT: Final = pytest.StashKey[int]()
 
 
@@ -104,7 +104,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that failed shows what its broker has logged meanwhile."""
+    """A test that failed shows its broker's log of that time."""
     report = yield
     broker = item.config.stash.get(_BROKER, None)
     if report.failed and broker is not None and BROKER_FIXTURE in getattr(item, "fixturenames", ()):

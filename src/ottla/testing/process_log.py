@@ -9,7 +9,7 @@ LOG_BYTES_MAX: Final = 16 << 20
 
 
 def former_log(path: Path) -> Path:
-    """Where the lines before the present ones are; what was there before is lost."""
+    """Where the lines before the present ones are; older ones are lost."""
     return path.with_name(f"{path.name}.1")
 
 

@@ -1,4 +1,4 @@
-"""A record as tests write it down: to produce it, or to say what should have been produced."""
+"""A record as tests write it: to produce it, or to expect it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is left out may be anything; when it is produced, it has its default (no key, the time of the moment).
+    """Omitted fields may be anything; when it is produced, they have their default (no key, the time of the moment).
 
         Record("paid", key="order-7")
         Record(ANY, headers={"trace": b"1"}, partition=2)
@@ -84,7 +84,7 @@ def headers_of(headers: HeadersLike) -> Headers:
 
 
 def bytes_of(content: bytes | str | None) -> bytes | None:
-    """Raises `TypeError` for what is neither bytes nor text."""
+    """Raises `TypeError` for a value that is neither bytes nor text."""
     if content is None or isinstance(content, bytes):
         return content
     if isinstance(content, str):
@@ -104,7 +104,7 @@ def encoded(record: Record, *, key: bool, value: bool) -> Record:
 
 
 def is_such(record: Record, message: Message[Any, Any]) -> bool:
-    """Whether the message is as the record says.  What was expected is on the left: `pytest.approx` works there."""
+    """Whether the message matches the record.  The expected value is on the left: `pytest.approx` works there."""
     return (
         _equals(record.value, message.value)
         and _equals(record.key, message.key)

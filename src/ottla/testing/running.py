@@ -1,4 +1,4 @@
-"""What runs in processes of its own, with a directory for its data."""
+"""The base of brokers, clusters and ZooKeepers that run as processes, with a directory for their data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Running(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start what does not run.  What has started when this raises runs on until `close`."""
+        """Start processes that do not run.  Those that have started when this raises run until `close`."""
 
     @abstractmethod
     def _end(self) -> None:

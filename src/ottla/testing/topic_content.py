@@ -1,4 +1,4 @@
-"""What tests put into topics, and what they find there."""
+"""Produces the records of tests, and compares those of a topic with expected ones."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def assert_produced(
         assert_produced(orders, [("order-7", "paid"), Record("shipped", key="order-7", headers={"trace": b"1"})])
         assert_produced(orders, [{"order": 7, "state": "paid"}], value_deserializer=json.loads)
 
-    An expected record is a value, `(key, value)`, or a `Record`; what it leaves out may be anything.  Waits up to
-    `timeout_ms` until there are as many; an empty list says that there is none so far.
+    An expected record is a value, `(key, value)`, or a `Record`; omitted fields may be anything.  Waits up to
+    `timeout_ms` until there are as many; an empty list expects none so far.
 
     The records of a partition come in the order of the list, as Kafka keeps it; between partitions there is no order.
     `in_any_order` compares without it.  `bootstrap`: for a topic that is not of a namespace.
@@ -149,4 +149,4 @@ def assert_produced(
         found = reader.messages
     differs = difference(records, found, in_any_order=in_any_order)
     if differs is not None:
-        raise AssertionError(f"{topic} does not have what was expected: {differs}")
+        raise AssertionError(f"{topic} does not have the expected records: {differs}")

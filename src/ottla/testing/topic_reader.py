@@ -1,4 +1,4 @@
-"""Reads what a topic has, again and again, for tests that wait for records."""
+"""Reads a topic repeatedly, for tests that wait for records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.testing.record import Deserializer, deserialized
 from ottla.testing.topic import Topic
 
 CLIENT_ID: Final = "ottla-testing"
-# A read that begins shall end, also for who does not want to wait.
+# A read that has started must end, also for callers that do not wait.
 CALL_MS_MIN: Final = 5_000
 _POLL_S: Final = 0.01
 
@@ -44,7 +44,7 @@ class TopicReader:
     ) -> None:
         self._topic = str(topic)
         self._timeout_ms = timeout_ms
-        # A topic that is not there is asked for again by `wait_for`.
+        # `wait_for` requests a missing topic again.
         options = ClientOptions(CLIENT_ID, call_timeout_ms=max(timeout_ms, CALL_MS_MIN), unknown_topic_wait_ms=0)
         self._cluster = Cluster(bootstrap, options)
         self._log = TopicLog(self._cluster, self._topic)
@@ -62,7 +62,7 @@ class TopicReader:
 
     @property
     def messages(self) -> list[Message[Any, Any]]:
-        """What was read, by partition and offset."""
+        """The records read so far, by partition and offset."""
         return list(chain.from_iterable(self._messages[partition] for partition in sorted(self._messages)))
 
     def wait_for(self, count: int) -> None:

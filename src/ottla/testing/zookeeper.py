@@ -41,7 +41,7 @@ TICK_MS: Final = 500
 SESSION_TIMEOUT_MS_MAX: Final = 60_000
 
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# The heap begins small and grows with what is in it: without that its young part alone takes 34 MB before it is first
+# The heap starts small and grows with its content: without that its young part alone takes 34 MB before it is first
 # collected.  Resident after the start 60 MB instead of 86, with 2,000 nodes and 6,000 watches 74 instead of 106.
 _JVM_OPTIONS: Final = (
     "-Xms8m",
@@ -168,7 +168,7 @@ class RunningZooKeeper(Running):
             )
 
     def wait_until_serving(self) -> None:
-        """Wait until it answers as one who serves; in an ensemble that needs a majority.
+        """Wait until it answers as a serving member; in an ensemble that needs a majority.
 
         Raises `ZooKeeperDidNotStart`, and then it is not running.
         """

@@ -29,7 +29,7 @@ DEBIAN_JARS: Final = Path("/usr/share/java")
 
 
 class ZooKeeperUnavailable(OttlaError):
-    """This machine cannot run a ZooKeeper; the message says what it lacks."""
+    """This machine cannot run a ZooKeeper; the message names the missing part."""
 
     hint = "`pip install 'ottla[spark]'` brings ZooKeeper's jars and a Java"
 

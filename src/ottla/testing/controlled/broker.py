@@ -46,7 +46,7 @@ class BrokerEnded(OttlaError):
     hint = "the reason is in its log, above"
 
     def __init__(self, how: str, lines: Sequence[str]) -> None:
-        super().__init__(f"the broker {how}, which no test had asked for")
+        super().__init__(f"the broker {how}, which no test had requested")
         self.add_note("\n".join(lines[-LOG_LINES_SHOWN:]))
 
 
@@ -57,7 +57,7 @@ class ControlledBroker(RunningBroker):
     `data_dir`: without one it gets a temporary directory, which is removed with it.
     `listen`: a port other than 0 is fixed.
 
-    What is done to it lasts over `kill` and `start`, as what is done to a machine does; `restore` undoes all.
+    Changes last over `kill` and `start`, like those of a machine; `restore` undoes all.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ControlledBroker(RunningBroker):
     # Its disk and its speed.
 
     def fill_disk(self) -> None:
-        """From now on its disk is full: what needs room fails, as with ENOSPC; what is there can be read.
+        """From now on its disk is full: writes that need room fail, as with ENOSPC; reads work.
 
         That is so for the log's files and the directories of new topics, not for the database of topics' names and
         settings (`tree.sqlite`) and the process that compacts.

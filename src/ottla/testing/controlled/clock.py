@@ -17,8 +17,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class BrokerClock:
     """The time of day that a broker goes by: for retention, and for timestamps under `LogAppendTime`.
 
-        broker.clock.advance(days=8)                                  # what is older than seven days is deleted
-        broker.clock.freeze(datetime(2026, 1, 1, 12, tzinfo=UTC))     # all that comes now is of noon
+        broker.clock.advance(days=8)                                  # records older than seven days are deleted
+        broker.clock.freeze(datetime(2026, 1, 1, 12, tzinfo=UTC))     # all new records are of noon
         broker.clock.advance(minutes=5)                               # and now, of five past
         broker.clock.run()                                            # it runs again, from there
 

@@ -19,7 +19,7 @@ class Conditions:
     """The default is the machine as it is.
 
     wall_ahead_ms       the wall clock shows so much more than the machine's (or less)
-    wall_stands_at_ms   it stands at this moment instead; None: it runs
+    wall_stands_at_ms   it is frozen at this moment instead; None: it runs
     timers_ahead_ms     so much more time has passed for time-outs, by the monotonic clock
     is_disk_full        no file of the broker grows, none is made
     answers_late_ms     requests are read so much later than they arrive
@@ -43,7 +43,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How the process begins; `is_temporary`: it removes `data_dir` when its test has gone."""
+    """How the process starts; `is_temporary`: it removes `data_dir` when its test has gone."""
 
     data_dir: str
     is_temporary: bool

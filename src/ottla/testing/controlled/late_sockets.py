@@ -24,7 +24,7 @@ class TimedLoop(SocketLoop, Protocol):
 class LateSockets:
     """A `SocketLoop` that is as good as `loop` while nothing is late.
 
-    A request that arrives where none waits is read `late_ms` after it; those that arrive meanwhile are read with it.
+    A request that arrives where none waits is read `late_ms` after it; those that arrive in between are read with it.
     """
 
     def __init__(self, loop: TimedLoop, late_ms: int = 0) -> None:

@@ -14,7 +14,7 @@ from ottla.testing.controlled.conditions import Conditions
 
 
 class LimitedDisk(PosixDisk):
-    """Full means that no file grows and nothing is made; what is there can be read, overwritten and removed."""
+    """Full means that no file grows and none is created; existing bytes can be read, overwritten and removed."""
 
     def __init__(self, conditions: Conditions) -> None:
         super().__init__()
