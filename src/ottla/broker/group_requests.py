@@ -27,7 +27,7 @@ from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
 from ottla.protocol.schemas.join_group import JoinGroupRequest
 from ottla.protocol.writer import is_long
-from ottla.runtime.loop_offload import began, paced, run_slice
+from ottla.runtime.loop_offload import paced, run_first_slice, run_slice
 from ottla.runtime.steps import Steps
 
 # For other members, as long as they take.
@@ -109,7 +109,7 @@ class GroupRequest:
             return
         if isinstance(response, Generator):
             try:
-                is_made, response = began(response)
+                is_made, response = run_first_slice(response)
             except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
                 close_failed(self._connection, error, api_key=int(self._api))
                 return
@@ -192,7 +192,7 @@ class GroupRequests:
         waiting = self._request(connection, api, header, None, began_s)
         steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
         if steps is not None and not run_slice(steps):
-            self._start(_go_on(steps, connection, api))
+            self._start(_run_paced(steps, connection, api))
         waiting.served()
         waiting.send_or_park()
         if isinstance(request, JoinGroupRequest):
@@ -236,7 +236,7 @@ class GroupRequests:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _go_on(steps: Steps[None], connection: Connection, api: ApiKey) -> None:
+async def _run_paced(steps: Steps[None], connection: Connection, api: ApiKey) -> None:
     try:
         await paced(steps)
     except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)

@@ -102,7 +102,7 @@ def run_slice(steps: Steps[object]) -> bool:
     return all(perf_counter() < slice_end_s for _ in steps)
 
 
-def began(steps: Steps[T]) -> tuple[bool, T | Steps[T]]:
+def run_first_slice(steps: Steps[T]) -> tuple[bool, T | Steps[T]]:
     """True and the result, if the steps ended within a slice of time; else False and the steps, for `paced`."""
     slice_end_s = perf_counter() + SLICE_S
     try:
