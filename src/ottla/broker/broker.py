@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.assembly.admin_parts import show_figures, start_admin
 from ottla.broker.assembly.broker_start import BrokerStart
-from ottla.broker.assembly.figures import show_figures
-from ottla.broker.assembly.listening import bind_listeners, start_admin
+from ottla.broker.assembly.listening import bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
 from ottla.broker.assembly.request_parts import accept_connections, serve_requests, start_flusher, start_groups
 from ottla.broker.assembly.serving_context import ServingContext, serving_context

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.net.advertising import Advertising
 from ottla.broker.net.listener import bind
-
-if TYPE_CHECKING:
-    from ottla.broker.admin.server import AdminServer
 
 
 class Listening(NamedTuple):
@@ -33,17 +30,3 @@ def bind_listeners(start: BrokerStart) -> Listening:
     addresses = [each.getsockname()[:2] for each in sockets]
     own_id = start.node_id if start.is_sole else None
     return Listening(sockets, addresses, Advertising(start.options, addresses, own_id=own_id))
-
-
-async def start_admin(start: BrokerStart) -> AdminServer | None:
-    """Before everything that may take long, so that supervisors see that the broker starts."""
-    address = start.options.admin_listener
-    if address is None:
-        return None
-    # Few brokers serve it, and all would pay for its import.
-    from ottla.broker.admin.server import AdminServer
-
-    admin = AdminServer(bind(address.host, address.port))
-    start.closing.push_async_callback(admin.stop)
-    await admin.start()
-    return admin

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
+from ottla.coordination.configs import ConfigRegistry
+from ottla.coordination.topics_view import Partition, Topic
 from ottla.model import topic_settings as topic
 from ottla.model.broker_settings import PRODUCER_ID_EXPIRATION_MS
+from ottla.model.identifiers import TopicPartition
 from ottla.model.settings import BrokerSettings, TopicSettings
 from ottla.storage.log_config import FlushPolicy, LogConfig
 
@@ -45,6 +48,24 @@ class LogConfigs:
 class _Made(NamedTuple):
     log: LogConfig
     allows_unclean_election: bool
+
+
+class TopicConfigs:
+    """The settings in force for each topic, as the view of the tree that was read last has them."""
+
+    def __init__(self, registry: ConfigRegistry, broker: BrokerSettings) -> None:
+        self._registry: Final = registry
+        self._configs: Final = LogConfigs(broker)
+
+    def log_config(self, topic_partition: TopicPartition) -> LogConfig:
+        return self._configs.of(self._registry.view.topic(topic_partition.topic))
+
+    def min_in_sync(self, of: Topic, partition: Partition) -> int:
+        """The least number of in-sync replicas with which records of the partition are acknowledged."""
+        return partition.min_in_sync(self._configs.of(self._registry.view.topic(of.name)).min_insync_replicas)
+
+    def allows_unclean_election(self, of: Topic) -> bool:
+        return self._configs.allows_unclean_election(self._registry.view.topic(of.name))
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerSettings) -> LogConfig:

@@ -1,4 +1,4 @@
-"""What the admin listener shows: the figures of all parts, and whether the broker is healthy."""
+"""The admin listener, and what it shows: the figures of all parts, and whether the broker is healthy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.request_parts import RequestParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.net.listener import Listener
+from ottla.broker.net.listener import Listener, bind
 from ottla.broker.upkeep.flusher import Flusher
 
 if TYPE_CHECKING:
     from ottla.broker.admin.server import AdminServer
     from ottla.broker.replicas.cluster_part import ClusterPart
+
+
+async def start_admin(start: BrokerStart) -> AdminServer | None:
+    """Before everything that may take long, so that supervisors see that the broker starts."""
+    address = start.options.admin_listener
+    if address is None:
+        return None
+    # Few brokers serve it, and all would pay for its import.
+    from ottla.broker.admin.server import AdminServer
+
+    admin = AdminServer(bind(address.host, address.port))
+    start.closing.push_async_callback(admin.stop)
+    await admin.start()
+    return admin
 
 
 def show_figures(
