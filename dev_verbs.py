@@ -346,8 +346,9 @@ def run_while_types_are_right(types: subprocess.Popen[bytes], report: Path, mark
             tests.send_signal(signal.SIGINT)
         status = tests.wait()
     types_status = types.wait()
-    sys.stdout.write(report.read_text(encoding="utf-8"))
-    sys.stdout.flush()
+    if types_status != 0:
+        sys.stdout.write(report.read_text(encoding="utf-8"))
+        sys.stdout.flush()
     return max(abs(status), types_status)
 
 

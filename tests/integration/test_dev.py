@@ -221,15 +221,16 @@ def test_wrong_types_end_the_tests_and_are_shown(tree: Path, capfd: pytest.Captu
     assert capfd.readouterr().out.endswith("src/x.py:1: error: wrong\n")
 
 
-@pytest.mark.parametrize(("tests", "types", "expected"), [(0, "true", 0), (3, "true", 3)])
-def test_status_is_that_of_the_tests_when_the_types_are_right(
-    tree: Path, tests: int, types: str, expected: int
+@pytest.mark.parametrize("status", [0, 3])
+def test_tests_have_the_status_and_the_last_line_when_the_types_are_right(
+    tree: Path, capfd: pytest.CaptureFixture[str], status: int
 ) -> None:
-    _pip(tree, '"$@"', status=tests)
+    _pip(tree, "3 passed", status=status)
     report = tree / "types"
     report.write_text("Success\n")
-    with subprocess.Popen([types]) as process:
-        assert dev_verbs.run_while_types_are_right(process, report, "not suite") == expected
+    with subprocess.Popen(["true"]) as types:
+        assert dev_verbs.run_while_types_are_right(types, report, "not suite") == status
+    assert capfd.readouterr().out == "3 passed\n"
 
 
 def test_suites_are_what_test_leaves_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
