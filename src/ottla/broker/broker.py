@@ -159,7 +159,7 @@ class Broker:
         )
 
     async def on_clock_moved(self) -> None:
-        """Do at once what is due by now: a test has moved the clock.  Retention is due whatever its interval."""
+        """Do at once what is due by now: a test has moved the clock.  Retention runs regardless of its interval."""
         await self._housekeeping.run_all()
         self._groups.on_clock_moved()
         if self._lease_watch is not None:

@@ -144,7 +144,7 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
     )
     yield gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
-        "1 when the log directory takes no more writes.",
+        "1 when the log directory is read-only.",
         0 if directory.offline is None else 1,
     )
     space = directory.space

@@ -65,7 +65,7 @@ def show_figures(
     registry.add(lambda: lifecycle_figures(tree.lifecycle, cluster, clock.boottime_ms()))
     if cluster is not None:
         registry.add(lambda: replica_fetcher_figures(cluster.fetchers))
-    offline = "the log directory takes no more writes: look at the disk, then start again"
+    offline = "the log directory is read-only: look at the disk, then start again"
     admin.health.add_life_check(lambda: offline if directory.offline is not None else None)
     admin.health.add_service_check(lambda: _session_problem(start, tree))
 

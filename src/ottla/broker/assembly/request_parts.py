@@ -109,7 +109,7 @@ class RequestParts(NamedTuple):
 
     fetch: FetchHandler
     router: Router
-    # None: nobody reads the figures.
+    # None: no admin listener reads the metrics.
     meter: RequestMeter | None
     deadlines: Deadlines
     slow: SlowRequests
