@@ -43,7 +43,7 @@ class _InMaking:
 
 
 class AsyncRequests:
-    """Answers the requests of every API but Produce and Fetch."""
+    """Answers the requests of every API but Produce, Fetch and those of groups (`HANDLERS` of `broker/handlers`)."""
 
     def __init__(
         self, context: BrokerContext, slow: SlowRequests | None = None, budget: ResponseBudget | None = None

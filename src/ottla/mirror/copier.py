@@ -98,7 +98,7 @@ class Copier:
         return all(copy.is_final or self._has_reached_end(copy) for copy in self._copies.values())
 
     def assign(self, copies: Iterable[PartitionCopy], ends: Mapping[TopicPartition, int] | None = None) -> None:
-        """Copy these, too, or in the place of those of their names; nothing that starts at or after `ends`."""
+        """Add these copies; one that is assigned already for the same partition is replaced.  `ends` are exclusive."""
         self._ends.update(ends or {})
         for copy in copies:
             self._copies[copy.partition] = copy

@@ -1,9 +1,9 @@
 """The stored state of a mirror: keys and values of a compacted topic on the target.  Pure.
 
-["claim", topic]                                                where a topic of the target comes from ["progress",
-cluster id, topic id, topic, partition]            how far a partition of the source is copied ["offsets", cluster id,
-topic id, topic, partition, first]      runs of its offset map, from `first` on ["owner", cluster id, topic id, topic,
-partition]               who copies it: the newest entry; the owner before it stops
+["claim", topic]                                                where a topic of the target comes from
+["progress", cluster id, topic id, topic, partition]            how far a partition of the source is copied
+["offsets", cluster id, topic id, topic, partition, first]      runs of its offset map, from `first` on
+["owner", cluster id, topic id, topic, partition]               its owner: the newest entry; the one before stops
 
 A write may be cut anywhere: runs come before the progress that covers them, and those beyond it are ignored.
 """

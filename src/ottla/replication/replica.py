@@ -363,7 +363,7 @@ class Replica:
         self.on_truncated()
 
     def on_truncated(self) -> None:
-        """The log's end was lowered, before this."""
+        """The log was truncated or reset, before this."""
         end_offset = self._log.log_end_offset
         if end_offset < self.high_watermark:
             self.high_watermark = end_offset

@@ -242,7 +242,7 @@ class Connection:
 
     @property
     def newest_unanswered(self) -> Answer | None:
-        """The last request that has not been answered, or whose answer follows that of such a one."""
+        """The last request of the queue: unanswered, or answered and waiting behind one that is not."""
         return self._pending[-1] if self._pending else None
 
     @property

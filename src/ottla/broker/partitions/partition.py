@@ -74,7 +74,7 @@ class WaitingFetch(Protocol):
         ...
 
     def on_watermark(self) -> None:
-        """The high watermark moved, for a fetch that waits for appends: news for its answer, but none to answer for."""
+        """The high watermark moved: a fetch that waits for appends reports it, but is not answered for it alone."""
         ...
 
 
@@ -467,7 +467,7 @@ class Partition:
         self._log.truncate_to(offset)
 
     def _on_truncated(self) -> None:
-        """The log's end was lowered."""
+        """The log was truncated or reset."""
         end_offset = self._log.log_end_offset
         self._replica.on_truncated()
         self.high_watermark = self._replica.high_watermark
@@ -506,10 +506,10 @@ class Partition:
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
         The limit is the high watermark, and the last stable offset if it `reads_committed`.  A reader above the high
-        watermark is OFFSET_NOT_AVAILABLE, which is waited out (KIP-392), and so is each reader while the leader
-        `withholds_reads`.  `leader_epoch` and
-        `last_fetched_epoch` are what the reader knows, -1 for nothing.  No more than `size_bytes_max` bytes, which may
-        cut the last batch; the first one is whole if `whole_first_batch`, else left out when it does not fit.
+        watermark gets OFFSET_NOT_AVAILABLE and retries (KIP-392), and so does each reader while the leader
+        `withholds_reads`.  `leader_epoch` and `last_fetched_epoch` are what the reader knows, -1 for nothing.  No
+        more than `size_bytes_max` bytes, which may cut the last batch; the first one is whole if `whole_first_batch`,
+        else left out when it does not fit.
         """
         log = self._log
         if self.role is not _LEADER or leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):

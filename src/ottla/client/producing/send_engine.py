@@ -280,7 +280,7 @@ class SendEngine:
                 self._failures.add(batch.settlement)
 
     def _is_sent_again(self, result: BatchResult, encoded: _Encoded) -> bool:
-        """A batch that was never sent when the raw producer stopped, for the sake of another one, goes to the next."""
+        """Whether the next raw producer sends this batch: another batch stopped this one before it was sent."""
         return (
             isinstance(result.error, ProducerStopped)
             and result.delivery is Delivery.REFUSED

@@ -307,8 +307,8 @@ class Log:
         """Set the log's one observer.
 
         `on_stable` is called after each move of `stable_end`: after a flush was recorded, or under flush policy `os`
-        inside of `append`.  `on_truncated` is called after each `truncate_to` that cut something, also when the cut
-        failed in the middle and took the log offline: all ends are then at or below the new `log_end_offset`.
+        inside of `append`.  `on_truncated` is called after each truncation or reset, also when it failed
+        halfway and took the log offline: all ends are then at or below the new `log_end_offset`.  A reset may raise them.
         `committed_end`: the exclusive end of what no truncation can take back; None when all that is stable stays.
         """
         self._on_stable = on_stable
@@ -329,9 +329,10 @@ class Log:
 
     @property
     def removable_end(self) -> int:
-        """Exclusive limit of what retention and compaction may remove, or may remove something else for.
+        """Exclusive limit for retention and compaction.
 
-        A record above it may be truncated; an older one of its key must still be there then.
+        Records at or above it may still be truncated, so they are not removed, and supersede no older record of their
+        key.
         """
         committed_end = self._committed_end
         return self.stable_end if committed_end is None else min(self.stable_end, committed_end())
@@ -1012,9 +1013,9 @@ class Log:
         only longer than it should be.  Afterwards nothing that the log remembers is above its end; the observer's
         `on_truncated` is called before the last sync.
 
-        `offload` syncs.  Meanwhile the log takes nothing.  It is cut only if it `is_wanted` when the records are
-        lowered; returns whether it was.  Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`,
-        `CorruptLog`), or offline.
+        `offload` syncs.  Meanwhile the log refuses appends.  `is_wanted` is called once more after the recorded ends
+        were lowered on disk; when it returns False the log is not cut.  Returns whether it was.
+        Raises `StorageError`: the log is as it was (`DiskFull`, `TooManyOpenFiles`, `CorruptLog`), or offline.
         """
         if offset >= self.log_end_offset:
             return True
