@@ -307,8 +307,9 @@ class Log:
         """Set the log's one observer.
 
         `on_stable` is called after each move of `stable_end`: after a flush was recorded, or under flush policy `os`
-        inside of `append`.  `on_truncated` is called after each truncation or reset, also when it failed
-        halfway and took the log offline: all ends are then at or below the new `log_end_offset`.  A reset may raise them.
+        inside of `append`.  `on_truncated` is called after each truncation or reset, also when it
+        failed halfway and took the log offline: all ends are then at or below the new `log_end_offset`, which a reset
+        may raise.
         `committed_end`: the exclusive end of what no truncation can take back; None when all that is stable stays.
         """
         self._on_stable = on_stable
