@@ -282,8 +282,8 @@ def write_produce_response_steps(
         out += uvarint_bytes(len(name) + 1) if flexible else INT16.pack(len(name))
         out += name
         out += uvarint_bytes(len(results) + 1) if flexible else _COUNT.pack(len(results))
-        yield
-        for some in parts_of(results, _PARTITIONS_OF_STEP):
+        # Few are one part; a generator for it would take as long as three of them.
+        for some in (results,) if len(results) <= _PARTITIONS_OF_STEP else parts_of(results, _PARTITIONS_OF_STEP):
             if flexible:
                 _add_flexible(out, name, some, leaders)
             else:

@@ -330,17 +330,15 @@ class ProduceHandler:
             self._serve_one(connection, view, request, version, correlation_id)
             return
         produce = _Produce(request, view, version, correlation_id)
-        steps = self._append_steps(produce)
         if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
-            self._shared.tasks.start(connection, self._serve_paced(connection, connection.hold(), produce, steps))
+            serving = self._serve_paced(connection, connection.hold(), produce, self._append_steps(produce))
+            self._shared.tasks.start(connection, serving)
             return
-        for job in steps:
-            if job is not None:
-                # The rest of the request waits for it.
-                serving = self._serve_paced(connection, connection.hold(), produce, steps, job)
-                self._shared.tasks.start(connection, serving)
-                return
-        self._answer_now(connection, produce)
+        job = self._append_at_once(produce)
+        if job is None:
+            self._answer_now(connection, produce)
+        else:
+            self._serve_opening(connection, produce, job)
 
     def _serve_one(
         self, connection: Connection, view: memoryview, request: ProduceRequest, version: int, correlation_id: int
@@ -351,7 +349,8 @@ class ProduceHandler:
         now_ms = self._now_ms()
         partitions, lease = self._partitions.by_name, self._lease
         if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
-            partitions = self._nothing_led(name_bytes, wanted, now_ms)
+            self._refuse_all(name_bytes, wanted, now_ms)
+            partitions = _NOTHING_LED
         partition = None if name_bytes in _INTERNAL_TOPICS else partitions.get(name_bytes, index)
         if partition is None:
             result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
@@ -360,11 +359,7 @@ class ProduceHandler:
                 result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, None)
             except OpensOffLoop as job:
                 produce = _Produce(request, view, version, correlation_id)
-                steps = self._append_steps(produce, is_opened=True)
-                next(steps)
-                job.with_traceback(None)  # it would keep the buffer
-                serving = self._serve_paced(connection, connection.hold(), produce, steps, job)
-                self._shared.tasks.start(connection, serving)
+                self._serve_opening(connection, produce, job.with_traceback(None))  # it would keep the buffer
                 return
         failure = result[1]
         topics: list[TopicResult] = [(name_bytes, [result])]
@@ -386,65 +381,100 @@ class ProduceHandler:
         if acks:
             connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
 
-    def _append_steps(self, produce: _Produce, *, is_opened: bool = False) -> _AppendSteps:
-        """Append the batches of a request, as many in a step as take a few milliseconds.
+    def _serve_opening(self, connection: Connection, produce: _Produce, job: OpensOffLoop) -> None:
+        """A thread opens the next batch; the rest of the request waits for it."""
+        steps = self._append_steps(produce, is_opened=True)
+        next(steps)
+        serving = self._serve_paced(connection, connection.hold(), produce, steps, job)
+        self._shared.tasks.start(connection, serving)
 
-        `is_opened`: the first batch was sent to a thread already; yields once and receives what became of it.
-        """
-        request, view, version, topics = produce.request, produce.view, produce.version, produce.topics
-        acks, append = request.acks, self._append
-        waiting: WaitingProduce | None = None
-        opened = (yield None) if is_opened else None
-        for name_bytes, wanted in request.topics:
+    def _append_at_once(self, produce: _Produce) -> OpensOffLoop | None:
+        """Append the batches of a small request; returns the first one that a thread must open, where the steps continue."""
+        moment = self._moment()
+        for name_bytes, wanted in produce.request.topics:
             results: list[ProducePartitionResult] = []
-            topics.append((name_bytes, results))
-            is_internal = name_bytes in _INTERNAL_TOPICS
-            for some in _parts(wanted):
-                now_ms, partitions = self._moment(name_bytes, some)
-                for place, (index, start, stop) in enumerate(some):
-                    while True:
-                        partition = None if is_internal else partitions.get(name_bytes, index)
-                        if partition is None:
-                            result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
-                            break
-                        try:
-                            result, required_end = append(partition, view, start, stop, version, acks, now_ms, opened)
-                            break
-                        except OpensOffLoop as raised:
-                            job = raised.with_traceback(None)  # it would keep the buffer
+            produce.topics.append((name_bytes, results))
+            job = self._append_some(produce, name_bytes, wanted, results, moment)
+            if job is not None:
+                return job
+        return None
+
+    def _append_steps(self, produce: _Produce, *, is_opened: bool = False) -> _AppendSteps:
+        """Append the batches that have no result yet, as many in a step as take a few milliseconds.
+
+        `is_opened`: the first of them was sent to a thread already; yields once and receives what became of it.
+        """
+        topics = produce.topics
+        opened = (yield None) if is_opened else None
+        for topic_place in range(max(len(topics) - 1, 0), len(produce.request.topics)):
+            name_bytes, wanted = produce.request.topics[topic_place]
+            if topic_place == len(topics):
+                topics.append((name_bytes, []))
+            results = topics[topic_place][1]
+            for some in _parts(wanted[len(results) :]):
+                end_place = len(results) + len(some)
+                while len(results) < end_place:
+                    # Others have run meanwhile: everything is looked up again.
+                    left = wanted[len(results) : end_place]
+                    job = self._append_some(produce, name_bytes, left, results, self._moment(), opened)
+                    opened = None
+                    if job is not None:
                         opened = yield job
                         del job
-                        # Others have run meanwhile: look everything up again.
-                        now_ms, partitions = self._moment(name_bytes, some[place:])
-                    opened = None
-                    results.append(result)
-                    if result[1]:
-                        produce.error_code = result[1]
-                    elif required_end:
-                        assert partition is not None
-                        if waiting is None:
-                            waiting = produce.waiting = self._waiting(produce)
-                        slot = waiting.add_slot(len(topics) - 1, len(results) - 1)
-                        partition.park_produce(required_end, acks, waiting, slot)
                 yield None
             if not wanted:
                 yield None
 
-    def _moment(self, name_bytes: bytes, wanted: Sequence[ProducePartition]) -> tuple[int, PartitionIndex]:
-        """The time, and where to look up partitions that are appended to before others run."""
-        now_ms = self._now_ms()
-        lease = self._lease
-        if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
-            return now_ms, self._nothing_led(name_bytes, wanted, now_ms)
-        return now_ms, self._partitions.by_name
+    def _append_some(
+        self,
+        produce: _Produce,
+        name_bytes: bytes,
+        some: Sequence[ProducePartition],
+        results: list[ProducePartitionResult],
+        moment: tuple[int, PartitionIndex],
+        opened: Opened | None = None,
+    ) -> OpensOffLoop | None:
+        """Append some of the last topic's batches, up to one that a thread must open; returns that one, or None.
 
-    def _nothing_led(self, name_bytes: bytes, wanted: Sequence[ProducePartition], now_ms: int) -> PartitionIndex:
-        """The session may have ended, and others may lead: every partition is refused."""
+        `opened`: what became of the first one in a thread.
+        """
+        now_ms, partitions = moment
+        if partitions is _NOTHING_LED:
+            self._refuse_all(name_bytes, some, now_ms)
+        view, version, acks, waiting = produce.view, produce.version, produce.request.acks, produce.waiting
+        topic_place, is_internal = len(produce.topics) - 1, name_bytes in _INTERNAL_TOPICS
+        for index, start, stop in some:
+            partition = None if is_internal else partitions.get(name_bytes, index)
+            if partition is None:
+                result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
+            else:
+                try:
+                    result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, opened)
+                except OpensOffLoop as job:
+                    return job.with_traceback(None)  # it would keep the buffer
+            opened = None
+            results.append(result)
+            if result[1]:
+                produce.error_code = result[1]
+            elif required_end:
+                assert partition is not None
+                if waiting is None:
+                    waiting = produce.waiting = self._waiting(produce)
+                partition.park_produce(required_end, acks, waiting, waiting.add_slot(topic_place, len(results) - 1))
+        return None
+
+    def _moment(self) -> tuple[int, PartitionIndex]:
+        """The time, and where to look up partitions that are appended to before others run."""
+        lease = self._lease
+        # The session may have ended, and others may lead: every partition is refused.
+        is_over = lease is not None and self._clock.boottime_ms() >= lease.until_ms
+        return self._now_ms(), _NOTHING_LED if is_over else self._partitions.by_name
+
+    def _refuse_all(self, name_bytes: bytes, wanted: Sequence[ProducePartition], now_ms: int) -> None:
         for index, _, _ in wanted:
             partition = self._partitions.by_name.get(name_bytes, index)
             if partition is not None:
                 partition.on_refused(now_ms)
-        return _NOTHING_LED
 
     def _waiting(self, produce: _Produce) -> WaitingProduce:
         deadline_ms = self._clock.monotonic_ms() + max(produce.request.timeout_ms, 0)
@@ -620,7 +650,7 @@ def _split(wanted: Sequence[ProducePartition]) -> Iterator[Sequence[ProduceParti
 
 
 def _records_bytes(some: Sequence[ProducePartition]) -> int:
-    return some[-1][2] - some[0][1]
+    return sum(stop - start for _, start, stop in some)
 
 
 def _absent(partitions: PartitionIndex, name_bytes: bytes, index: int) -> ProducePartitionResult:
@@ -638,8 +668,9 @@ def _takes_long(request: ProduceRequest, size_bytes: int) -> bool:
 
 def _is_large(topics: list[TopicResult]) -> bool:
     """Whether the answer is too large for thousands of such requests to wait at once."""
-    count = sum(len(results) for _, results in topics)
-    return count > PIPELINED_PARTITIONS_MAX
+    if len(topics) == 1:
+        return len(topics[0][1]) > PIPELINED_PARTITIONS_MAX
+    return sum(len(results) for _, results in topics) > PIPELINED_PARTITIONS_MAX
 
 
 def _refused(
