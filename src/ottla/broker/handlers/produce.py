@@ -389,7 +389,7 @@ class ProduceHandler:
         self._shared.tasks.start(connection, serving)
 
     def _append_at_once(self, produce: _Produce) -> OpensOffLoop | None:
-        """Append the batches of a small request; returns the first one that a thread must open, where the steps continue."""
+        """Append the batches of a small request up to one that a thread must open; returns that one, or None."""
         moment = self._moment()
         for name_bytes, wanted in produce.request.topics:
             results: list[ProducePartitionResult] = []
