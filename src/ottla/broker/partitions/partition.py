@@ -47,6 +47,9 @@ _LOG_APPEND_TIME: Final = "LogAppendTime"
 # How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
 # for that: brokers that start together need about as long to join.  Then what is known can be read.
 EPOCH_START_WAIT_MS: Final = 3_000
+# How long they wait in all, also while enough replicas are in sync: one that keeps its session but does not fetch in
+# the new epoch leaves the in-sync set only after `replica.lag.time.max.ms`.
+WITHHELD_READS_MAX_MS: Final = 6_000
 
 # Plain ints: they are compared for every fetch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -108,7 +111,7 @@ class Partition:
         "_replica",
         "_watermark_waiters",
         "_withheld_below",
-        "_withheld_until_ms",
+        "_withheld_since_ms",
         "batch_fault",
         "figures",
         "high_watermark",
@@ -163,7 +166,7 @@ class Partition:
         self._is_in_sync_follower = False
         # Consumers wait while the high watermark is below it: an earlier leader may have sent them a higher one.
         self._withheld_below = 0
-        self._withheld_until_ms = 0
+        self._withheld_since_ms = 0
         # Both are made when the first produce waits: a thousand idle partitions hold no queue.
         self._parked_for_leader: ParkedProduces | None = None
         self._parked_for_all: ParkedProduces | None = None
@@ -237,7 +240,7 @@ class Partition:
                 self._withheld_below = 0
             elif after[1:] != before[1:]:
                 self._withheld_below = replica.epoch_start_offset
-                self._withheld_until_ms = now_ms + EPOCH_START_WAIT_MS
+                self._withheld_since_ms = now_ms
                 # What is not stable here may wait for a long `flush.ms`, and consumers would wait for it.
                 self._log.flush_soon()
             if after != before:
@@ -270,13 +273,16 @@ class Partition:
         return self.high_watermark < self._withheld_below
 
     def end_withholding(self, now_ms: int) -> None:
-        """Let consumers read what is known to be committed, if the rest may stay unknown for long.
+        """Let consumers read what is known to be committed, if they have waited too long for the rest.
 
-        That is while too few replicas are in sync.  Otherwise each of them fetches soon, or leaves.
+        While too few replicas are in sync it may stay unknown for long.  Otherwise each of them fetches soon or leaves,
+        which may take longer than consumers should wait.
         """
-        if self.withholds_reads and now_ms >= self._withheld_until_ms and self._replica.is_frozen:
-            self._withheld_below = 0
-            self.wake_fetches()
+        if self.withholds_reads:
+            wait_max_ms = EPOCH_START_WAIT_MS if self._replica.is_frozen else WITHHELD_READS_MAX_MS
+            if now_ms - self._withheld_since_ms >= wait_max_ms:
+                self._withheld_below = 0
+                self.wake_fetches()
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers count as live until the next state; `propose` returns what follows."""

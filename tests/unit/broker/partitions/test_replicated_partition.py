@@ -8,7 +8,14 @@ import logging
 import pytest
 
 from ottla.broker.partitions.applied_fetch import AppliedFetch
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, EPOCH_START_WAIT_MS, Partition, WakeOn
+from ottla.broker.partitions.partition import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    EPOCH_START_WAIT_MS,
+    WITHHELD_READS_MAX_MS,
+    Partition,
+    WakeOn,
+)
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import GAP_PATIENCE_MS
@@ -719,13 +726,26 @@ def test_new_leader_shows_consumers_nothing_before_it_knows_what_its_predecessor
     assert read.run is not None
 
 
-def test_new_leader_with_enough_replicas_in_sync_waits_until_they_have_fetched_or_left() -> None:
+def test_new_leader_with_enough_replicas_in_sync_waits_until_they_have_fetched() -> None:
     here = restarted(HERE, ELSEWHERE)
-    here.now_ms += 10 * EPOCH_START_WAIT_MS
-    here.partition.end_withholding(here.now_ms)
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS - 1)
     assert here.consume(0).error_code == NOT_AVAILABLE
     here.fetch(ELSEWHERE, 3, epoch=3)
     assert here.consume(0).high_watermark == 3
+
+
+def test_new_leader_with_a_replica_in_sync_that_does_not_fetch_shows_what_it_knows_after_a_limit() -> None:
+    here, reader = restarted(HERE, ELSEWHERE), Fetch()
+    here.partition.park_fetch(reader)
+    assert WITHHELD_READS_MAX_MS > EPOCH_START_WAIT_MS
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS)
+    assert reader.woken_count == 1
+    read = here.consume(0)
+    assert (read.error_code, read.high_watermark) == (0, 1)
+    assert read.run is not None
+    assert here.consume(2).error_code == NOT_AVAILABLE, "a reader above it is never sent a lower one"
+    here.fetch(ELSEWHERE, 3, epoch=3)
+    assert here.consume(2).high_watermark == 3
 
 
 def test_new_leader_with_too_few_replicas_in_sync_soon_shows_what_it_knows() -> None:
