@@ -1,8 +1,10 @@
 """A fetch session (KIP-227): what a reader has requested and been sent, so that both sides name only what changed.
 
 A session remembers each partition's request and the two ends that were last sent.  A partition is a *candidate* while
-its part of the next response may be other than empty: there may be records, an error, or an end that moved.  All others
-are settled: they wait in their partition's list of watchers and cost nothing, however many they are, until it moves.
+its part of the next response may be other than empty: there may be records, an error, or an end that moved.  It is
+*waited out* while it answers with an error for which the reader waits, as for records: the error is sent with the next
+response, which does not come earlier for it.  All others are settled: they wait in their partition's list of watchers
+and cost nothing, however many they are, until it moves.  Those that are waited out wait there, too.
 """
 
 from __future__ import annotations
@@ -133,6 +135,7 @@ class FetchSession:
         "replica",
         "tells_watermarks",
         "uses_topic_ids",
+        "waited_out",
     )
 
     def __init__(
@@ -162,6 +165,8 @@ class FetchSession:
         self._waiting: WaitingFetch | None = None
         # In the order in which they are read: a partition that gave records goes to the end, so that all get a turn.
         self.candidates: dict[SessionPartition, None] = {}
+        # No candidate is among them.  Those that were sent their error longest ago come first.
+        self.waited_out: dict[SessionPartition, None] = {}
         self._topics: dict[bytes, dict[int, SessionPartition]] = {}
 
     def __iter__(self) -> Iterator[SessionPartition]:
@@ -177,7 +182,7 @@ class FetchSession:
             self.partitions_count += 1
         else:
             entry.fetch = fetch
-        self.candidates[entry] = None
+        self._to_candidates(entry)
         return entry
 
     def update(
@@ -223,25 +228,42 @@ class FetchSession:
 
     def mark(self, entry: SessionPartition) -> None:
         """Its part of the response may have changed."""
-        self.candidates[entry] = None
+        self._to_candidates(entry)
         if self._waiting is not None:
             self._waiting.on_readable()
 
     def add_candidate(self, entry: SessionPartition) -> None:
         """Its part of the response may have changed, in a way for which no fetch waits."""
         if not self.is_closed:
-            self.candidates[entry] = None
+            self._to_candidates(entry)
+
+    def _to_candidates(self, entry: SessionPartition) -> None:
+        self.candidates[entry] = None
+        if self.waited_out:
+            self.waited_out.pop(entry, None)
 
     def settle(self, entry: SessionPartition) -> None:
         """Its part of the response is empty until the partition moves or its request changes."""
         self.candidates.pop(entry, None)
+        self.waited_out.pop(entry, None)
         if not self.is_closed:
+            entry.watch()
+
+    def wait_out(self, entry: SessionPartition) -> None:
+        """Its part of the response is the same error until the partition moves or its request changes.
+
+        It comes after the others that are waited out.
+        """
+        self.candidates.pop(entry, None)
+        self.waited_out.pop(entry, None)
+        if not self.is_closed:
+            self.waited_out[entry] = None
             entry.watch()
 
     def move_to_end(self, entry: SessionPartition) -> None:
         """It gave records: the others are read before it."""
         self.candidates.pop(entry, None)
-        self.candidates[entry] = None
+        self._to_candidates(entry)
 
     def park(self, fetch: WaitingFetch) -> None:
         """Wake `fetch` when a partition moves, and when the session is closed."""
@@ -274,6 +296,7 @@ class FetchSession:
                     _, entry = partitions.popitem()
                     entry.unwatch()
                     self.candidates.pop(entry, None)
+                    self.waited_out.pop(entry, None)
                 yield
 
     def _forget(self, topic: bytes, index: int) -> None:
@@ -285,4 +308,5 @@ class FetchSession:
             del self._topics[topic]
         self.partitions_count -= 1
         self.candidates.pop(entry, None)
+        self.waited_out.pop(entry, None)
         entry.unwatch()

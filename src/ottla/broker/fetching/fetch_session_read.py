@@ -1,9 +1,9 @@
-"""What one response of a fetch session holds: a walk over its candidates only."""
+"""What one response of a fetch session holds: a walk over its candidates and those that are waited out."""
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
 from ottla.broker.fetching.fetch_read import FetchRead
 from ottla.broker.fetching.fetch_session import FetchSession, SessionPartition
@@ -12,6 +12,8 @@ from ottla.broker.partitions.partition_read import LEADER_ONLY, WAITED_OUT, Cons
 from ottla.broker.partitions.partition_table import PartitionIndex
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA, FetchRequest
+
+_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 class SessionRead(NamedTuple):
@@ -46,6 +48,8 @@ def read_session(
 ) -> SessionRead:
     """Read the candidates, at most `limit_bytes`; those whose part would be empty are settled.
 
+    Those that are waited out are read after them, as many as one response has room for.
+
     The first that has any records gives at least one whole batch (KIP-74).  `replica`: the follower whose session it
     is, None for a consumer's.  Of a settled partition the follower has everything, and its position is known.
     """
@@ -54,9 +58,9 @@ def read_session(
     is_due = has_news = False
     may_follow, nearby = consumer
     reads: list[tuple[SessionPartition, PartitionRead]] = []
-    # More than are read at once come with the next response.
+    # More than are read at once come with the next response.  For those that are waited out it need not come early.
     would_not_grow = len(session.candidates) > SESSION_READS_MAX
-    for entry in list(islice(session.candidates, SESSION_READS_MAX)):
+    for entry in list(islice(chain(session.candidates, session.waited_out), SESSION_READS_MAX)):
         partition = entry.find_partition(partitions)
         if isinstance(partition, ErrorCode):
             reads.append((entry, PartitionRead(entry.index, partition)))
@@ -89,6 +93,8 @@ def read_session(
                 whole_first_batch=readable_bytes == 0,
                 follower_log_start=follower_log_start,
             )
+        if session.waited_out and read.error_code != _NOT_AVAILABLE:
+            session.add_candidate(entry)
         if read.run is not None:
             length_bytes = read.run.length_bytes
             readable_bytes += length_bytes
@@ -97,8 +103,9 @@ def read_session(
         elif read.error_code not in WAITED_OUT or read.diverging is not None:
             is_due = True
         elif read.error_code:
-            # It stays a candidate, and the error is sent when the fetch is answered.
-            pass
+            # The error is sent when the fetch is answered.
+            if entry not in session.waited_out:
+                session.wait_out(entry)
         elif replica is not None and 0 <= follower_log_start < read.log_start_offset:
             # At once: a deletion of records may wait until every replica has made it.
             is_due = True
@@ -119,7 +126,10 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
         entry.note_sent(part)
         if part.error_code or part.preferred_replica != NO_PREFERRED_REPLICA:
             # Sent each time, after those that were not read.
-            session.move_to_end(entry)
+            if part.error_code == _NOT_AVAILABLE and entry in session.waited_out:
+                session.wait_out(entry)
+            else:
+                session.move_to_end(entry)
             continue
         if part.run is not None:
             session.move_to_end(entry)

@@ -440,6 +440,33 @@ def test_session_of_a_reader_above_the_high_watermark_is_told_so_each_time_and_g
     assert served.sizes() == [size]
 
 
+def test_session_waits_though_more_partitions_are_waited_out_than_one_response_reads(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_session_read, "SESSION_READS_MAX", 4)
+    logs = [served.add("t", index) for index in range(10)]
+    for log in logs:
+        log.add(is_stable=False)
+    served.ask(*(at(1, index) for index in range(10)), max_wait_ms=0, session_epoch=0)
+    assert len(served.partitions()) == 10
+    for epoch in (1, 2):
+        served.ask(session_id=100, session_epoch=epoch, max_wait_ms=300)
+        assert len(served.partitions()) == 4, "others are not read yet"
+    refused: set[int] = set()
+    for epoch in (3, 4, 5):
+        served.ask(session_id=100, session_epoch=epoch, max_wait_ms=300)
+        assert served.answer() is None, "all are waited out"
+        served.loop.advance(0.31)
+        parts = served.partitions()
+        assert [part.error_code for part in parts] == [ErrorCode.OFFSET_NOT_AVAILABLE] * 4
+        refused.update(part.partition_index for part in parts)
+    assert refused == set(range(10)), "each gets its turn"
+    served.ask(session_id=100, session_epoch=6, max_wait_ms=300)
+    logs[7].become_stable()
+    size = logs[7].add()
+    assert [part.partition_index for part in served.partitions() if len(part.records or b"") == size] == [7]
+
+
 def test_waiting_session_leaves_when_its_connection_closes_and_the_session_stays(served: Served) -> None:
     log = served.add("t")
     served.ask(at(0), max_wait_ms=0, session_epoch=0)
