@@ -190,10 +190,11 @@ def check_real_time(sends: Iterable[Send], polls: Iterable[Poll], report: Report
 def check_watermarks(watermarks: Iterable[Watermark], report: Report) -> None:
     """A high watermark in a response to a client is not below the one in its previous response.
 
-    Clients record the high watermark of the last response, so only those of one process can be compared.  Two
+    Clients record the high watermark of the last response, so only those of one process can be compared.  Three
     cases that docs/replication.md (2a) allows are reported all the same, since a client does not see them: a new leader
-    with fewer than `min.insync.replicas` in sync answers a lower one from 3 s after the start of its epoch on, and any
-    new leader from 6 s on, if a replica in sync has not fetched in the epoch until then.
+    with fewer than `min.insync.replicas` in sync answers a lower one from 3 s after the start of its epoch on, any new
+    leader from 6 s on, if a replica in sync has not fetched in the epoch until then, and a follower (KIP-392) answers
+    what it knows to a consumer that comes from the leader.
     """
     highest: dict[tuple[str, int], int] = defaultdict(lambda: -1)
     for mark in sorted(watermarks, key=lambda mark: mark.completed_ns):

@@ -5,10 +5,10 @@ committed records), or `max_wait_ms` passes, or a partition has an error.  Recor
 by sendfile; a run may end inside a batch, as in Apache Kafka, and clients drop the cut one.
 
 A reader above the high watermark waits, too: a new leader learns it from its followers, a follower (KIP-392) from its
-leader.  Where it is not reached in time the answer is OFFSET_NOT_AVAILABLE, since the high watermark that a reader has
-seen never goes back.  At a new leader every reader waits in the same way until the high watermark has reached the
-start of the leader epoch: its predecessor may have sent a higher one (`Partition.withholds_reads`).  Apache Kafka
-answers with the lower high watermark.
+leader.  Where it is not reached in time the answer is OFFSET_NOT_AVAILABLE, since no reader is sent a high watermark
+below its position.  At a new leader every reader waits in the same way until the high watermark has reached the
+start of the leader epoch: its predecessor may have sent a higher one (`Partition.withholds_reads`).  A follower serves
+what it knows.  Apache Kafka answers with the lower high watermark.
 
 Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic
 recreated under its old name is not read in place of the one that the client knows: the client requests metadata first.
