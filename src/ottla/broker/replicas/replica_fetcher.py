@@ -191,9 +191,10 @@ class ReplicaFetcher:
         # Ends a wait for work, or for the next attempt.
         self._wake = asyncio.Event()
         self._flush_wait: asyncio.Future[OSError | None] | None = None
-        # Of logs that are being cut, or wait for their turn; and the same logs' partitions.
+        # Of logs that are being cut, or wait for their turn.
         self._cuts: set[asyncio.Task[None]] = set()
-        self._to_cut: set[FollowedPartition] = set()
+        # The same logs' partitions, with the fetch whose answer requires the cut; None once it is being made.
+        self._to_cut: dict[FollowedPartition, int | None] = {}
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
 
@@ -245,7 +246,7 @@ class ReplicaFetcher:
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
-        if partition.is_being_cut or partition in self._to_cut:
+        if partition.is_being_cut or self._waits_for_cut(key, partition):
             # It is added again when that is done.
             self._session.forget(key)
             self._request_ids.pop(key, None)
@@ -485,27 +486,42 @@ class ReplicaFetcher:
         """In its own task: the disk may take long, and the other partitions are fetched meanwhile."""
         self._session.forget(key)
         self._request_ids.pop(key, None)
-        self._to_cut.add(partition)
+        self._to_cut[partition] = request_id
         task = self._loop.create_task(self._cut_in_turn(key, partition, request_id, cut))
         self._cuts.add(task)
         task.add_done_callback(self._cuts.discard)
 
     async def _cut_in_turn(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
-        try:
-            async with self._context.cuts:
-                if self._is_current(key, partition, request_id):
-                    await cut()
-        except (OttlaError, OSError) as error:
-            if self._partitions.get(key) is partition:
-                self._on_partition_failed(key, partition, error)
-                self._wake.set()
+        async with self._context.cuts:
+            if self._to_cut.get(partition) != request_id:
+                # The answer is void, and the partition is fetched already: see `_waits_for_cut`.
                 return
-        except Exception:
-            log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
-        finally:
-            self._to_cut.discard(partition)
+            try:
+                if self._is_current(key, partition, request_id):
+                    self._to_cut[partition] = None
+                    await cut()
+            except (OttlaError, OSError) as error:
+                if self._partitions.get(key) is partition:
+                    self._on_partition_failed(key, partition, error)
+                    self._wake.set()
+                    return
+            except Exception:
+                log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
+            finally:
+                self._to_cut.pop(partition, None)
         # From the leader that it follows by now.
         self._context.on_cut(partition)
+
+    def _waits_for_cut(self, key: PartitionKey, partition: FollowedPartition) -> bool:
+        """Whether its log is being cut, or will be when its turn comes.  A cut that another state made void is
+        forgotten: the partition need not wait for its turn."""
+        if partition not in self._to_cut:
+            return False
+        request_id = self._to_cut[partition]
+        if request_id is None or self._is_current(key, partition, request_id):
+            return True
+        del self._to_cut[partition]
+        return False
 
     def _is_current(self, key: PartitionKey, partition: FollowedPartition, request_id: int) -> bool:
         """Whether the answer to this fetch still counts, after a wait: another leader may have another history."""

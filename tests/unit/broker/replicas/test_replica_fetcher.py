@@ -391,6 +391,29 @@ async def test_cut_that_waited_is_not_made_for_another_leader_epoch(monkeypatch:
         assert asked.offsets[c.key] == (EPOCH + 1, 4)
 
 
+async def test_partition_whose_waiting_cut_is_void_is_fetched_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = HeldCuts(monkeypatch)
+    async with fetching() as (setup, _):
+        followers = diverging_followers(setup, "abc")
+        (await setup.leader.asked()).answer(*(Part(each, diverging=(1, 2)) for each in followers))
+        await next_turns()
+        c = followers[2]
+        c.follow(EPOCH + 1)
+        setup.fetcher.add(c.partition)
+        asked = await setup.leader.asked()
+        assert asked.offsets == {c.key: (EPOCH + 1, 4)}
+        assert cuts.begun == ["a", "b"], "both are being cut still"
+        # The new leader's history diverges, too: this cut waits for its turn in place of the first.
+        asked.answer(Part(c, diverging=(1, 3)))
+        for _ in followers:
+            cuts.may_end.release()
+        async with asyncio.timeout(10):
+            while setup.fetcher._cuts:
+                await asyncio.wait(setup.fetcher._cuts)
+        assert cuts.begun == ["a", "b", "c"]
+        assert [each.log.log_end_offset for each in followers] == [2, 2, 3]
+
+
 async def test_cuts_that_wait_are_given_up_by_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts = HeldCuts(monkeypatch)
     async with fetching() as (setup, _):
