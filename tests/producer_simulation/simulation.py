@@ -95,6 +95,9 @@ class Simulation:
         for found in self.partitions.values():
             if found.leader == NOBODY:
                 found.move(self.chance.randrange(self.plan.brokers_count))
+        for link in self.producer.links.values():
+            # The others are given up when their request is overdue.
+            link.is_hanging = link.is_hanging and link.waiting_count > 0
         end_ms = FAULTS_MS + self.plan.delivery_timeout_ms + self.settle_slack_ms + HEALED_MS
         self.timeline.run_until(FAULTS_MS + HEALED_MS)
         last = [self._send_to(each, ("last",)) for each in self.partitions]
