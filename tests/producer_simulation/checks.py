@@ -1,4 +1,4 @@
-"""What must hold after each step and at the end of a run: P1 to P7 of docs/producer.md."""
+"""What must hold after each step and at the end of a run: P1 to P8 of docs/producer.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ottla.model.identifiers import TopicPartition
 from tests.seeds.search import Violation
 
 if TYPE_CHECKING:
+    from tests.producer_simulation.link import Answers
     from tests.producer_simulation.producer import SimulatedProducer
     from tests.producer_simulation.simulation import Simulation
 
@@ -38,7 +39,7 @@ class Checks:
         self._simulation = simulation
         self.sent: dict[tuple[str, ...], Sent] = {}
         self.open_counts: defaultdict[TopicPartition, int] = defaultdict(int)
-        self.acknowledged_count = self.requests_count = 0
+        self.acknowledged_count = self.requests_count = self.refused_after_moves_count = 0
 
     def on_sent(self, sent: Sent) -> None:
         self.sent[sent.values] = sent
@@ -56,6 +57,24 @@ class Checks:
         link = producer.links[leader]
         if link.waiting_count >= plan.max_in_flight:
             raise Violation(f"P6: {link.waiting_count + 1} requests are in flight to broker {leader}")
+
+    def on_answer(self, producer: SimulatedProducer, flight: ProduceFlight, answers: Answers) -> None:
+        for batch in producer.refused_content(flight, answers):
+            self.refused_after_moves_count += batch in producer.not_led and batch not in producer.unanswered
+            stopped = producer.machine.stopped
+            if stopped is None or stopped.__cause__ is not answers[batch.partition].error:
+                continue
+            of_partition = [each for each in producer.unanswered if each.partition == batch.partition]
+            if self._simulation.plan.halts_on_refusal:
+                # All of the partition would be refused, but these may be stored.
+                of_partition += [
+                    each for each in producer.not_led if each.partition == batch.partition and each.order < batch.order
+                ]
+                is_explained = bool(of_partition)
+            else:
+                is_explained = batch in of_partition
+            if not is_explained:
+                raise Violation(f"P8: the content of {batch.tag} was refused, and batches of every partition failed")
 
     def on_result(self, result: BatchResult) -> None:
         assert isinstance(result.tag, tuple)

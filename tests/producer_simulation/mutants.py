@@ -13,10 +13,9 @@ from ottla.client.producing.acks import Delivery
 from ottla.client.producing.produce_machine import ProduceMachine
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
 from ottla.client.producing.produce_requests import ProduceAnswer
-from ottla.client.wire.errors import CallTimedOut, ProducerStopped
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ProducerStopped
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
 from tests.producer_simulation.plan import Plan
 from tests.producer_simulation.simulation import Simulation
 from tests.seeds.planted import Killed, Patch, seeds_needed
@@ -39,6 +38,7 @@ class Mutant(NamedTuple):
 _take: Final = ProduceQueue.take
 _put_back: Final = ProduceQueue.put_back
 _answered: Final = ProduceMachine._answered
+_can_be_split: Final = ProduceMachine._can_be_split
 _on_lost: Final = ProduceMachine.on_lost
 
 
@@ -68,7 +68,7 @@ def put_back_while_others_fly(self: ProduceQueue, batch: PendingBatch, *, may_be
     batch.may_be_stored = False
 
 
-def no_halt(self: ProduceMachine, partition: TopicPartition, queue: ProduceQueue, error: OttlaError | None) -> None:
+def no_halt(self: ProduceMachine, refused: PendingBatch, error: OttlaError) -> None:
     """Later batches of the partition are stored."""
 
 
@@ -107,7 +107,16 @@ def overlap_at_an_unknown_leader(self: ProduceQueue) -> bool:
 
 
 def split_while_halted(self: ProduceMachine, batch: PendingBatch) -> bool:
-    return self._split is not None and batch.records_count > 1 and not batch.may_be_stored
+    return self._split is not None and batch.records_count > 1 and not batch.was_unanswered
+
+
+def split_never_after_a_move(self: ProduceMachine, batch: PendingBatch) -> bool:
+    """A batch that a broker refused since it did not lead is not split, which is a refusal for good."""
+    return _can_be_split(self, batch) and not batch.may_be_stored
+
+
+def may_be_stored_in_spite_of_its_content(self: ProduceMachine, batch: PendingBatch, error: BrokerRefused) -> bool:
+    return not batch.may_be_stored
 
 
 def expire_as_refused(self: ProduceMachine) -> None:
@@ -170,6 +179,17 @@ def moving(plan: Plan) -> Plan:
     )
 
 
+def moving_with_refusals(plan: Plan) -> Plan:
+    """Leaders move, metadata lags, and batches are refused for their content."""
+    return replace(
+        moving(plan),
+        fault_kinds=("move_leader", "lagging_metadata"),
+        halts_on_refusal=False,
+        poison_share=0.1,
+        large_share=0.2,
+    )
+
+
 def early(plan: Plan) -> Plan:
     """Many producers begin, and many of their first batches are refused for a time."""
     return replace(unsure(plan), refused_share=0.2, delivery_timeout_ms=400)
@@ -213,6 +233,19 @@ MUTANTS: Final = {
             early,
         ),
         Mutant("a halted partition splits", ((ProduceMachine, "_can_be_split", split_while_halted),), with_halts),
+        Mutant(
+            "a batch is not split after a move",
+            (
+                (ProduceMachine, "_can_be_split", split_never_after_a_move),
+                (ProduceMachine, "_proves_absence", may_be_stored_in_spite_of_its_content),
+            ),
+            moving_with_refusals,
+        ),
+        Mutant(
+            "a refusal after a move stops the producer",
+            ((ProduceMachine, "_proves_absence", may_be_stored_in_spite_of_its_content),),
+            moving_with_refusals,
+        ),
         Mutant("an expired batch counts as refused", ((ProduceMachine, "on_time", expire_as_refused),), impatient),
         Mutant("no batch expires", ((ProduceMachine, "on_time", expire_nothing),), impatient),
         Mutant("requests in flight are not counted", ((ProduceMachine, "has_room", any_room),), as_it_is),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.client.producing.acks import ProducerOptions
-from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdentity
+from ottla.client.producing.produce_machine import ProduceFlight, ProduceMachine, ProducerIdentity
+from ottla.client.producing.produce_queue import PendingBatch
+from ottla.client.producing.produce_requests import UNKNOWN_OUTCOME
 from ottla.client.wire.deadline import Backoff
-from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ConnectionLost
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ConnectionLost
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Retrying
 from ottla.model.error_code import ErrorCode
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from tests.producer_simulation.simulation import Simulation
 
 REQUEST_MS: Final = 300
+# What `SimulatedPartition` answers to the content of a batch.
+CONTENT_REFUSED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD})
 
 
 class SimulatedClock:
@@ -79,9 +84,19 @@ class SimulatedProducer:
         identity = ProducerIdentity(producer_id, 0) if plan.is_idempotent else None
         self.machine = ProduceMachine(options, self._retrying, REQUEST_MS, halves, identity)
         self.links: dict[int, Link] = {}
+        # What became of the attempts, apart from what the machine keeps: batches of which one had an unknown outcome,
+        # and batches that a broker refused since it did not lead.
+        self.unanswered: set[PendingBatch] = set()
+        self.not_led: set[PendingBatch] = set()
+        self._flights: dict[int, deque[ProduceFlight]] = {}
         # The leaders as the last metadata said.
         self._leaders: Mapping[TopicPartition, int] = {}
         self._looks_at_ms = float("inf")
+
+    def refused_content(self, flight: ProduceFlight, answers: Answers) -> list[PendingBatch]:
+        """The batches of a request whose content was refused."""
+        errors = ((batch, answers[batch.partition].error) for batch in flight.batches)
+        return [batch for batch, error in errors if error is not None and error.code in CONTENT_REFUSED]
 
     def send(self, partition: TopicPartition, values: tuple[str, ...]) -> None:
         batch = build_batch([Record(0, 1000, None, value.encode()) for value in values])
@@ -119,20 +134,34 @@ class SimulatedProducer:
         flight = self.machine.take_request(leader, partitions)
         if flight is None:
             return False
+        self._flights.setdefault(leader, deque()).append(flight)
         self._simulation.checks.on_request(self, leader, flight)
         link.send([(batch.partition, bytes(batch.batch)) for batch in flight.batches])
         return True
 
     def _on_answer(self, link: Link, answers: Answers) -> None:
         if self.links.get(link.broker) is link and self.machine.oldest(link.broker) is not None:
+            flight = self._flights[link.broker].popleft()
+            for batch in flight.batches:
+                error = answers[batch.partition].error
+                if error is not None and error.code in UNKNOWN_OUTCOME:
+                    self.unanswered.add(batch)
+                elif error is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    self.not_led.add(batch)
             self.machine.on_answer(link.broker, answers)
+            self._simulation.checks.on_answer(self, flight, answers)
             self.pump()
+
+    def _lost(self, link: Link, error: ClientError) -> None:
+        del self.links[link.broker]
+        for flight in self._flights.pop(link.broker, ()):
+            self.unanswered.update(flight.batches)
+        self.machine.on_lost(link.broker, error)
 
     def on_cut(self, link: Link) -> None:
         """The producer notices that a connection is gone."""
         if self.links.get(link.broker) is link:
-            del self.links[link.broker]
-            self.machine.on_lost(link.broker, ConnectionLost("the connection was cut"))
+            self._lost(link, ConnectionLost("the connection was cut"))
             self.pump()
 
     def _look_again(self) -> None:
@@ -150,8 +179,7 @@ class SimulatedProducer:
             oldest = self.machine.oldest(link.broker)
             if oldest is not None and oldest.deadline.has_passed:
                 link.cut()
-                del self.links[link.broker]
-                self.machine.on_lost(link.broker, CallTimedOut("no answer in time"))
+                self._lost(link, CallTimedOut("no answer in time"))
         self._looks_at_ms = float("inf")
         self.pump()
 

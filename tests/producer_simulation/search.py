@@ -20,13 +20,15 @@ class Found:
     acknowledged_count: int = 0
     requests_count: int = 0
     stops_count: int = 0
+    refused_after_moves_count: int = 0
     violations: dict[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return (
             f"{self.seeds_count} seeds, {self.events_count} events, {self.batches_count} batches, "
             f"{self.acknowledged_count} acknowledged, {self.requests_count} requests, "
-            f"{self.stops_count} stopped producers, {len(self.violations)} violations"
+            f"{self.stops_count} stopped producers, {self.refused_after_moves_count} refused after moves, "
+            f"{len(self.violations)} violations"
         )
 
 
@@ -45,6 +47,7 @@ def run_seeds(seeds: Iterable[int], plan: Plan | None = None) -> Found:
         found.acknowledged_count += outcome.acknowledged_count
         found.requests_count += outcome.requests_count
         found.stops_count += outcome.stops_count
+        found.refused_after_moves_count += outcome.refused_after_moves_count
     return found
 
 

@@ -34,6 +34,8 @@ class Outcome(NamedTuple):
     acknowledged_count: int
     requests_count: int
     stops_count: int
+    # Batches whose content was refused after a broker had answered that it does not lead.
+    refused_after_moves_count: int
     digest: str
 
 
@@ -113,6 +115,7 @@ class Simulation:
             self.checks.acknowledged_count,
             self.checks.requests_count,
             self.stops_count,
+            self.checks.refused_after_moves_count,
             self._digest(),
         )
 

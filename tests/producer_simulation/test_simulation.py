@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from tests.producer_simulation.mutants import moving_with_refusals
 from tests.producer_simulation.plan import FAULT_KINDS, Plan
 from tests.producer_simulation.search import replay, run_seeds
 from tests.producer_simulation.simulation import Simulation
@@ -32,6 +34,13 @@ def test_promises_hold_in_fresh_seeds(record_property: Callable[[str, object], N
         pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --producer --seed {seed}", pytrace=False)
     # A run that shows nothing proves nothing.
     assert found.acknowledged_count > 20 * found.seeds_count
+
+
+@pytest.mark.parametrize("halts_on_refusal", [False, True])
+def test_promises_hold_when_content_is_refused_after_leaders_moved(halts_on_refusal: bool) -> None:
+    for seed in range(3):
+        plan = replace(moving_with_refusals(Plan.of_seed(seed)), halts_on_refusal=halts_on_refusal)
+        assert Simulation(seed, plan).run().refused_after_moves_count > 0
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)

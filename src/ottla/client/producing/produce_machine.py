@@ -36,6 +36,13 @@ _STOPPING: Final = frozenset(
 )
 # The topic's max.message.bytes, and its segment.bytes.
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# Answers to the bytes of a batch: every leader with the same settings gives them, before the append.
+_CONTENT_REFUSED: Final = _TOO_LARGE | {
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
 
 
 class ProducerIdentity(NamedTuple):
@@ -54,6 +61,13 @@ class ProduceFlight:
 
     batches: Sequence[PendingBatch]
     deadline: Deadline
+
+
+class _Halt(NamedTuple):
+    """Why a partition takes no batches.  `order`: the place in the queue of the batch that was refused."""
+
+    order: tuple[int, ...]
+    error: OttlaError
 
 
 class ProduceMachine:
@@ -87,8 +101,8 @@ class ProduceMachine:
         # By leader, the oldest first.
         self._flights: dict[int, deque[ProduceFlight]] = {}
         self._postponed = Postponed[TopicPartition](retrying)
-        # Partitions that take no batches since one was refused, with the reason.
-        self._halted: dict[TopicPartition, OttlaError | None] = {}
+        # Partitions that take no batches since one was refused.
+        self._halted: dict[TopicPartition, _Halt] = {}
 
     @property
     def pending_count(self) -> int:
@@ -121,7 +135,7 @@ class ProduceMachine:
         self._open[partition] = queue
         self.buffered_bytes += len(batch)
         if partition in self._halted:
-            self._refuse_waiting(queue, self._halted[partition])
+            self._refuse_waiting(queue, self._halted[partition].error)
 
     def resume(self, partition: TopicPartition) -> None:
         """A partition that `halts_on_refusal` has halted takes batches again."""
@@ -207,7 +221,8 @@ class ProduceMachine:
         queue = self._open.get(partition)
         if queue is None or not queue.waiting:
             return
-        queue.waiting[0].last_error = error
+        oldest = queue.waiting[0]
+        oldest.last_error = error
         if error.is_retriable:
             self._retrying.on_wait(error)
             self._postponed.postpone(partition)
@@ -217,7 +232,7 @@ class ProduceMachine:
             self._stop(f"{error}, and a batch for it was not answered", error)
             return
         self._refuse_waiting(queue, error)
-        self._halt(partition, queue, error)
+        self._halt(oldest, error)
 
     def on_time(self) -> None:
         """Settle the waiting batches whose delivery time-out has passed."""
@@ -225,6 +240,9 @@ class ProduceMachine:
             while queue.waiting and queue.waiting[0].give_up.has_passed:
                 batch = queue.waiting[0]
                 if batch.may_be_stored:
+                    # After NOT_LEADER_OR_FOLLOWER, too: a broker that never led the partition answers it, and a
+                    # replaced leader that had appended the batch.  The next leader may have it, and the next batch must
+                    # not get its number.
                     self._stop(f"{partition}: a batch was not answered: {batch.last_error}", batch.last_error)
                     return
                 queue.drop_waiting(batch)
@@ -232,35 +250,39 @@ class ProduceMachine:
                     f"{partition}: not delivered in time: {batch.last_error or 'no leader accepted it'}"
                 )
                 self._settle(batch, Delivery.REFUSED, late)
-                self._halt(partition, queue, late)
+                self._halt(batch, late)
                 if self.stopped is not None:
                     return
 
     # --- the rules --------------------------------------------------------------------------------------------------
 
-    def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError | None) -> None:
+    def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError) -> None:
         for batch in list(queue.waiting):
             queue.drop_waiting(batch)
             self._settle(batch, Delivery.REFUSED, error)
 
-    def _halt(self, partition: TopicPartition, queue: ProduceQueue, error: OttlaError | None) -> None:
-        """One of its batches was refused.  What waits is refused too; what is in flight is settled by its answer,
-        which is a refusal for a number that does not follow."""
+    def _halt(self, refused: PendingBatch, error: OttlaError) -> None:
+        """A batch was refused.  What waits for its partition is refused too; what is in flight is settled by its
+        answer, which is a refusal for a number that does not follow."""
         if not self._options.halts_on_refusal:
             return
-        self._halted.setdefault(partition, error)
+        queue = self._queues[refused.partition]
+        self._halted.setdefault(refused.partition, _Halt(refused.order, error))
         if any(batch.may_be_stored for batch in queue.waiting):
-            self._stop(f"{error}, and a later batch was not answered", error)
+            self._stop(f"{error}, and another batch was not answered", error)
         else:
             self._refuse_waiting(queue, error)
 
     def _refuse_after_halt(self, batch: PendingBatch, error: OttlaError) -> None:
         """Sent again it would get the number of the batch that was refused, and be stored in its place."""
-        if batch.may_be_stored:
-            self._stop(f"{batch.partition}: {error}, after an earlier batch was refused", error)
+        halt = self._halted[batch.partition]
+        # A replaced leader cannot have appended a later one: its number follows that of the batch that is in no log.
+        is_absent = not batch.was_unanswered and batch.order > halt.order
+        if batch.may_be_stored and not is_absent:
+            self._stop(f"{batch.partition}: {error}, after another batch was refused", error)
         else:
             self._queues[batch.partition].refuse(batch)
-            self._settle(batch, Delivery.REFUSED, self._halted[batch.partition])
+            self._settle(batch, Delivery.REFUSED, halt.error)
 
     def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
         queue = self._queues[batch.partition]
@@ -286,17 +308,29 @@ class ProduceMachine:
             self._stop(str(error), error)
         elif error.code in _TOO_LARGE and self._can_be_split(batch):
             self._send_parts(batch)
-        elif batch.may_be_stored:
+        elif not self._proves_absence(batch, error):
             # An earlier attempt may have taken its number: the next batch with that number could be taken for this one.
             self._stop(f"{error}, and an earlier attempt was not answered", error)
         else:
             queue.refuse(batch)
             self._settle(batch, Delivery.REFUSED, error)
-            self._halt(batch.partition, queue, error)
+            self._halt(batch, error)
+
+    def _proves_absence(self, batch: PendingBatch, error: BrokerRefused) -> bool:
+        """Whether the batch is in no log after this refusal for good.
+
+        When earlier leaders only answered NOT_LEADER_OR_FOLLOWER, a refusal of its content does: with the same settings
+        a leader that was replaced would have refused it, too, and not appended it.  It does not where a setting changed
+        in between, such as a lower max.message.bytes: then the batch may be stored, and its parts are stored once more,
+        or the next batch with its number is taken for it.  The other choice is to stop, which fails the batches of all
+        partitions whenever a leader moves before such a refusal.
+        """
+        return not batch.may_be_stored or (error.code in _CONTENT_REFUSED and not batch.was_unanswered)
 
     def _can_be_split(self, batch: PendingBatch) -> bool:
+        """After an answer of `_TOO_LARGE`."""
         is_halted = batch.partition in self._halted
-        return self._split is not None and batch.records_count > 1 and not batch.may_be_stored and not is_halted
+        return self._split is not None and batch.records_count > 1 and not batch.was_unanswered and not is_halted
 
     def _send_parts(self, whole: PendingBatch) -> None:
         assert self._split is not None, "only a producer that can split does"
@@ -315,6 +349,7 @@ class ProduceMachine:
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
         """Stored or not: an idempotent producer sends it again, another one cannot."""
         if self._options.is_idempotent:
+            batch.was_unanswered = True
             self._try_again(batch, error, may_be_stored=True)
         else:
             self._stale_topics.add(batch.partition.topic)

@@ -26,7 +26,11 @@ SEQUENCE_LIMIT: Final = 1 << 31
 
 @dataclass(slots=True, eq=False)
 class PendingBatch:
-    """`may_be_stored`: an attempt ended without an answer.  `base_sequence` is -1 until it is first sent.
+    """`base_sequence` is -1 until it is first sent.
+
+    `may_be_stored`: an attempt had an unknown outcome, or the answer NOT_LEADER_OR_FOLLOWER: a leader that is replaced
+    gives that for a batch that it has appended, too.  `was_unanswered`: an attempt had an unknown outcome; False while
+    NOT_LEADER_OR_FOLLOWER is the only reason.
 
     `order`: its place in the queue; parts of a batch that was too large have further numbers after the whole's.
     `sequences_count`: the count of its numbers, one for each offset.  Here numbers rise without end, so that later ones
@@ -43,6 +47,7 @@ class PendingBatch:
     base_sequence: int = -1
     taken_number: int = -1
     may_be_stored: bool = False
+    was_unanswered: bool = False
     last_error: OttlaError | None = None
 
     @property
@@ -122,7 +127,7 @@ class ProduceQueue:
     def refuse(self, batch: PendingBatch) -> None:
         """It is not stored and will not be retried: later batches close the gap in the numbers."""
         self.flying.remove(batch)
-        self._is_recovering = True
+        self._left_a_gap(batch)
 
     def replace(self, batch: PendingBatch, parts: Sequence[PendingBatch]) -> None:
         """It is not stored: these are sent in its place."""
@@ -132,7 +137,15 @@ class ProduceQueue:
     def drop_waiting(self, batch: PendingBatch) -> None:
         """Its delivery time-out passed before it was sent (again)."""
         self.waiting.remove(batch)
+        self._left_a_gap(batch)
+
+    def _left_a_gap(self, gone: PendingBatch) -> None:
+        """It is in no log.  So no leader has appended a later one and then answered NOT_LEADER_OR_FOLLOWER: its number
+        did not follow, and every leader knows the numbers before two batches are in flight."""
         self._is_recovering = True
+        for batch in self.waiting:
+            if batch.order > gone.order and not batch.was_unanswered:
+                batch.may_be_stored = False
 
     def put_back(self, batch: PendingBatch, *, may_be_stored: bool) -> None:
         """Queue it again, before everything that was added after it."""
@@ -159,6 +172,6 @@ class ProduceQueue:
         if is_first:
             # The leader remembers five batches and would recognise it: it was never stored, although that was unknown
             # before.
-            batch.may_be_stored = False
+            batch.may_be_stored = batch.was_unanswered = False
         self.put_back(batch, may_be_stored=False)
         return True

@@ -100,3 +100,28 @@ def test_acknowledged_batches_count_as_long_as_an_older_one_is_in_flight() -> No
     assert not queue.can_take
     queue.acknowledge(batches[0])
     assert queue.take() is batches[5]
+
+
+def test_batch_after_one_that_is_in_no_log_gets_the_next_number_after_a_leader_move() -> None:
+    queue = known_queue()
+    first, second, third = add(queue), add(queue), add(queue)
+    for _ in range(3):
+        queue.take()
+    third.was_unanswered = True
+    for batch in (first, second, third):
+        queue.put_back(batch, may_be_stored=True)
+    assert queue.take() is first
+    queue.refuse(first)
+    assert [second.may_be_stored, third.may_be_stored] == [False, True]
+    assert queue.take() is second
+    assert second.base_sequence == 20
+
+
+def test_refused_batch_does_not_settle_an_earlier_one() -> None:
+    queue = known_queue()
+    first, second = add(queue), add(queue)
+    queue.take()
+    queue.take()
+    queue.put_back(first, may_be_stored=True)
+    queue.refuse(second)
+    assert first.may_be_stored

@@ -344,3 +344,109 @@ def test_halted_partition_does_not_split_what_is_in_flight() -> None:
         results = send_all(producer, partition, "bc")
     assert [results[name].delivery for name in "bc"] == [Delivery.REFUSED, Delivery.REFUSED]
     assert names_in(fake, partition) == ["a"]
+
+
+def halves(of: TopicPartition, batch: bytearray) -> list[bytearray]:
+    return [batch_of("x", 1), batch_of("y", 1)]
+
+
+def answers(*codes: ErrorCode | None) -> Callable[[ApiKey, TopicPartition], ErrorCode | None]:
+    """A broker's answers to produces for one partition, in order; what follows is stored."""
+    left = list(codes)
+    return lambda api, partition: left.pop(0) if api is ApiKey.PRODUCE and not partition.partition and left else None
+
+
+def test_batch_that_is_too_large_for_the_next_leader_is_split() -> None:
+    fake = FakeCluster(2)
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[2].error_of = answers(ErrorCode.MESSAGE_TOO_LARGE)
+    with fake.client() as cluster, RawProducer(cluster, split=halves) as producer:
+        send_all(producer, partition, "a")
+        fake.move_leader(partition, 2)
+        producer.send(partition, batch_of("bc"), "bc")
+        results = producer.flush()
+        assert not producer.is_stopped
+    assert [result.delivery for result in results] == [Delivery.ACKNOWLEDGED, Delivery.ACKNOWLEDGED]
+    assert names_in(fake, partition) == ["a", "x", "y"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP])
+def test_refusal_of_content_after_a_leader_move_fails_only_that_batch(code: ErrorCode) -> None:
+    fake = FakeCluster(2)
+    partition, other = fake.add_topic("t", 1, 1)
+    # Both batches are in flight when the leader moves.
+    moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    fake.brokers[1].error_of = answers(None, moved, moved, code)
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        send_all(producer, partition, "a")
+        producer.send(other, batch_of("z"), "z")
+        results = send_all(producer, partition, "bc")
+        assert not producer.is_stopped
+    assert {tag: result.delivery for tag, result in results.items()} == {
+        "z": Delivery.ACKNOWLEDGED,
+        "b": Delivery.REFUSED,
+        "c": Delivery.ACKNOWLEDGED,
+    }
+    assert names_in(fake, partition) == ["a", "c"]
+
+
+def test_other_refusal_after_a_leader_move_stops_the_producer() -> None:
+    """Access can be withdrawn between two attempts: it says nothing about the first."""
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    refusals = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    fake.brokers[1].error_of = answers(None, *refusals)
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        send_all(producer, partition, "a")
+        assert send_all(producer, partition, "b")["b"].delivery is Delivery.UNKNOWN
+        assert producer.is_stopped
+
+
+def test_refusal_of_content_after_a_lost_answer_and_a_leader_move_stops_the_producer() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[1].fault_of = script(None, Fault.CUT_AFTER)
+    fake.brokers[1].error_of = answers(None, None, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD)
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        send_all(producer, partition, "a")
+        assert send_all(producer, partition, "b")["b"].delivery is Delivery.UNKNOWN
+        assert producer.is_stopped
+    assert names_in(fake, partition) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        # The batches wait after the move, and the first is refused.
+        [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD],
+        # The first is refused, and the leader moves before it answers the second.
+        [ErrorCode.INVALID_RECORD, ErrorCode.NOT_LEADER_OR_FOLLOWER],
+    ],
+)
+def test_halt_around_a_leader_move_does_not_stop_the_producer(codes: list[ErrorCode]) -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.brokers[1].error_of = answers(None, *codes)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(halts_on_refusal=True)) as producer:
+        send_all(producer, partition, "a")
+        results = send_all(producer, partition, "bc")
+        assert [results[name].delivery for name in "bc"] == [Delivery.REFUSED, Delivery.REFUSED]
+        assert not producer.is_stopped
+        producer.resume(partition)
+        assert send_all(producer, partition, "d")["d"].delivery is Delivery.ACKNOWLEDGED
+    assert names_in(fake, partition) == ["a", "d"]
+
+
+def test_partition_without_a_leader_beyond_the_delivery_timeout_stops_a_producer_whose_batch_may_be_stored() -> None:
+    fake = FakeCluster(2)
+    partition, other = fake.add_topic("t", 1, 1)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(delivery_timeout_ms=2000)) as producer:
+        send_all(producer, partition, "a")
+        fake.move_leader(partition, 2)
+        fake.brokers[2].stop()
+        producer.send(other, batch_of("z"), "z")
+        results = send_all(producer, partition, "b")
+        assert producer.is_stopped
+    assert results["z"].delivery is Delivery.ACKNOWLEDGED
+    assert results["b"].delivery is Delivery.UNKNOWN
+    assert isinstance(results["b"].error, ProducerStopped)
