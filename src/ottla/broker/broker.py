@@ -124,7 +124,7 @@ class Broker:
         topics = await serve_topics(start, tree, logs, registering, cluster)
 
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
-        groups = start_groups(start, tree, logs, topics.served, flushing.flusher)
+        groups = start_groups(start, tree, logs, topics.served, flushing)
         context = serving_context(start, tree, logs, topics, groups, cluster)
         requests = serve_requests(start, tree, context, cluster, flushing, is_metered=admin is not None)
         housekeeping = start_housekeeping(start, logs)

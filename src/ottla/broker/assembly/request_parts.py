@@ -81,7 +81,7 @@ def start_flusher(
 
 
 def start_groups(
-    start: BrokerStart, tree: TreeParts, logs: OpenLogs, served: ServedTopics, flusher: Flusher
+    start: BrokerStart, tree: TreeParts, logs: OpenLogs, served: ServedTopics, flushing: Flushing
 ) -> GroupCoordinator:
     """The contents of `__consumer_offsets` are loaded while requests are served."""
     settings, configs, events = start.settings, tree.coordination.configs, start.events
@@ -92,8 +92,9 @@ def start_groups(
         logs.partitions,
         start.clock,
         start.loop,
-        lambda: flusher.is_busy,
+        lambda: flushing.flusher.is_busy,
         lifecycle=tree.lifecycle,
+        lease_watch=flushing.lease_watch,
     )
     start.closing.callback(groups.stop)
     # The broker is ready before they are; until then their clients get an error that they retry.

@@ -23,6 +23,7 @@ from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.decision import Moment
@@ -53,7 +54,7 @@ class GroupCoordinator:
     """Every method runs on the event loop's thread and none waits.
 
     `times_of`: the settings in force for a consumer group, by the group's id.  `lifecycle`: this broker among others;
-    None when it is the only one.
+    None when it is the only one.  `lease_watch`: compared once the lease is over; None where no session could end.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class GroupCoordinator:
         is_flushing: Callable[[], bool],
         now_s: Callable[[], float] = perf_counter,
         lifecycle: BrokerLifecycle | None = None,
+        lease_watch: LeaseWatch | None = None,
     ) -> None:
         self._settings = settings
         self._times_of = times_of
@@ -79,6 +81,7 @@ class GroupCoordinator:
         self._clock = clock
         self._loop = loop
         self._lifecycle = lifecycle
+        self._lease_watch = lease_watch
         self._loader = Loader(loop, is_flushing, now_s)
         self._view: TopicsView | None = None
         self._image = TopicsImage.of()
@@ -107,8 +110,11 @@ class GroupCoordinator:
         if len(group_id) > GROUP_ID_LENGTH_MAX:
             reply(refusal(command, ErrorCode.INVALID_GROUP_ID))
             return
+        is_uncertain = self._is_uncertain()
+        if is_uncertain:
+            self._notice_uncertain()
         shard = self._shard_of(group_id)
-        error = ErrorCode.NOT_COORDINATOR if shard is None or self._is_uncertain() else shard.error
+        error = ErrorCode.NOT_COORDINATOR if shard is None or is_uncertain else shard.error
         if shard is None or error:
             reply(refusal(command, error))
             return
@@ -216,6 +222,13 @@ class GroupCoordinator:
     def _is_uncertain(self) -> bool:
         """Whether another broker may coordinate the groups already."""
         return self._lifecycle is not None and self._lifecycle.is_uncertain(self._clock.boottime_ms())
+
+    def _notice_uncertain(self) -> None:
+        """Suspend the shards now, before a command is refused or a deadline passes.  The lease may be extended before
+        the timer of `LeaseWatch` comes, and only a suspended shard restarts the sessions of its members.
+        """
+        if self._lease_watch is not None:
+            self._lease_watch.check()
 
     def _led_partition(self, index: int) -> Partition | None:
         """The partition, if the tree has this broker as its leader; also while the lease is over."""
@@ -351,9 +364,11 @@ class GroupCoordinator:
     def _on_timer(self) -> None:
         self._timer = None
         if self._is_uncertain():
-            # Heartbeats are refused, so no session may end meanwhile.  `LeaseWatch` suspends the shards, or the lease
-            # is extended before it does.
-            self._arm_at(self._clock.monotonic_ms() + UNCERTAIN_RETRY_MS)
+            # Heartbeats are refused, so no session may end meanwhile.
+            try:
+                self._notice_uncertain()
+            finally:
+                self._arm_at(self._clock.monotonic_ms() + UNCERTAIN_RETRY_MS)
             return
         moment = self._moment()
         pause_at_s = self._loop.time() + TIMER_TURN_S

@@ -10,6 +10,7 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.tree import LEASE_FOREVER, Lease
@@ -32,15 +33,26 @@ NODE_ID = NodeId(1)
 
 
 class SmallCoordinator:
-    """`settings` are of groups.  Nothing is stable before `flush`."""
+    """`settings` are of groups.  Nothing is stable before `flush`.
 
-    def __init__(self, **settings: int) -> None:
+    `watches_lease`: the coordinator can compare the lease by `lease_watch`, whose timer the test does not start.
+    """
+
+    def __init__(self, *, watches_lease: bool = False, **settings: int) -> None:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
         self.loop = TurnedLoop()
         self.is_flushing = False
         self.lease = Lease(LEASE_FOREVER)
         self.lifecycle = BrokerLifecycle(HERE, self.lease)
+        self.lease_watch = LeaseWatch(
+            self.lifecycle,
+            self.lease,
+            self.clock,
+            self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
+            self.take_lease,
+        )
+        self._watches_lease = watches_lease
         self.view = NO_TOPICS
         self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
         self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
@@ -63,7 +75,18 @@ class SmallCoordinator:
             is_flushing=lambda: self.is_flushing,
             now_s=lambda: self.loop.time(),
             lifecycle=self.lifecycle,
+            lease_watch=self.lease_watch if self._watches_lease else None,
         )
+
+    def take_lease(self) -> None:
+        """The partitions take over whether the lease is over, as `lifecycle` has it."""
+        lifecycle = BrokerLifecycle.sole(HERE)
+        lifecycle.registered(1)
+        lifecycle.is_suspended = self.lifecycle.is_suspended
+        for partition in self.partitions:
+            assert partition.node is not None
+            partition.on_state(partition.node, lifecycle, 0)
+        self.show_topics()
 
     def make_logs(self, topic_number: int) -> None:
         """Make the logs of the groups' topic that are missing, and lead all of its partitions."""

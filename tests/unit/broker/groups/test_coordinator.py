@@ -9,7 +9,6 @@ import pytest
 
 from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
 from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.settings import GroupSettings
@@ -20,7 +19,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.runtime.steps import run_steps
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit, fetch, join
-from tests.unit.broker.roles import HERE, lead, resign
+from tests.unit.broker.roles import lead, resign
 
 if TYPE_CHECKING:
     from ottla.groups.decision import Moment
@@ -376,13 +375,8 @@ def test_broker_whose_lease_is_over_decides_nothing_and_continues_with_what_it_l
 
 def suspend(small: SmallCoordinator, *, is_suspended: bool) -> None:
     """The lease ended, or was extended, and the partitions have taken that over."""
-    lifecycle = BrokerLifecycle.sole(HERE)
-    lifecycle.registered(1)
-    lifecycle.is_suspended = is_suspended
-    for partition in small.partitions:
-        assert partition.node is not None
-        partition.on_state(partition.node, lifecycle, 0)
-    small.show_topics()
+    small.lifecycle.is_suspended = is_suspended
+    small.take_lease()
 
 
 def test_members_that_wait_for_their_group_are_sent_away_when_the_lease_ends() -> None:
@@ -446,6 +440,36 @@ def test_session_does_not_end_before_the_end_of_the_lease_is_noticed() -> None:
     assert small.ask(heartbeat) == [ErrorCode.NONE]
     small.advance(10_001)
     assert small.ask(heartbeat) == [ErrorCode.UNKNOWN_MEMBER_ID], "the timer continues"
+
+
+def test_sessions_restart_after_a_short_lapse_in_which_a_heartbeat_was_refused() -> None:
+    small = SmallCoordinator(watches_lease=True)
+    small.show_topics()
+    (joined,) = small.ask(join("g"))
+    heartbeat = Heartbeat("g", joined.generation, joined.member_id, None)
+    small.advance(9_000)
+    small.lease.end()
+    assert small.ask(heartbeat) == [ErrorCode.NOT_COORDINATOR]
+    small.lease.extend(LEASE_FOREVER)
+    small.lease_watch.check()
+    small.advance(9_000)
+    assert small.ask(heartbeat) == [ErrorCode.NONE]
+    small.advance(10_001)
+    assert small.ask(heartbeat) == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_sessions_restart_after_a_short_lapse_in_which_a_deadline_was_due() -> None:
+    small = SmallCoordinator(watches_lease=True)
+    small.show_topics()
+    (joined,) = small.ask(join("g"))
+    heartbeat = Heartbeat("g", joined.generation, joined.member_id, None)
+    small.lease.end()
+    small.advance(10_001)
+    assert set(coordinator_errors(small)) == {ErrorCode.NOT_COORDINATOR}
+    small.lease.extend(LEASE_FOREVER)
+    small.lease_watch.check()
+    small.advance(9_000)
+    assert small.ask(heartbeat) == [ErrorCode.NONE]
 
 
 def test_leadership_that_ends_during_a_lapse_unloads_the_groups() -> None:
