@@ -178,8 +178,9 @@ class Following:
         if not 0 <= end_offset < log.log_end_offset:
             # The answer contradicts the question.  Nothing is cut on the word of such a leader.
             return BACK_OFF
-        if end_offset < log.log_start_offset:
-            # Nothing that this log still has is in the leader's history.
+        if end_offset < log.log_start_offset or log.log_start_offset < end_offset == log_start_offset:
+            # Nothing that this log still has is in the leader's history, or the leader has deleted all that could prove
+            # it (see `_is_unproven`): what this log has below may be of an epoch that was replaced there.
             return FollowerStep(FollowerAction.RESET, max(log_start_offset, end_offset), end_offset)
         return FollowerStep(FollowerAction.TRUNCATED, end_offset, end_offset)
 

@@ -265,6 +265,10 @@ class Replica:
             if fetch_offset > end_offset:
                 # An empty log that starts above this one's end, after an unclean election: it is reset to this end.
                 return FetchVerdict(diverging=(leader_epoch, end_offset))
+            if fetch_offset == log.log_start_offset > log_start_offset >= 0 and 0 <= last_fetched_epoch < leader_epoch:
+                # No record is left here to compare with: the follower resets its log when it has this answer
+                # (`Following`), and its fetch counts after that.
+                return READ
         if fetch_offset < log.log_start_offset:
             return OUT_OF_RANGE
         limited = follower.end_offset <= self.high_watermark

@@ -85,6 +85,7 @@ class OnePartition:
         *,
         broker_epoch: int | None = None,
         leader_epoch: int | None = None,
+        log_start_offset: int = -1,
     ) -> tuple[int, tuple[int, int] | None, bool]:
         """What the leader answers; by default the follower has the leader's own records up to `fetch_offset`."""
         if last_fetched_epoch is None:
@@ -96,6 +97,7 @@ class OnePartition:
             fetch_offset,
             last_fetched_epoch,
             self.now_ms,
+            log_start_offset,
         )
         self.replica.check_invariants()
         return verdict.error_code, verdict.diverging, verdict.may_join

@@ -212,6 +212,13 @@ def test_empty_follower_is_reset_to_the_end_of_a_shorter_leader() -> None:
     assert partition.replica.high_watermark == 4
 
 
+def test_follower_is_reset_when_the_leader_deleted_all_that_could_prove_its_records() -> None:
+    """The leader replaced offset 1 in another epoch, and its records were deleted up to its end, 2."""
+    partition = follower_of(1, 1, 1, high_watermark=1)
+    step = answer(partition, fetch(partition), diverging=(1, 2), log_start_offset=2)
+    assert step == (FollowerAction.RESET, 2, 2)
+
+
 def test_records_that_the_leader_cannot_compare_any_more_are_dropped() -> None:
     """The leader replaced offset 1 in another epoch, and retention deleted its records up to 2 afterwards."""
     partition = follower_of(1, 2, high_watermark=1)

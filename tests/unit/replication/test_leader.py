@@ -26,6 +26,22 @@ def test_replica_starts_as_a_follower_without_a_leader() -> None:
     assert replica.next_fetch() is None
 
 
+def test_follower_with_records_that_cannot_be_compared_joins_after_its_reset() -> None:
+    """The leader's records were all deleted: what the follower has below may be of an epoch that was replaced here."""
+    partition = leader_of(1, min_in_sync=1)
+    partition.append("x")
+    partition.log.delete_records_before(3)
+    assert partition.fetched_by(2, 3, 4, log_start_offset=0) == READ
+    assert partition.fetched_by(2, 3, -1, log_start_offset=3) == READ_AND_JOIN
+
+
+def test_follower_whose_records_came_in_this_epoch_joins_though_they_are_deleted_here() -> None:
+    partition = leader_of(1, min_in_sync=1)
+    partition.append("x")
+    partition.log.delete_records_before(3)
+    assert partition.fetched_by(2, 3, 5, log_start_offset=0) == READ_AND_JOIN
+
+
 def test_replica_leads_in_the_life_in_which_it_is_in_sync() -> None:
     partition = leader_of()
     replica = partition.replica
