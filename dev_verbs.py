@@ -46,7 +46,7 @@ EXTRAS: Final[dict[str, str]] = {
 PIP_LINES_SHOWN: Final = 30
 
 # Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.
-WORKERS_PER_PROCESSOR: Final = 3
+WORKERS_PER_PROCESSOR: Final = 2
 
 TYPES_SEEN_EVERY_S: Final = 1.0
 

@@ -32,6 +32,7 @@ from ottla.protocol.schemas.list_offsets import (
 from ottla.runtime.clock import SystemClock
 from tests.history.operations import LatestOffset
 from tests.history.recorder import Recorder, now_ns
+from tests.history.signalled_event import set_on
 
 ASK_EVERY_S: Final = 0.2
 CALL_TIMEOUT_MS: Final = 2_000
@@ -80,7 +81,7 @@ def _deadline() -> Deadline:
 
 def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     with Recorder(Path(file)) as recorder:
         askers = [
             Asker(name, address, topic, partitions_count, recorder, stopping) for address in parse_bootstrap(bootstrap)

@@ -29,6 +29,7 @@ from kafka.errors import (
 from tests.history.member import RECORDS_PER_POLL_MAX, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
+from tests.history.signalled_event import set_on
 
 SESSION_TIMEOUT_MS: Final = 2_000
 METADATA_EVERY_MS: Final = 2_000
@@ -119,7 +120,7 @@ def poll(consumer: KafkaConsumer, member: Member) -> None:
 def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
     assert protocol == "range", f"kafka-python members use the range assignor, not {protocol}"
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     # Its view of the group, shown when the member ends or idles.
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
     logging.getLogger("kafka.coordinator").setLevel(logging.INFO)

@@ -23,6 +23,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from tests.history.member import RECORDS_PER_POLL_MAX, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
+from tests.history.signalled_event import set_on
 
 SESSION_TIMEOUT_MS: Final = 2_000
 # Long enough for a process to be started again.
@@ -129,9 +130,9 @@ def read(consumer: Consumer, member: Member) -> None:
 
 def main(name: str, bootstrap: str, topic: str, group: str, protocol: str, file: str) -> None:
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     is_slow = threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: is_slow.set())
+    set_on(signal.SIGUSR1, is_slow)
     consumer = Consumer(settings(bootstrap, group, protocol))
     with Recorder(Path(file)) as recorder:
         member = Member(name, LibrdkafkaClient(consumer, topic), recorder)

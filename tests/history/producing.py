@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.history.numbered_sends import FLUSH_S, PAUSE_S, NumberedSends
 from tests.history.recorder import Recorder
+from tests.history.signalled_event import set_on
 
 SOCKET_TIMEOUT_MS: Final = 5_000
 # Errors that guarantee that the record is not and will not be stored.
@@ -32,7 +33,7 @@ DEFINITE: Final = frozenset(
 
 def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     rng = random.Random(name)
     producer = Producer(
         {

@@ -16,11 +16,12 @@ from kafka import KafkaProducer
 
 from tests.history.numbered_sends import FLUSH_S, PAUSE_S, NumberedSends
 from tests.history.recorder import Recorder
+from tests.history.signalled_event import set_on
 
 
 def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     rng = random.Random(name)
     producer = KafkaProducer(
         bootstrap_servers=bootstrap.split(","),

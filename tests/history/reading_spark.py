@@ -32,6 +32,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from tests.history.operations import Snapshot
 from tests.history.recorder import Recorder, now_ns
+from tests.history.signalled_event import set_on
 
 TRIGGER_EVERY: Final = "2 seconds"
 LOOK_EVERY_S: Final = 0.2
@@ -177,7 +178,7 @@ def main(
     sources: Sequence[str], jars: str, name: str, bootstrap: str, topic: str, partitions_count: int, file: str
 ) -> None:
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    set_on(signal.SIGTERM, stopping)
     with Recorder(Path(file)) as recorder, _directory() as directory:
         spark = ottla.spark.session(name, master="local[2]", **{"spark.jars": jars} if jars else {})
         readers = {source: SparkReader(spark, source, bootstrap, topic, Path(directory) / source) for source in sources}

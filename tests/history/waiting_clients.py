@@ -34,6 +34,7 @@ from ottla.client.wire.errors import ClientError
 from tests.history.numbered_sends import FLUSH_S, NumberedSends
 from tests.history.operations import LatestOffset, Poll
 from tests.history.recorder import Recorder, now_ns
+from tests.history.signalled_event import set_on
 
 READER: Final = "reader"
 MEMBER: Final = "member"
@@ -55,7 +56,7 @@ class Run:
         self.partitions = range(partitions_count)
         self.recorder = recorder
         self.stopping = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+        set_on(signal.SIGTERM, self.stopping)
 
     def read(self, invoked_ns: int, partition: int, records: list[tuple[int, bytes | None]]) -> None:
         if records:
