@@ -70,10 +70,10 @@ def follow_after_cutting_to_the_high_watermark(self: Replica, state: PartitionSt
 
 
 def fetch_without_last_epoch(
-    self: Replica, node_id: NodeId, broker_epoch: int, leader_epoch: int, fetch_offset: int, last: int, now_ms: int
+    self: Replica, node_id: NodeId, broker_epoch: int, leader_epoch: int, fetch_offset: int, last: int, *rest: int
 ) -> FetchVerdict:
     offset = min(fetch_offset, self._log.log_end_offset)
-    return _on_fetch(self, node_id, broker_epoch, leader_epoch, offset, -1, now_ms)
+    return _on_fetch(self, node_id, broker_epoch, leader_epoch, offset, -1, *rest)
 
 
 def truncate_to_the_leaders_end_alone(
@@ -100,9 +100,9 @@ def response_that_moves_the_high_watermark_before_truncating(
 
 
 def fetch_of_any_leader_epoch(
-    self: Replica, node_id: NodeId, broker_epoch: int, leader_epoch: int, fetch_offset: int, last: int, now_ms: int
+    self: Replica, node_id: NodeId, broker_epoch: int, leader_epoch: int, *rest: int
 ) -> FetchVerdict:
-    return _on_fetch(self, node_id, broker_epoch, self.leader_epoch, fetch_offset, last, now_ms)
+    return _on_fetch(self, node_id, broker_epoch, self.leader_epoch, *rest)
 
 
 def commit_of_any_age(self: Leadership, state: PartitionState, version: int, now_ms: int) -> None:
