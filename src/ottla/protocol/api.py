@@ -24,6 +24,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -36,6 +37,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -60,7 +62,8 @@ class VersionRange(NamedTuple):
         return isinstance(version, int) and self.lowest <= version <= self.highest
 
 
-# What the code reads and writes: the broker all of them, the client all but the versions of Fetch with topic ids.
+# What the code reads and writes: the broker all but `CLIENT_ONLY`, the client all but the versions of Fetch with topic
+# ids.
 API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     {
         ApiKey.PRODUCE: VersionRange(3, 10),
@@ -76,6 +79,7 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.SYNC_GROUP: VersionRange(0, 5),
         ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
         ApiKey.LIST_GROUPS: VersionRange(0, 5),
+        ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
         ApiKey.API_VERSIONS: VersionRange(0, 4),
         ApiKey.CREATE_TOPICS: VersionRange(2, 7),
         ApiKey.DELETE_TOPICS: VersionRange(1, 6),
@@ -88,6 +92,7 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
         ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
         ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+        ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
         ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
         ApiKey.ELECT_LEADERS: VersionRange(0, 2),
         ApiKey.DELETE_GROUPS: VersionRange(0, 2),
@@ -103,11 +108,19 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     }
 )
 
+# The client sends them to brokers with SASL; this broker has no handler for them.
+CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+# What the broker answers.
+SERVED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
+    {api: versions for api, versions in API_VERSIONS.items() if api not in CLIENT_ONLY}
+)
+
 # The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
 # tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0
 # too.
 ADVERTISED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
-    {**API_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
+    {**SERVED_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
 )
 
 # The first version with compact lengths and tagged fields (KIP-482).
@@ -126,6 +139,7 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.SYNC_GROUP: 4,
         ApiKey.DESCRIBE_GROUPS: 5,
         ApiKey.LIST_GROUPS: 3,
+        ApiKey.SASL_HANDSHAKE: 2,
         ApiKey.API_VERSIONS: 3,
         ApiKey.CREATE_TOPICS: 5,
         ApiKey.DELETE_TOPICS: 4,
@@ -138,6 +152,7 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: 4,
         ApiKey.ALTER_CONFIGS: 2,
         ApiKey.DESCRIBE_LOG_DIRS: 2,
+        ApiKey.SASL_AUTHENTICATE: 2,
         ApiKey.CREATE_PARTITIONS: 2,
         ApiKey.ELECT_LEADERS: 2,
         ApiKey.DELETE_GROUPS: 2,

@@ -36,6 +36,8 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
         ApiKey.SYNC_GROUP: ("sync_group", "SyncGroup"),
         ApiKey.DESCRIBE_GROUPS: ("describe_groups", "DescribeGroups"),
         ApiKey.LIST_GROUPS: ("list_groups", "ListGroups"),
+        ApiKey.SASL_HANDSHAKE: ("sasl_handshake", "SaslHandshake"),
+        ApiKey.SASL_AUTHENTICATE: ("sasl_authenticate", "SaslAuthenticate"),
         ApiKey.API_VERSIONS: ("api_versions", "ApiVersions"),
         ApiKey.CREATE_TOPICS: ("create_topics", "CreateTopics"),
         ApiKey.DELETE_TOPICS: ("delete_topics", "DeleteTopics"),
