@@ -78,7 +78,14 @@ class AsyncRequests:
                 connection.answered_in_vain[api] = answered_count + 1
                 if answered_count >= _ANSWERED_IN_VAIN_MAX[api]:
                     connection.release(_RELEASED)
-            call = Call(version, header.client_id, connection.local_address, auto_creations=connection.auto_creations)
+            call = Call(
+                version,
+                header.client_id,
+                connection.local_address,
+                auto_creations=connection.auto_creations,
+                principal=connection.principal,
+                listener_name=connection.listener_name,
+            )
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body)
                 served_s = perf_counter()

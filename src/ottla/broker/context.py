@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.net.connection import ANONYMOUS
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.registries import BrokersView
@@ -17,6 +18,7 @@ from ottla.groups.replies import ListReply
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.model.identifiers import NodeId, ProducerId, TopicPartition
+from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
@@ -35,6 +37,9 @@ class Call(NamedTuple):
     auto_creations: AutoCreations | None = None
     # The connection itself, only to compare: see `Groups.abandon_join`.
     connection: object | None = None
+    # The identity of the sender, as ACLs name it, and the listener that accepted its connection.
+    principal: str = ANONYMOUS
+    listener_name: str = DEFAULT_LISTENER_NAME
 
 
 class NewTopic(NamedTuple):

@@ -246,4 +246,12 @@ async def _run_paced(steps: Steps[None], connection: Connection, api: ApiKey) ->
 def _call(header: RequestHeader, connection: Connection) -> Call:
     host = connection.peer_name.rpartition(":")[0]
     # Java writes an address without a name like this, and tools show it as it is.
-    return Call(header.api_version, header.client_id, connection.local_address, f"/{host}", connection=connection)
+    return Call(
+        header.api_version,
+        header.client_id,
+        connection.local_address,
+        f"/{host}",
+        connection=connection,
+        principal=connection.principal,
+        listener_name=connection.listener_name,
+    )

@@ -16,7 +16,7 @@ from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.net.auto_creations import AutoCreations
-from ottla.broker.net.connection import Connection
+from ottla.broker.net.connection import ANONYMOUS, Connection
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.model.errors import WireError
@@ -38,6 +38,7 @@ class Reached:
     """What cold calls want to know of a connection."""
 
     local_address = (HOST, PORT)
+    principal, listener_name = ANONYMOUS, "PLAINTEXT"
     auto_creations = AutoCreations()
     peer_name = "192.0.2.7:4711"
     client_id = "a-client"

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from ottla.broker.group_requests import GroupRequests
-from ottla.broker.net.connection import Answer, Connection
+from ottla.broker.net.connection import ANONYMOUS, Answer, Connection
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.groups.commands import DescribeGroup
 from ottla.groups.replies import DescribedGroup
@@ -29,6 +29,7 @@ class Client:
 
     peer_name = "192.0.2.7:4711"
     local_address = ("ottla.example", 9092)
+    principal, listener_name = ANONYMOUS, "PLAINTEXT"
 
     def __init__(self) -> None:
         self.is_closed = False

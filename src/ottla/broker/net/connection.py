@@ -30,6 +30,7 @@ from ottla.broker.net.outbox import Outbox, Piece
 from ottla.broker.net.receive_budget import ReceiveBudget
 from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from ottla.broker.net.socket_loop import SocketLoop
+from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.observe.events import frequent
 from ottla.protocol.primitives import RequestBytes
 
@@ -39,6 +40,8 @@ _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _PRODUCE: Final = 0
+# The principal of a client without a certificate or a login.
+ANONYMOUS: Final = "User:ANONYMOUS"
 # On Linux the first byte is the connection's state; elsewhere such a peer is noticed when it is answered.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _TCP_CLOSE_WAIT: Final = 8
@@ -118,8 +121,10 @@ class Connection:
         "closed_reason",
         "is_closed",
         "is_draining",
+        "listener_name",
         "local_address",
         "peer_name",
+        "principal",
         "quiet_sweeps",
     )
 
@@ -132,7 +137,14 @@ class Connection:
         request_bytes_max: int,
         on_closed: Callable[[Connection], None],
         slow: SlowReports | None = None,
+        *,
+        listener_name: str = DEFAULT_LISTENER_NAME,
+        principal: str = ANONYMOUS,
     ) -> None:
+        """`principal`: of the client's certificate; a login changes it."""
+        self.listener_name: Final = listener_name
+        # `Type:name`, as ACLs name it.
+        self.principal = principal
         self._slow = slow
         self._slow_after_s = inf if slow is None else slow.limit_s
         self._waits_for_room_since_s = 0.0
