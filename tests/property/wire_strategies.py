@@ -76,7 +76,7 @@ def _values(name: str, wire: WireField, version: int) -> st.SearchStrategy[objec
         return st.sampled_from(_KNOWN_ERRORS)
     if name == "log_append_time_ms":
         return st.integers(0, _LAST_DATETIME_MS // 1000).map(lambda s: s * 1000) | st.just(-1)
-    if name == "retention_time_ms":
+    if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-_TIMEDELTA_MS_MAX, _TIMEDELTA_MS_MAX)
     half = 1 << (_BITS[wire.kind] - 1)
     return st.integers(-half, half - 1)
