@@ -3,6 +3,7 @@
 Producer   BufferFull, MessageTooLarge, MessageRefused, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
 Consumer   PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed
 Both       ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTimedOut, OffsetOutOfRange
+Security   AuthenticationFailed, ListenerMismatch, TlsFailed, TokenUnavailable
 """
 
 from __future__ import annotations
@@ -16,10 +17,21 @@ from ottla.client.producing.errors import (
     ProducerClosed,
 )
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
-from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, OffsetOutOfRange, UnknownTopic
+from ottla.client.wire.errors import (
+    AuthenticationFailed,
+    BrokerRefused,
+    BrokerUnreachable,
+    CallTimedOut,
+    ListenerMismatch,
+    OffsetOutOfRange,
+    TlsFailed,
+    TokenUnavailable,
+    UnknownTopic,
+)
 from ottla.model.errors import ConfigError, OttlaError
 
 __all__ = [
+    "AuthenticationFailed",
     "BrokerRefused",
     "BrokerUnreachable",
     "BufferFull",
@@ -27,6 +39,7 @@ __all__ = [
     "CommitFailed",
     "ConfigError",
     "ConsumerClosed",
+    "ListenerMismatch",
     "MessageNotDelivered",
     "MessageRefused",
     "MessageTooLarge",
@@ -37,5 +50,7 @@ __all__ = [
     "OttlaError",
     "PoisonMessage",
     "ProducerClosed",
+    "TlsFailed",
+    "TokenUnavailable",
     "UnknownTopic",
 ]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.properties import parse_properties
-from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
+from ottla.model.properties import parse_properties
 from ottla.model.setting_sources import RawSetting
+from ottla.runtime.text_file import read_text_file
 
 CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
 CONFIG_FILE_HINT: Final = "is it a configuration file?"

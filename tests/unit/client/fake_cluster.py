@@ -62,9 +62,12 @@ from ottla.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest
 from ottla.records.header import BASE_OFFSET, read_header
 from ottla.records.record import Record, decode_batch
 from ottla.testing.fake_clock import FakeClock
+from tests.unit.client.fake_sasl import FakeSasl
 
 R = TypeVar("R", bound=Readable)
 PORT: Final = 9092
@@ -168,6 +171,8 @@ class FakeBroker:
         # As Apache Kafka: a batch that has no room is left out, but for the answer's first.
         self.leaves_cut_batches_out = False
         self.versions = dict(API_VERSIONS)
+        # Its logins; without it no request asks for one.
+        self.sasl: FakeSasl | None = None
         self.connections: list[FakeTransport] = []
         self.seen: list[tuple[ApiKey, int]] = []
         self.fault_of: Callable[[ApiKey], Fault | None] = lambda api: None
@@ -190,7 +195,12 @@ class FakeBroker:
         if fault is Fault.CUT_BEFORE:
             connection.is_cut = True
             return
-        answer = self._answer(api, header.api_version, memoryview(frame)[header.body_position :])
+        sent = memoryview(frame)[header.body_position :]
+        answer: tuple[int, object] | None
+        if self.sasl is not None and api in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            answer = self._answer_login(connection, api, header.api_version, sent)
+        else:
+            answer = self._answer(api, header.api_version, sent)
         if fault is Fault.CUT_AFTER:
             connection.is_cut = True
         elif fault is None and answer is not None:
@@ -217,6 +227,16 @@ class FakeBroker:
             return version, self._describe_configs(request)
         assert api is ApiKey.INIT_PRODUCER_ID
         return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
+
+    def _answer_login(
+        self, connection: FakeTransport, api: ApiKey, version: int, body: memoryview
+    ) -> tuple[int, object]:
+        assert self.sasl is not None
+        request = decode_request(api, version, body)
+        if isinstance(request, SaslHandshakeRequest):
+            return version, self.sasl.handshake(connection, request)
+        assert isinstance(request, SaslAuthenticateRequest)
+        return version, self.sasl.authenticate(connection, request)
 
     def _api_versions(self, version: int) -> tuple[int, ApiVersionsResponse]:
         rows = [ApiVersion(api, lowest, highest) for api, (lowest, highest) in self.versions.items()]

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.text_file import read_text_file
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.model.limits import INT64_MAX, MIB
+from ottla.runtime.text_file import read_text_file
 
 _FILE_BYTES_MAX: Final = 64 * MIB
 _COLUMNS: Final = 3

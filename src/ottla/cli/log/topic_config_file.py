@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.properties import parse_properties
-from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
+from ottla.model.properties import parse_properties
 from ottla.model.settings import topic_setting
+from ottla.runtime.text_file import read_text_file
 
 EVERY_TOPIC: Final = "*"
 _FILE_BYTES_MAX: Final = 16 * MIB

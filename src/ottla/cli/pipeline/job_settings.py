@@ -22,9 +22,9 @@ from typing import Final, TypeVar
 import click
 
 from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT
-from ottla.cli.text_file import read_text_file
 from ottla.model.errors import ConfigError
 from ottla.model.nearest import nearest_name
+from ottla.runtime.text_file import read_text_file
 
 F = TypeVar("F", bound=Callable[..., object])
 

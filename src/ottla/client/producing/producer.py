@@ -58,6 +58,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     key_serializer         a callable that makes bytes of a key; without one a key is bytes
     value_serializer       the same for a message
     partitioner            `(key as bytes, count of partitions) -> partition`; without one as Java's clients (murmur2)
+    security               TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
 
     Raises ConfigError for a setting that cannot be used.
     """

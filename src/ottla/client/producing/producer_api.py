@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
@@ -28,6 +28,8 @@ from ottla.client.producing.settings import (
     codec_of,
 )
 from ottla.client.producing.settlement import Acknowledged
+from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.runtime.clock import SystemClock
 
 KeyT = TypeVar("KeyT", default=bytes)
@@ -63,6 +65,7 @@ class ProducerApi(Generic[KeyT, ValueT]):
         key_serializer: Callable[[KeyT], bytes | None] | None = None,
         value_serializer: Callable[[ValueT], bytes | None] | None = None,
         partitioner: Partitioner | None = None,
+        security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
         settings = ProducerSettings(
             acks=acks_of(acks),
@@ -84,6 +87,7 @@ class ProducerApi(Generic[KeyT, ValueT]):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
+            security=client_security(security),
         )
         chance = random.Random()
         self._preparing = Preparing(settings, SystemClock().now_ms, chance.choice)

@@ -9,6 +9,7 @@ from ottla.client.producing.acks import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOption
 from ottla.client.producing.produce_requests import ACKS_ALL
 from ottla.client.producing.serializing import Partitioner, Serializer
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
 from ottla.records.compression import Codec, check_level
@@ -63,6 +64,7 @@ class ProducerSettings:
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     partitioner: Partitioner | None = None
+    security: ClientSecurity = PLAINTEXT
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -104,6 +106,7 @@ class ProducerSettings:
             request_timeout_ms=self.request_timeout_ms,
             call_timeout_ms=min(_CALL_MS_MAX, self.request_timeout_ms),
             metadata_max_age_ms=self.metadata_max_age_ms,
+            security=self.security,
         )
 
 

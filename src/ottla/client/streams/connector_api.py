@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
@@ -14,6 +14,8 @@ from ottla.client.streams.connector_core import ConnectorCore, ConnectorHold
 from ottla.client.streams.settings import ResetPolicy, StreamSettings
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 
@@ -49,7 +51,10 @@ def core_of(
         return ConnectorCore(
             TreeMembership(zookeeper, group, of_tree),
             lambda: brokers_of_tree(
-                zookeeper, digest=settings.zookeeper_digest, timeout_ms=settings.connection_timeout_ms
+                zookeeper,
+                digest=settings.zookeeper_digest,
+                timeout_ms=settings.connection_timeout_ms,
+                protocol=settings.security.protocol,
             ),
             settings,
         )
@@ -64,7 +69,8 @@ def core_of(
             session_timeout_ms=settings.session_timeout_ms,
             heartbeat_interval_ms=max(1, min(of_group.heartbeat_interval_ms, settings.session_timeout_ms // 3)),
         )
-    membership = kafka_group_membership(bootstrap, group, of_group, ClientOptions(client_id=settings.client_id))
+    client = ClientOptions(client_id=settings.client_id, security=settings.security)
+    membership = kafka_group_membership(bootstrap, group, of_group, client)
     return ConnectorCore(membership, lambda: [str(broker) for broker in brokers], settings)
 
 
@@ -100,6 +106,7 @@ class ConnectorApi(Generic[KeyT, ValueT]):
         group_protocol: str = "auto",
         zookeeper_digest: str | None = None,
         client_id: str = "ottla",
+        security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
         settings = StreamSettings(
             auto_offset_reset=auto_offset_reset,
@@ -121,6 +128,7 @@ class ConnectorApi(Generic[KeyT, ValueT]):
             session_timeout_ms=session_timeout_ms,
             group_protocol=group_protocol,
             zookeeper_digest=zookeeper_digest,
+            security=client_security(security),
         )
         self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, settings)
         self._name = f"{type(self).__name__} of group {group!r}"

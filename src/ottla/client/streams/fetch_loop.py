@@ -79,7 +79,10 @@ class FetchLoop:
         self._is_closing = threading.Event()
         # An unknown topic is looked up again later: the others do not wait for it.
         options = ClientOptions(
-            client_id=settings.client_id, unknown_topic_wait_ms=0, metadata_max_age_ms=settings.metadata_max_age_ms
+            client_id=settings.client_id,
+            unknown_topic_wait_ms=0,
+            metadata_max_age_ms=settings.metadata_max_age_ms,
+            security=settings.security,
         )
         self._cluster = Cluster(bootstrap, options, sleep=self._sleep)
         self._postponed = PostponedOrders(self._cluster.retrying)

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.deserializers import Deserializer
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 
@@ -44,6 +45,7 @@ class StreamSettings:
     session_timeout_ms: int | None = None
     group_protocol: str = AUTO
     zookeeper_digest: str | None = None
+    security: ClientSecurity = PLAINTEXT
 
     def __post_init__(self) -> None:
         if self.auto_offset_reset not in RESET_QUESTIONS:

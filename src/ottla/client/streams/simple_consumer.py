@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
@@ -18,6 +18,8 @@ from ottla.client.streams.message_run import MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.limits import MIB
@@ -34,7 +36,8 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
             while messages := consumer.fetch(offset):
                 offset = messages[-1].offset + 1
 
-    Deserializers are called with the bytes of a key or a value; a null stays None.  Not for several threads at once.
+    Deserializers are called with the bytes of a key or a value; a null stays None.  `security`: TLS and SASL, a mapping
+    of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads at once.
     """
 
     def __init__(
@@ -47,8 +50,9 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         value_deserializer: Callable[[bytes], ValueT] | None = None,
         check_crcs: bool = True,
         client_id: str = "ottla",
+        security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
-        self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id))
+        self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id, security=client_security(security)))
         self._partition = TopicPartition(topic, partition)
         self._deserializers = Deserializers(key_deserializer, value_deserializer)
         self._check_crcs = check_crcs

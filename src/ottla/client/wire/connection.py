@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
 from ottla.client.wire.deadline import Deadline
-from ottla.client.wire.errors import ClientError, ConnectionLost, UnsupportedByBroker
-from ottla.client.wire.frame_reader import FrameReader
+from ottla.client.wire.errors import ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
+from ottla.client.wire.frame_reader import FrameReader, TlsRecordReceived
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial, Transport
@@ -24,12 +24,21 @@ from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.runtime.clock import Clock
 
+if TYPE_CHECKING:
+    from ottla.client.wire.security.sasl import SaslSession
+
 T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
 _CORRELATION_ID_LIMIT: Final = 1 << 31
 _VERSION_MAX: Final = (1 << 15) - 1
-_NO_BROKER_HINT: Final = "is the peer a Kafka broker, and is this a PLAINTEXT port?"
+_NO_BROKER_HINT: Final = (
+    "is the peer a Kafka broker? A listener with TLS needs security.protocol SSL or SASL_SSL, and its CA"
+)
+_NEEDS_LOGIN_HINT: Final = (
+    "if the listener requires a login, set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism;"
+    " else the broker's log says why it closed the connection"
+)
 
 
 class Sent(NamedTuple):
@@ -66,6 +75,16 @@ class Connection:
         self._next_correlation_id = 0
         self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: API_VERSIONS[ApiKey.API_VERSIONS]}
         self._used_at_ms = clock.monotonic_ms()
+        # The number of the first request after those that open the connection.
+        self._first_request_id = 0
+        # Responses that were received before that of a login between them.
+        self._arrived: deque[memoryview] = deque()
+        self._sasl: SaslSession | None = None
+        if options.security.login is not None:
+            # Imported late: clients without a login need none of it.
+            from ottla.client.wire.security.sasl import SaslSession
+
+            self._sasl = SaslSession(options.security.login, address, clock)
 
     @classmethod
     def open(
@@ -77,17 +96,29 @@ class Connection:
         deadline: Deadline,
         memory: ReusedMemory | None = None,
     ) -> Connection:
-        """Connect and negotiate versions.  Large responses are received into `memory`."""
+        """Connect, with TLS and a login as `options.security` demands, and negotiate versions.
+
+        Large responses are received into `memory`.
+        """
         deadline = deadline.at_most(options.connect_timeout_ms)
-        connection = cls(dial(address, deadline), address, options, clock, memory)
+        transport = dial(address, deadline)
+        if options.security.protocol.uses_tls:
+            # Imported late: `ssl` takes longer to import than the client.
+            from ottla.client.wire.security.tls import secure
+
+            transport = secure(transport, address, options.security.tls, deadline)
+        connection = cls(transport, address, options, clock, memory)
         connection._negotiate(deadline)
+        if connection._sasl is not None:
+            connection._log_in(connection._sasl, deadline)
+        connection._first_request_id = connection._next_correlation_id
         return connection
 
     def fileno(self) -> int:
         return self._transport.fileno()
 
     def has_buffered(self) -> bool:
-        return self._frames.has_buffered or self._transport.has_buffered()
+        return self._frames.has_buffered or self._transport.has_buffered() or bool(self._arrived)
 
     @property
     def is_fresh(self) -> bool:
@@ -118,7 +149,9 @@ class Connection:
     def send(
         self, api: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline, *, expects_response: bool = True
     ) -> Sent:
-        """Send a request whose body is the concatenation of these pieces."""
+        """Send a request whose body is the concatenation of these pieces.  A login that is due precedes it."""
+        if self._sasl is not None and self._sasl.is_due:
+            self._log_in(self._sasl, deadline.at_most(self._options.request_timeout_ms))
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_LIMIT
         head = REQUEST_HEAD.pack(api, version, correlation_id, len(self._client_id)) + self._client_id
@@ -138,17 +171,18 @@ class Connection:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         assert self.in_flight, "nothing is in flight"
         try:
-            frame = self._frames.read(lambda into: self._transport.receive_into(into, deadline))
+            frame = self._arrived.popleft() if self._arrived else self._read(deadline)
             sent = self.in_flight.popleft()
-            correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
-            if correlation_id != sent.correlation_id:
-                raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
-        except BaseException:
+            body = self._body(sent, frame)
+        except BaseException as error:
+            is_first = bool(self.in_flight) and self.in_flight[0].correlation_id == self._first_request_id
             # After an interruption in the middle of a frame the stream cannot be read further.
             self.close()
+            if is_first and isinstance(error, ConnectionLost) and self._sasl is None:
+                raise ConnectionLost(str(error), hint=_NEEDS_LOGIN_HINT) from error
             raise
         self._used_at_ms = self._clock.monotonic_ms()
-        return sent, frame[position:]
+        return sent, body
 
     def call(self, api: ApiKey, message: object, answer: type[T], deadline: Deadline, *, at_least: int = 0) -> T:
         """Send `message`, wait for its response.  Nothing else may be in flight."""
@@ -173,6 +207,7 @@ class Connection:
         if self.is_open:
             self.is_open = False
             self.in_flight.clear()
+            self._arrived.clear()
             self._transport.close()
 
     def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
@@ -182,6 +217,32 @@ class Connection:
             self._transport.send(pieces, deadline)
         except BaseException:
             # A part of the request may have been sent: nothing can follow it.
+            self.close()
+            raise
+
+    def _read(self, deadline: Deadline) -> memoryview:
+        return self._frames.read(lambda into: self._transport.receive_into(into, deadline))
+
+    def _body(self, sent: Sent, frame: memoryview) -> memoryview:
+        correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
+        if correlation_id != sent.correlation_id:
+            raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+        return frame[position:]
+
+    def _log_in(self, sasl: SaslSession, deadline: Deadline) -> None:
+        """First, and again before the session ends (KIP-368): responses in flight arrive before those of the login."""
+
+        def call(api: ApiKey, message: object, answer: type[T], at_least: int) -> T:
+            version = self.version_of(api, at_least=at_least)
+            body = [encode_request(api, version, message)]
+            sent = self.send(api, version, body, deadline, expects_response=False)
+            while len(self._arrived) < len(self.in_flight):
+                self._arrived.append(self._read(deadline))
+            return self.decode(api, version, self._body(sent, self._read(deadline)), answer)
+
+        try:
+            sasl.log_in(call)
+        except BaseException:
             self.close()
             raise
 
@@ -197,8 +258,13 @@ class Connection:
             if response.error_code:
                 raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
         except ConnectionLost as error:
-            error.hint = _NO_BROKER_HINT
-            raise
+            raise ConnectionLost(str(error), hint=_NO_BROKER_HINT) from error
+        except TlsRecordReceived as error:
+            self.close()
+            raise ListenerMismatch(
+                f"{self.address} speaks TLS, and security.protocol is {self._options.security.protocol}",
+                hint="set security.protocol to SSL, or to SASL_SSL for a listener that requires a login",
+            ) from error
         except WireError as error:
             self.close()
             raise ConnectionLost(

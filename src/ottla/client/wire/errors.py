@@ -5,6 +5,10 @@ ClientError                  has `is_retriable`: the same call may succeed when 
   ConnectionLost             a connection broke; its requests may or may not have been executed
   CallTimedOut               no answer within the caller's time; the last reason is the cause
   UnsupportedByBroker        the broker has no version of the API that we know
+  AuthenticationFailed       the broker, or an identity provider, refused the login
+  TokenUnavailable           an identity provider did not issue a token; a later attempt may succeed
+  TlsFailed                  a certificate was refused, by this client or by the broker
+  ListenerMismatch           the listener speaks another security protocol than the client
   BadAddress                 a bootstrap address that is not host:port
   UnknownBroker              no broker of the cluster has this node id
   UnknownTopic               the topic or the partition does not exist
@@ -55,6 +59,24 @@ class CallTimedOut(ClientError):
 
 class UnsupportedByBroker(ClientError):
     hint = "the broker is too old or does not offer this; use Ottla or Apache Kafka 2.1 or newer"
+
+
+class AuthenticationFailed(ClientError):
+    error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
+    hint = "check sasl.username and sasl.password, and that the user has credentials for this mechanism"
+
+
+class TokenUnavailable(ClientError):
+    is_retriable = True
+    hint = "is the identity provider running, and is the URL of its token endpoint right?"
+
+
+class TlsFailed(ClientError):
+    pass
+
+
+class ListenerMismatch(ClientError):
+    pass
 
 
 class UnknownBroker(ClientError):

@@ -18,8 +18,14 @@ _LAZY_FROM_BYTES: Final = 1 * MIB
 # Smaller ones come from the heap, which has them ready.
 _REUSED_FROM_BYTES: Final = 128 * KIB
 _CORRELATION_ID_BYTES: Final = 4
+# The type of a TLS record (20 to 23) and the first byte of its version, where a frame has its length.
+_TLS_RECORDS: Final = frozenset({0x1403, 0x1503, 0x1603, 0x1703})
 
 ReceiveInto = Callable[[memoryview], int]
+
+
+class TlsRecordReceived(WireError):
+    """The peer speaks TLS."""
 
 
 class FrameReader:
@@ -47,9 +53,11 @@ class FrameReader:
             self._fill(receive_into)
         length: int = LENGTH_PREFIX.unpack_from(self._buffer, self._start)[0]
         if not _CORRELATION_ID_BYTES <= length <= self._response_bytes_max:
+            if length >> 16 in _TLS_RECORDS:
+                raise TlsRecordReceived("a TLS record instead of a response")
             raise WireError(
                 f"a response of {length} bytes; at most {self._response_bytes_max} are accepted",
-                hint="is the peer a Kafka broker, and is this a PLAINTEXT port?",
+                hint="is the peer a Kafka broker?",
             )
         self._start += LENGTH_PREFIX.size
         frame = self._frame(length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.limits import MIB
 
 
@@ -16,6 +17,7 @@ class ClientOptions:
     unknown_topic_wait_ms    how long an unknown topic is retried: it may just have been created
     connections_max_idle_ms  an unused connection is not trusted for longer; brokers close theirs after 10 minutes
     response_bytes_max       a larger response is refused before memory is allocated for it
+    security                 TLS and SASL of every connection; the default is neither
     """
 
     client_id: str = "ottla"
@@ -28,3 +30,4 @@ class ClientOptions:
     metadata_max_age_ms: int = 300_000
     connections_max_idle_ms: int = 540_000
     response_bytes_max: int = 256 * MIB
+    security: ClientSecurity = PLAINTEXT

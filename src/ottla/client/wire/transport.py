@@ -1,4 +1,4 @@
-"""Bytes to and from one broker.  TLS and SASL will implement the same Protocol."""
+"""Bytes to and from one broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transport(Protocol):
 
 
 class Dial(Protocol):
-    """Opens a transport: tests, TLS and SASL replace plain TCP here."""
+    """Opens a transport without encryption, which `Connection.open` adds: tests replace TCP here."""
 
     def __call__(self, address: Address, deadline: Deadline) -> Transport: ...
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ottla.client.wire.address import Address
 from ottla.coordination.registries import BrokerRegistration
 from ottla.coordination.zookeeper.connect_string import ConnectString
 from ottla.coordination.zookeeper.credentials import DigestCredentials
 from ottla.coordination.zookeeper.inspection import inspect_tree
 from ottla.model.errors import OttlaError
-
-PLAINTEXT: Final = "PLAINTEXT"
+from ottla.security.protocol import SecurityProtocol
 
 
 class NoBrokersInTree(OttlaError):
     """ZooKeeper answers, but names no broker that could be connected to."""
 
 
-def brokers_of_tree(zookeeper: str, *, digest: str | None = None, timeout_ms: int = 10_000) -> list[str]:
-    """The addresses of the live brokers, each `host:port`: for `bootstrap` of a client.  Changes nothing.
+def brokers_of_tree(
+    zookeeper: str,
+    *,
+    digest: str | None = None,
+    timeout_ms: int = 10_000,
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+) -> list[str]:
+    """The addresses of the live brokers' listeners of `protocol`, each `host:port`: for `bootstrap` of a client.
+    Changes nothing.
 
     Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperRefused`, `NoBrokersInTree`, and
     `NodeDamaged`.
@@ -31,19 +35,19 @@ def brokers_of_tree(zookeeper: str, *, digest: str | None = None, timeout_ms: in
         raise NoBrokersInTree(
             f"there is no cluster at {where}", hint="it is zookeeper.connect of the brokers, with the chroot at its end"
         )
-    found = [_address(broker.registration) for _, broker in sorted(seen.brokers.items())]
+    found = [_address(broker.registration, protocol) for _, broker in sorted(seen.brokers.items())]
     addresses = [str(address) for address in found if address is not None]
     if not addresses:
-        problem = "none of them has a PLAINTEXT listener" if seen.brokers else "none is registered"
+        problem = f"none of them has a {protocol} listener" if seen.brokers else "none is registered"
         raise NoBrokersInTree(
             f"no broker of the cluster at {where} can be reached: {problem}", hint="start the brokers"
         )
     return addresses
 
 
-def _address(registration: BrokerRegistration) -> Address | None:
+def _address(registration: BrokerRegistration, protocol: SecurityProtocol) -> Address | None:
     """The first one that this client speaks the protocol of: as they are listed, those for clients come first."""
     for listener in registration.listeners:
-        if listener.security_protocol == PLAINTEXT:
+        if listener.security_protocol == protocol:
             return Address(listener.host, listener.port)
     return None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.properties import Property, parse_properties
+from ottla.model.properties import Property, parse_properties
 from ottla.model.errors import ConfigError
 
 

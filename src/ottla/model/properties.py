@@ -1,4 +1,4 @@
-"""Java's `.properties` format, as far as `server.properties` files use it.
+"""Java's `.properties` format, as far as `server.properties` and `client.properties` files use it.
 
 Lines are `name=value`, `name:value` or `name value`; `#` and `!` begin comments; a backslash at the end joins the next
 line, and before a character it escapes it.

@@ -1,0 +1,1 @@
+"""How a client secures its connections: settings and their names, TLS, logins, tokens."""
