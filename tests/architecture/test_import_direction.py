@@ -42,7 +42,7 @@ ROOM_ROWS: Final = {
         {"fetching", "groups", "topics"},
         {"replicas"},
         {"context", "events", "live_brokers", "upkeep"},
-        {"partitions", "processes"},
+        {"partitions", "processes", "security"},
         {"net", "tree"},
     ),
     "client": (

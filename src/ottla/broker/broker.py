@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.assembly.admin_parts import show_figures, start_admin
 from ottla.broker.assembly.broker_start import BrokerStart
-from ottla.broker.assembly.listening import bind_listeners
+from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
 from ottla.broker.assembly.request_parts import accept_connections, serve_requests, start_flusher, start_groups
 from ottla.broker.assembly.serving_context import ServingContext, serving_context
@@ -53,6 +53,7 @@ class Broker:
     context: ServingContext
     addresses: list[tuple[str, int]]
     cluster: ClusterPart | None
+    certificates: CertificateReloads
     _directory: LogDirectory
     _housekeeping: Housekeeping
     _groups: GroupCoordinator
@@ -130,8 +131,9 @@ class Broker:
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
         listeners = accept_connections(start, listening, requests, housekeeping, groups, logs)
+        certificates = CertificateReloads(start, listening)
         if admin is not None:
-            show_figures(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners)
+            show_figures(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)
 
         if cluster is not None:
             cluster.follow_leaders()
@@ -151,6 +153,7 @@ class Broker:
             context,
             list(listening.addresses),
             cluster,
+            certificates,
             logs.directory,
             housekeeping,
             groups,

@@ -18,7 +18,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.runtime.process import READY, STOPPING, notify, raise_open_files_limit
+from ottla.runtime.process import READY, STOPPING, has_terminal, notify, raise_open_files_limit
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ async def serve(
     on_started: Callable[[Broker], None] | None = None,
 ) -> None:
     """Run a broker until SIGTERM, SIGINT or SIGHUP; then answer requests in progress, flush, and return.
+
+    SIGHUP loads the certificates of TLS listeners instead, where the process has no terminal that could have closed.
 
     Raises `OttlaError` when it cannot start.  `clock`, `disk`, `sockets`: the machine's own, unless a test has
     something between; `on_started` is called before readiness is reported.
@@ -72,6 +74,8 @@ async def serve(
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER_ALLOCATIONS, 20, 20)
         gc.enable()
+        if broker.certificates.are_needed and not has_terminal():
+            loop.add_signal_handler(signal.SIGHUP, broker.certificates.reload)
         if on_started is not None:
             on_started(broker)
         host, port = broker.addresses[0]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
+from ottla.model.security_settings import TLS_SETTINGS
 from ottla.model.setting import (
     AnySetting,
     flag,
@@ -91,8 +92,8 @@ ADVERTISED_LISTENERS: Final = optional_text(
 )
 LISTENER_SECURITY_PROTOCOL_MAP: Final = word(
     "listener.security.protocol.map",
-    "PLAINTEXT:PLAINTEXT",
-    "The protocol of each listener's name.  Only PLAINTEXT is offered.",
+    "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+    "The protocol of each listener's name.",
 )
 CONTROLLER_LISTENER_NAMES: Final = words(
     "controller.listener.names", (), "Listeners of Apache Kafka's controller; they are ignored."
@@ -635,6 +636,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         OFFSETS_TOPIC_SEGMENT_BYTES,
         OFFSETS_LOAD_BUFFER_SIZE,
     ),
+    "TLS": TLS_SETTINGS,
     "Audit": (AUDIT_ENABLE, AUDIT_WINDOW_MS, AUDIT_INTERVAL_MS),
 }
 BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {

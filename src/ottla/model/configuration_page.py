@@ -33,10 +33,12 @@ A topic's own value (`ottla topic create --config segment.bytes=1048576`, or any
 Broker settings are read at the start, with few exceptions; topic settings may change at any time.
 
 An unknown name is reported with a warning and the nearest known name. A name that Apache Kafka knows and Ottla does
-not use is reported once and has no effect; `ssl.*`, `sasl.*`, `authorizer.*` and so on get a warning, because they
-ask for protection that Ottla does not offer yet. An invalid value stops the start; the error lists valid ones.
+not use is reported once and has no effect; one that would protect the broker (`ssl.*`, `sasl.*` and so on) gets a
+warning. An invalid value stops the start; the error lists valid ones.
 
-A broker listens on loopback by default, and another address is refused without `--insecure-listen`.
+A broker listens on loopback by default. Another address needs a listener on which clients prove their identity, or
+`--insecure-listen`; see [security](security.md). A setting of TLS or logins applies to one listener as
+`listener.name.<name in lower case>.<setting>`.
 """
 
 

@@ -93,11 +93,11 @@ share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
 share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
-ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type super.users
+ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm
+ssl.keystore.password
+ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+ssl.truststore.password super.users
 telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
 transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from ottla.model.errors import ConfigError
 
-DEFAULT_LISTENER_NAME: Final = "PLAINTEXT"
+PLAINTEXT: Final = "PLAINTEXT"
+SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+DEFAULT_LISTENER_NAME: Final = PLAINTEXT
 PORT_MAX: Final = 65_535
 _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 _ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 selects a free one"
@@ -20,14 +22,26 @@ def address_text(host: str, port: int) -> str:
 
 
 class Listener(NamedTuple):
-    """An address to listen on, or to advertise.  An empty host is every interface, port 0 a free one."""
+    """An address to listen on, or to advertise.  An empty host is every interface, port 0 a free one.
+
+    `protocol` is one of `SECURITY_PROTOCOLS`.
+    """
 
     name: str
     host: str
     port: int
+    protocol: str = PLAINTEXT
 
     def __str__(self) -> str:
         return f"{self.name}://{address_text(self.host, self.port)}"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
 
     @property
     def is_every_interface(self) -> bool:
@@ -61,16 +75,18 @@ def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
 
 
 def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
-    """The value of --listen: `HOST:PORT`, or `PLAINTEXT://HOST:PORT` as Kafka writes it.  Raises `ConfigError`."""
+    """The value of --listen: `HOST:PORT`, or `PROTOCOL://HOST:PORT` as Kafka writes it.  Raises `ConfigError`."""
     protocol, separator, address = text.strip().partition("://")
     if not separator:
         return parse_address(text, name=name)
-    if protocol.upper() != DEFAULT_LISTENER_NAME:
+    protocol = protocol.upper()
+    if protocol not in SECURITY_PROTOCOLS:
         raise ConfigError(
-            f"{text!r} asks for {protocol or 'no protocol'}, and only {DEFAULT_LISTENER_NAME} is offered",
-            hint="write PLAINTEXT://HOST:PORT, or only HOST:PORT; names are for --set listeners=NAME://HOST:PORT",
+            f"{text!r} asks for {protocol or 'no protocol'}, and offered are {', '.join(SECURITY_PROTOCOLS)}",
+            hint="write SASL_SSL://HOST:PORT, or only HOST:PORT; names are for --set listeners=NAME://HOST:PORT",
         )
-    return parse_address(address, name=name)
+    own_name = name if protocol == PLAINTEXT else name.replace(PLAINTEXT, protocol)
+    return parse_address(address, name=own_name)._replace(protocol=protocol)
 
 
 def parse_http(text: str, *, setting: str) -> Listener:
@@ -112,6 +128,11 @@ def parse_protocol_map(text: str) -> Mapping[str, str]:
             raise ConfigError(
                 f"listener.security.protocol.map: {part.strip()!r} is not a pair",
                 hint="write NAME:PROTOCOL, with commas between",
+            )
+        if protocol.strip().upper() not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {protocol.strip()!r} is not a protocol",
+                hint=f"a protocol is one of {', '.join(SECURITY_PROTOCOLS)}",
             )
         protocols[name.strip().upper()] = protocol.strip().upper()
     return protocols

@@ -18,7 +18,15 @@ from ottla.model.broker_settings import (
     SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
 )
 from ottla.model.errors import ConfigError
-from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_http, parse_listeners, parse_protocol_map
+from ottla.model.listener import (
+    SECURITY_PROTOCOLS,
+    Listener,
+    address_text,
+    parse_http,
+    parse_listeners,
+    parse_protocol_map,
+)
+from ottla.model.security_settings import CLIENT_AUTH_REQUIRED, SSL_CLIENT_AUTH
 from ottla.model.settings import BrokerSettings
 
 DEFAULT_DATA_DIR: Final = "ottla-data"
@@ -68,7 +76,7 @@ def serve_options(
     listeners = listen or _configured_listeners(settings)
     for listener in listeners:
         if not listener.is_loopback and not insecure_listen:
-            raise _refuse_open_listener(listener)
+            _require_protection(listener, settings)
     if admin_listener is not None and not admin_listener.is_loopback and not insecure_listen:
         raise ConfigError(
             f"refused to serve metrics on {admin_listener.host or 'every interface'}: anyone who reaches port "
@@ -130,21 +138,31 @@ def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:
             hint="add one for clients: PLAINTEXT://127.0.0.1:9092",
         )
     for listener in found:
-        protocol = protocols.get(listener.name, listener.name)
-        if protocol != DEFAULT_LISTENER_NAME:
+        if protocols.get(listener.name, listener.name) not in SECURITY_PROTOCOLS:
             raise ConfigError(
-                f"listeners: {listener.name} asks for {protocol}, and only PLAINTEXT is offered",
-                hint="TLS and SASL are not offered yet: listen on loopback, or behind a proxy that protects it",
+                f"listeners: listener.security.protocol.map has no protocol for {listener.name}",
+                hint=f"add {listener.name}:SASL_SSL; a listener that is named as a protocol needs no entry",
             )
-    return tuple(found)
+    return tuple(each._replace(protocol=protocols.get(each.name, each.name)) for each in found)
 
 
-def _refuse_open_listener(listener: Listener) -> ConfigError:
+def _require_protection(listener: Listener, settings: BrokerSettings) -> None:
+    """Raises `ConfigError` for an address that other machines reach, where clients need not prove their identity."""
+    has_certificates = settings.of_listener(listener.name)[SSL_CLIENT_AUTH] == CLIENT_AUTH_REQUIRED
+    if listener.uses_sasl or (listener.uses_tls and has_certificates):
+        return
     where = listener.host or "every interface"
-    return ConfigError(
+    if listener.uses_tls:
+        raise ConfigError(
+            f"refused to listen on {where}: TLS encrypts, but anyone who reaches port {listener.port} could read and "
+            "write everything",
+            hint="set ssl.client.auth=required, use SASL_SSL (docs/security.md), or accept it with --insecure-listen",
+        )
+    raise ConfigError(
         f"refused to listen on {where}: anyone who reaches port {listener.port} could read and write everything, "
         "without password or encryption",
-        hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+        hint=f"listen on 127.0.0.1, use SASL_SSL (--listen SASL_SSL://{address_text(listener.host, listener.port)}, "
+        "docs/security.md), or accept it with --insecure-listen",
     )
 
 

@@ -9,12 +9,13 @@ from ottla.model.broker_settings import BROKER_SETTINGS
 from ottla.model.errors import ConfigError
 from ottla.model.kafka_keys import IGNORED_KAFKA_KEYS, is_guard_key, is_ignored_kafka_key
 from ottla.model.nearest import nearest_name
+from ottla.model.security_settings import LISTENER_SETTINGS
 from ottla.model.setting import AnySetting, SettingValue, Source
-from ottla.model.settings import BrokerSettings, Given
+from ottla.model.settings import BrokerSettings, Given, listener_key
 from ottla.model.topic_settings import SYNONYMS
 
 ENVIRONMENT_PREFIX: Final = "OTTLA_"
-_UNGUARDED: Final = "TLS, SASL and authorizers are not offered yet: any client that connects may do everything"
+_UNGUARDED: Final = "it asks for a protection that Ottla does not offer: docs/security.md lists what it does"
 
 
 class RawSetting(NamedTuple):
@@ -60,7 +61,8 @@ def resolve(layers: Sequence[Iterable[RawSetting]]) -> tuple[BrokerSettings, lis
         for name, found in _read_layer(layer, notices).items():
             given.setdefault(name, found)
     notices.extend(_hidden(given))
-    return BrokerSettings(given), notices
+    of_listeners = {key: given.pop(name) for name in list(given) if (key := listener_key(name)) is not None}
+    return BrokerSettings(given, of_listeners), notices
 
 
 def _hidden(given: Mapping[str, Given]) -> Iterator[Notice]:
@@ -110,6 +112,11 @@ def _read_layer(layer: Iterable[RawSetting], notices: list[Notice]) -> dict[str,
     by_name: dict[str, Given] = {}
     by_alias: dict[str, Given] = {}
     for raw in layer:
+        key = listener_key(raw.name)
+        if key is not None:
+            value = _parse(LISTENER_SETTINGS[key.name], raw)
+            by_name[raw.name] = Given(value, Source.STATIC_BROKER, raw.origin)
+            continue
         known = _NAMES.get(raw.name)
         if known is None:
             notices.append(_notice_of_unused(raw))

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ottla.model.broker_settings import BROKER_SETTINGS
+from ottla.model.security_settings import LISTENER_SETTINGS
 from ottla.model.setting import AnySetting, Setting, SettingValue, Source, setting_named
 from ottla.model.topic_settings import SYNONYMS, TOPIC_SETTINGS
 
 T = TypeVar("T", bound=SettingValue)
+_LISTENER_PREFIX: Final = "listener.name."
 
 
 class Given(NamedTuple):
@@ -20,13 +22,23 @@ class Given(NamedTuple):
     origin: str
 
 
+class ListenerKey(NamedTuple):
+    """A setting of one listener: `listener.name.<listener>.<name>`."""
+
+    listener: str
+    name: str
+
+
 class BrokerSettings:
     """The broker's settings.  `settings[LOG_SEGMENT_BYTES]` is the value given, or the default."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_given", "_of_listeners")
 
-    def __init__(self, given: Mapping[str, Given] | None = None) -> None:
+    def __init__(
+        self, given: Mapping[str, Given] | None = None, of_listeners: Mapping[ListenerKey, Given] | None = None
+    ) -> None:
         self._given: Final = dict(given or {})
+        self._of_listeners: Final = dict(of_listeners or {})
         assert self._given.keys() <= BROKER_SETTINGS.keys()
 
     @classmethod
@@ -36,11 +48,24 @@ class BrokerSettings:
 
     def overlaid(self, texts: Mapping[str, str], *, source: Source, origin: str) -> BrokerSettings:
         """These settings with others over them."""
-        given = dict(self._given)
+        given, of_listeners = dict(self._given), dict(self._of_listeners)
         for name, text in texts.items():
+            key = listener_key(name)
+            if key is not None:
+                of_listeners[key] = Given(LISTENER_SETTINGS[key.name].parse(text), source, origin)
+                continue
             setting = broker_setting(name)
             given[setting.name] = Given(setting.parse(text), source, origin)
-        return BrokerSettings(given)
+        return BrokerSettings(given, of_listeners)
+
+    def of_listener(self, listener: str) -> BrokerSettings:
+        """The settings of one listener: its own over the broker's."""
+        own = {
+            key.name: given
+            for key, given in self._of_listeners.items()
+            if key.listener == listener.lower() and key.name in BROKER_SETTINGS
+        }
+        return BrokerSettings({**self._given, **own}, self._of_listeners)
 
     def __getitem__(self, setting: Setting[T]) -> T:
         given = self._given.get(setting.name)
@@ -96,6 +121,14 @@ def broker_setting(name: str) -> AnySetting:
 def topic_setting(name: str) -> AnySetting:
     """The topic setting of this name.  Raises `ConfigError` that names the nearest."""
     return setting_named(name, TOPIC_SETTINGS, "topics")
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """The parts of `listener.name.<listener>.<name>`, when a listener can have that setting for itself."""
+    if not name.startswith(_LISTENER_PREFIX):
+        return None
+    listener, _, own_name = name.removeprefix(_LISTENER_PREFIX).partition(".")
+    return ListenerKey(listener.lower(), own_name) if listener and own_name in LISTENER_SETTINGS else None
 
 
 _BY_ALIAS: Final[Mapping[str, AnySetting]] = {

@@ -104,3 +104,12 @@ def notify(state: str) -> None:
             peer.sendto(state.encode(), path)
     except OSError:
         pass
+
+
+def has_terminal() -> bool:
+    """Whether the process has a controlling terminal, which sends SIGHUP when it closes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -49,11 +49,16 @@ def test_flag_takes_an_address_as_kafka_writes_it_too(text: str) -> None:
     assert parse_flag(text, name="PLAINTEXT_2") == Listener("PLAINTEXT_2", "127.0.0.1", 19478)
 
 
-@pytest.mark.parametrize("text", ["SSL://h:1", "INTERNAL://h:1", "://h:1"])
+def test_flag_with_a_security_protocol_names_the_listener_after_it() -> None:
+    assert parse_flag("SASL_SSL://h:1") == Listener("SASL_SSL", "h", 1, "SASL_SSL")
+    assert parse_flag("ssl://h:1", name="PLAINTEXT_2") == Listener("SSL_2", "h", 1, "SSL")
+
+
+@pytest.mark.parametrize("text", ["INTERNAL://h:1", "://h:1"])
 def test_flag_with_another_protocol_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="and only PLAINTEXT is offered") as caught:
+    with pytest.raises(ConfigError, match="and offered are PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL") as caught:
         parse_flag(text)
-    assert "PLAINTEXT://HOST:PORT" in (caught.value.hint or "")
+    assert "SASL_SSL://HOST:PORT" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def test_controllers_listener_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"listeners": "SSL://127.0.0.1:9092"}, "only PLAINTEXT"),
-        ({"listeners": "A://127.0.0.1:1", "listener.security.protocol.map": "A:SASL_SSL"}, "only PLAINTEXT"),
+        ({"listeners": "A://127.0.0.1:9092"}, "has no protocol for A"),
+        ({"listeners": "A://127.0.0.1:1", "listener.security.protocol.map": "A:TLS"}, "'TLS' is not a protocol"),
         ({"controller.listener.names": "PLAINTEXT"}, "only the controller's"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "no address that a client can reach"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "no address that a client can reach"),

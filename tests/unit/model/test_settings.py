@@ -5,6 +5,7 @@ import pytest
 from ottla.model import broker_settings as broker
 from ottla.model import topic_settings as topic
 from ottla.model.errors import ConfigError
+from ottla.model.security_settings import SSL_CLIENT_AUTH
 from ottla.model.setting import Source
 from ottla.model.settings import BrokerSettings, TopicSettings
 
@@ -64,3 +65,15 @@ def test_unknown_topic_setting_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         TopicSettings({"retension.ms": "1"}, BrokerSettings())
     assert caught.value.hint == "did you mean retention.ms?"
+
+
+def test_listener_has_its_own_settings_over_the_brokers() -> None:
+    settings = BrokerSettings.of({"ssl.client.auth": "none", "listener.name.Internal.ssl.client.auth": "required"})
+    assert settings[SSL_CLIENT_AUTH] == "none"
+    assert settings.of_listener("INTERNAL")[SSL_CLIENT_AUTH] == "required"
+    assert settings.of_listener("SSL")[SSL_CLIENT_AUTH] == "none"
+
+
+def test_listener_has_no_setting_for_itself_that_concerns_the_broker() -> None:
+    with pytest.raises(ConfigError, match=r"listener\.name\.ssl\.node\.id is not a setting"):
+        BrokerSettings.of({"listener.name.ssl.node.id": "1"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla import __version__
@@ -48,6 +48,15 @@ def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator
         yield gauge("process_open_fds", "Open descriptors.", figures.open_files_count)
     if figures.open_files_max is not None:
         yield gauge("process_max_fds", "The limit of open descriptors.", figures.open_files_max)
+
+
+def certificate_figures(days_left: Mapping[str, float]) -> Iterator[Family]:
+    yield gauge(
+        "ottla_tls_certificate_days_left",
+        "Until the certificate of a TLS listener expires.",
+        {(listener,): days for listener, days in days_left.items()},
+        ("listener",),
+    )
 
 
 # --- requests, connections and flushes --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.assembly.broker_start import BrokerStart
+from ottla.broker.assembly.listening import CertificateReloads
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.request_parts import RequestParts
 from ottla.broker.assembly.tree_parts import TreeParts
@@ -42,9 +43,11 @@ def show_figures(
     flusher: Flusher,
     requests: RequestParts,
     listeners: Sequence[Listener],
+    certificates: CertificateReloads,
 ) -> None:
     # Few brokers have the admin listener, and all would pay for this import.
     from ottla.broker.admin.figures import (
+        certificate_figures,
         group_figures,
         lifecycle_figures,
         partition_figures,
@@ -63,6 +66,8 @@ def show_figures(
     registry.add(lambda: partition_figures(partitions, directory, clock.monotonic_ms()))
     registry.add(lambda: group_figures(groups, partitions))
     registry.add(lambda: lifecycle_figures(tree.lifecycle, cluster, clock.boottime_ms()))
+    if certificates.are_needed:
+        registry.add(lambda: certificate_figures(certificates.days_left()))
     if cluster is not None:
         registry.add(lambda: replica_fetcher_figures(cluster.fetchers))
     offline = "the log directory is read-only: look at the disk, then start again"

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.net.advertising import Advertising
 from ottla.broker.net.listener import bind
+from ottla.broker.security.tls_server import TlsServer
+from ottla.model.errors import ConfigError
+from ottla.model.listener import Listener
+
+_CERTIFICATES_LOOKED_AT_S: Final = 10.0
 
 
 class Listening(NamedTuple):
     """The bound sockets, one for each listener of the options, and the addresses that clients get."""
 
     sockets: Sequence[socket.socket]
+    # Of each listener; None: it does not use TLS.
+    tls: Sequence[TlsServer | None]
     addresses: Sequence[tuple[str, int]]
     advertising: Advertising
 
@@ -24,9 +32,58 @@ def bind_listeners(start: BrokerStart) -> Listening:
 
     A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
     """
+    tls = [_tls_of(start, each) for each in start.options.listeners]
     sockets = [bind(each.host, each.port, listens=start.is_sole) for each in start.options.listeners]
     for each in sockets:
         start.closing.callback(each.close)
     addresses = [each.getsockname()[:2] for each in sockets]
     own_id = start.node_id if start.is_sole else None
-    return Listening(sockets, addresses, Advertising(start.options, addresses, own_id=own_id))
+    return Listening(sockets, tls, addresses, Advertising(start.options, addresses, own_id=own_id))
+
+
+class CertificateReloads:
+    """Looks for changed certificates on a timer, and when the operator demands it."""
+
+    def __init__(self, start: BrokerStart, listening: Listening) -> None:
+        self._loop: Final = start.loop
+        self._servers: Final = [each for each in listening.tls if each is not None]
+        self._timer: asyncio.TimerHandle | None = None
+        if self._servers:
+            start.closing.callback(self._stop)
+            self._schedule()
+
+    @property
+    def are_needed(self) -> bool:
+        return bool(self._servers)
+
+    def days_left(self) -> Mapping[str, float]:
+        """Until each listener's certificate expires."""
+        return {server.listener: server.days_left for server in self._servers}
+
+    def reload(self) -> None:
+        for server in self._servers:
+            server.reload(is_forced=True)
+
+    def _look(self) -> None:
+        for server in self._servers:
+            server.reload()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._timer = self._loop.call_later(_CERTIFICATES_LOOKED_AT_S, self._look)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
+    if listener.uses_sasl:
+        raise ConfigError(f"listener {listener.name}: SASL is not offered yet", hint="use SSL or PLAINTEXT")
+    if not listener.uses_tls:
+        return None
+    settings = start.settings.of_listener(listener.name)
+    try:
+        return TlsServer(settings, listener.name, lambda: start.clock.now_ms() / 1000)
+    except ConfigError as error:
+        raise ConfigError(f"listener {listener.name}: {error}", hint=error.hint) from None

@@ -23,7 +23,7 @@ from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.net.limits import DRAIN_MS
-from ottla.broker.net.listener import ConnectionLimits, Listener
+from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecurity
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter
 from ottla.broker.net.response_budget import ResponseBudget
@@ -187,8 +187,9 @@ def accept_connections(
             start.sockets,
             requests.slow,
             requests.response_budget,
+            ListenerSecurity(named.name, tls),
         )
-        for each in listening.sockets
+        for each, named, tls in zip(listening.sockets, start.options.listeners, listening.tls, strict=True)
     ]
     for listener in listeners:
         listener.start()

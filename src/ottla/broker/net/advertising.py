@@ -17,7 +17,6 @@ from ottla.model.serve_options import ServeOptions
 
 # By which this machine reaches what is bound to every interface.
 _LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-_SECURITY_PROTOCOL: Final = "PLAINTEXT"
 
 
 class BrokerAddress(NamedTuple):
@@ -82,7 +81,7 @@ def registered_listeners(
             host, port = advertised[listener.name].host, advertised[listener.name].port
         else:
             host = _reachable_host(listener, bound_host, host_name)
-        found.append(BrokerListener(listener.name, _SECURITY_PROTOCOL, host, port))
+        found.append(BrokerListener(listener.name, listener.protocol, host, port))
     return tuple(found)
 
 

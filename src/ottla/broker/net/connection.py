@@ -29,7 +29,7 @@ from ottla.broker.net.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_
 from ottla.broker.net.outbox import Outbox, Piece
 from ottla.broker.net.receive_budget import ReceiveBudget
 from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBuffer
-from ottla.broker.net.socket_loop import SocketLoop
+from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
 from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.observe.events import frequent
 from ottla.protocol.primitives import RequestBytes
@@ -40,6 +40,8 @@ _LENGTH: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _PRODUCE: Final = 0
+# A handshake record of TLS 1.x, which a plain listener reads as the length of a request.
+_CLIENT_HELLO: Final = 0x1603
 # The principal of a client without a certificate or a login.
 ANONYMOUS: Final = "User:ANONYMOUS"
 # On Linux the first byte is the connection's state; elsewhere such a peer is noticed when it is answered.
@@ -109,6 +111,7 @@ class Connection:
         "_received_bytes",
         "_release_reason",
         "_request_bytes_max",
+        "_request_bytes_min",
         "_router",
         "_slow",
         "_slow_after_s",
@@ -130,7 +133,7 @@ class Connection:
 
     def __init__(
         self,
-        peer: socket.socket,
+        peer: PeerSocket,
         loop: SocketLoop,
         router: Router,
         budget: ReceiveBudget,
@@ -151,6 +154,7 @@ class Connection:
         self._socket = peer
         self._loop = loop
         self._router = router
+        self._request_bytes_min = REQUEST_BYTES_MIN
         self._request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._buffer = ReceiveBuffer(budget, self._on_budget)
@@ -308,6 +312,14 @@ class Connection:
         self._pause_reading()
         self._close_if_drained()
 
+    def accept_tokens(self) -> None:
+        """The next frames are tokens of a login without a request's head."""
+        self._request_bytes_min = 0
+
+    def accept_requests(self, request_bytes_max: int) -> None:
+        """The client has logged in."""
+        self._request_bytes_min, self._request_bytes_max = REQUEST_BYTES_MIN, request_bytes_max
+
     def release(self, reason: str) -> None:
         """Close when every request that has been received is answered."""
         self._release_reason = reason
@@ -381,6 +393,18 @@ class Connection:
         log.warning("request.refused", extra=frequent(peer=self.peer_name, client_id=self.client_id, error=reason))
         self.close(reason)
 
+    def _refuse_length(self, length: int) -> None:
+        if length >> 16 == _CLIENT_HELLO:
+            self.refuse(
+                f"the client uses TLS, and the listener {self.listener_name} does not: set the client's "
+                "security.protocol, or connect it to a listener with TLS"
+            )
+            return
+        self.refuse(
+            f"a request of {length} bytes: {self._request_bytes_min} to {self._request_bytes_max} are allowed "
+            "(socket.request.max.bytes, and before a login sasl.server.max.receive.size)"
+        )
+
     def _process(self) -> None:
         """Route every whole frame that may start, then send their answers."""
         began_s, routed_at = perf_counter(), 0
@@ -392,11 +416,8 @@ class Connection:
         length_at = _LENGTH.unpack_from
         while end - start >= LENGTH_BYTES:
             (length,) = length_at(data, start)
-            if length < REQUEST_BYTES_MIN or length > self._request_bytes_max:
-                self.refuse(
-                    f"a request of {length} bytes: {REQUEST_BYTES_MIN} to {self._request_bytes_max} are allowed "
-                    "(socket.request.max.bytes)"
-                )
+            if length < self._request_bytes_min or length > self._request_bytes_max:
+                self._refuse_length(length)
                 break
             frame_at = start + LENGTH_BYTES
             frame_end = frame_at + length

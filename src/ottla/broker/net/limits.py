@@ -77,6 +77,16 @@ PIPELINED_ANSWER_BYTES_MAX: Final = 16 * KIB
 # One turn of the loop sends at most this much for one connection, then serves the others.
 SEND_TURN_BYTES: Final = 4 * MIB
 
+# Under TLS bytes are encrypted in slices of four records, which a socket's buffer mostly accepts whole, and one turn
+# encrypts less than it could send: a megabyte takes half a millisecond.
+TLS_SLICE_BYTES: Final = 64 * KIB
+TLS_SEND_TURN_BYTES: Final = MIB
+# From the accept to the end of the TLS handshake and the login.
+LOGIN_MS: Final = 10_000
+# Connections that are not logged in yet: of a listener, and from one address.  A further one closes the oldest.
+LOGINS_PENDING_MAX: Final = 1_024
+LOGINS_PENDING_PER_ADDRESS_MAX: Final = 256
+
 # A peer must receive some bytes of an answer in each such interval, and send its share of a frame
 # (`socket.receive.min.bytes.per.second`).
 STALLED_PEER_MS: Final = 30_000

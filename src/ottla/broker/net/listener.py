@@ -8,10 +8,11 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ottla.broker.net.connection import Connection, Router, SlowReports
+from ottla.broker.net.connection import ANONYMOUS, Connection, Router, SlowReports
 from ottla.broker.net.frame_pace import AnswerPace, FramePace, PaceRules
 from ottla.broker.net.limits import (
     ACCEPTS_PER_TURN,
@@ -23,10 +24,14 @@ from ottla.broker.net.limits import (
     STALLED_PEER_MS,
     SWEEP_INTERVAL_MS,
 )
+from ottla.broker.net.pending_logins import PendingLogins
 from ottla.broker.net.receive_budget import ReceiveBudget
 from ottla.broker.net.response_budget import ResponseBudget
-from ottla.broker.net.socket_loop import SocketLoop
-from ottla.model.errors import ConfigError
+from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
+from ottla.broker.net.tls_channel import TlsChannel
+from ottla.broker.net.tls_handshakes import TlsHandshake, TlsHandshakes
+from ottla.model.errors import ConfigError, WireError
+from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.observe.events import fields, frequent
 
 log = logging.getLogger(__name__)
@@ -57,6 +62,32 @@ class ConnectionLimits(NamedTuple):
     receive_budget_bytes: int = -1
     # Of a frame that has started.
     receive_min_bytes_s: int = 16 * KIB
+
+
+class TlsContexts(Protocol):
+    """The TLS of a listener; see broker/security/tls_server.py."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        ...
+
+    def principal_of(self, der: bytes | None) -> str:
+        """Raises `WireError` for a certificate without a principal."""
+        ...
+
+
+class ListenerSecurity(NamedTuple):
+    """The security protocol of a listener.  The default is PLAINTEXT.
+
+    `login` constructs the router of a connection, with a function that it calls when the client has logged in; before
+    that it serves only the requests of the login, of at most `login_bytes_max`.
+    """
+
+    name: str = DEFAULT_LISTENER_NAME
+    tls: TlsContexts | None = None
+    login: Callable[[Callable[[Connection], None]], Router] | None = None
+    login_bytes_max: int = 0
 
 
 def bind(host: str, port: int, *, listens: bool = True) -> socket.socket:
@@ -108,11 +139,13 @@ class Listener:
         sockets: SocketLoop | None = None,
         slow: SlowReports | None = None,
         responses: ResponseBudget | None = None,
+        security: ListenerSecurity = ListenerSecurity(),  # noqa: B008 (an immutable value)
     ) -> None:
         """`sockets`: serves the connections; the loop itself unless a test has something between.
 
         `slow` takes the times of requests; `responses` counts the large answers of these and other connections.
         """
+        self._security = security
         self._responses = responses
         self._listening = listening
         self._loop = loop
@@ -125,6 +158,9 @@ class Listener:
             RECEIVE_BUDGET_BYTES if limits.receive_budget_bytes < 0 else limits.receive_budget_bytes
         )
         self._connections: dict[Connection, None] = {}
+        self._handshakes = TlsHandshakes(self._sockets, self._on_handshake_done, self._on_handshake_failed)
+        # Handshakes, then connections without a login.
+        self._pending: PendingLogins[TlsHandshake | Connection] = PendingLogins()
         self._pace_rules = PaceRules(
             limits.receive_min_bytes_s * SWEEP_INTERVAL_MS // 1000,
             STALLED_PEER_MS // SWEEP_INTERVAL_MS,
@@ -135,6 +171,7 @@ class Listener:
         # Of connections that had an answer to take while others waited for room for theirs.
         self._answer_paces: dict[Connection, AnswerPace] = {}
         self._sweeps_count = 0
+        self._handshakes_count = 0
         self._spare_fd: int | None = None
         # By the count of sweeps.
         self._report_exhausted_at = 0
@@ -164,6 +201,9 @@ class Listener:
 
     def begin_drain(self) -> None:
         """Start no further request on any connection; each closes when its requests in progress are answered."""
+        for pending in list(self._pending):
+            if isinstance(pending, TlsHandshake):
+                pending.close("the broker is stopping")
         for connection in list(self._connections):
             connection.drain()
 
@@ -222,7 +262,8 @@ class Listener:
 
     def _adopt(self, peer: socket.socket) -> None:
         limits = self._limits
-        if len(self._connections) >= limits.connections_max:
+        # Of the pending ones, handshakes are no connections yet.
+        if len(self._connections) + self._handshakes_count >= limits.connections_max:
             log.warning("connection.refused", extra=frequent(connections_max=limits.connections_max))
             peer.close()
             return
@@ -234,19 +275,87 @@ class Listener:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
             if limits.receive_buffer_bytes > 0:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
-            connection = Connection(
-                peer, self._sockets, self._router, self._budget, limits.request_bytes_max, self._forget, self._slow
-            )
+            tls = self._security.tls
+            if tls is None:
+                self._connect(peer, self._sockets, ANONYMOUS)
+            else:
+                self._start_handshake(peer, tls.context)
         except OSError as error:
             # The peer disconnected between its connect and our accept.
             log.debug("connection.lost", extra=fields(error=str(error)))
             peer.close()
-            return
+
+    def _connect(
+        self,
+        peer: PeerSocket,
+        sockets: SocketLoop,
+        principal: str,
+        handshake: TlsHandshake | None = None,
+    ) -> None:
+        """Serve it.  After a handshake the login, if there is one, has the rest of the time."""
+        security, router, bytes_max = self._security, self._router, self._limits.request_bytes_max
+        if security.login is not None:
+            router, bytes_max = security.login(self._on_login), security.login_bytes_max
+        connection = Connection(
+            peer,
+            sockets,
+            router,
+            self._budget,
+            bytes_max,
+            self._forget,
+            self._slow,
+            listener_name=security.name,
+            principal=principal,
+        )
         self._connections[connection] = None
         self._all_closed.clear()
+        if security.login is not None:
+            if handshake is not None:
+                self._pending.replace(handshake, connection)
+            else:
+                self._add_pending(connection, connection.peer_name.rpartition(":")[0])
+        elif handshake is not None:
+            self._pending.remove(handshake)
+
+    def _start_handshake(self, peer: socket.socket, context: ssl.SSLContext) -> None:
+        host, port = peer.getpeername()[:2]
+        channel = TlsChannel(peer, context, self._sockets)
+        handshake = TlsHandshake(self._handshakes, channel, f"{host}:{port}")
+        self._handshakes_count += 1
+        self._add_pending(handshake, host)
+        handshake.start()
+
+    def _add_pending(self, entry: TlsHandshake | Connection, host: str) -> None:
+        victim = self._pending.add(entry, host, self._sweeps_count)
+        if victim is not None:
+            facts = frequent(listener=self._security.name, logins_count=len(self._pending))
+            log.warning("logins.too_many", extra=facts)
+            victim.close("too many connections that are not logged in")
+
+    def _on_handshake_done(self, handshake: TlsHandshake) -> None:
+        self._handshakes_count -= 1
+        channel, tls = handshake.channel, self._security.tls
+        assert tls is not None
+        try:
+            principal = tls.principal_of(channel.peer_certificate)
+            self._connect(channel, channel, principal, handshake)
+        except (WireError, OSError) as error:
+            log.warning("connection.refused", extra=frequent(peer=handshake.peer_name, error=str(error)))
+            self._pending.remove(handshake)
+            channel.close()
+
+    def _on_handshake_failed(self, handshake: TlsHandshake) -> None:
+        self._handshakes_count -= 1
+        self._pending.remove(handshake)
+
+    def _on_login(self, connection: Connection) -> None:
+        self._pending.remove(connection)
+        connection.accept_requests(self._limits.request_bytes_max)
 
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        if self._security.login is not None:
+            self._pending.remove(connection)
         self._paces.pop(connection, None)
         self._answer_paces.pop(connection, None)
         if not self._connections:
@@ -259,6 +368,8 @@ class Listener:
         stalled_sweeps = STALLED_PEER_MS // SWEEP_INTERVAL_MS
         self._sweeps_count += 1
         self._hold_spare()
+        for pending in self._pending.overdue(self._sweeps_count):
+            pending.close("no login in time")
         for connection in list(self._connections):
             connection.count_sweep()
             is_owed = connection.has_unanswered

@@ -6,11 +6,12 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
-from ottla.broker.net.limits import SEND_TURN_BYTES
+from ottla.broker.net.limits import SEND_TURN_BYTES, TLS_SEND_TURN_BYTES, TLS_SLICE_BYTES
 from ottla.broker.net.response_budget import CountedAnswer
-from ottla.broker.net.socket_loop import SocketLoop
+from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
+from ottla.broker.net.tls_channel import TlsChannel
 from ottla.runtime.disk import FileRun
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -36,16 +37,29 @@ class Outbox:
     failed.
     """
 
-    __slots__ = ("_is_writing", "_lines", "_loop", "_on_failed", "_on_progress", "_socket", "unsent")
+    __slots__ = (
+        "_file_target",
+        "_is_writing",
+        "_lines",
+        "_loop",
+        "_on_failed",
+        "_on_progress",
+        "_socket",
+        "_turn_bytes",
+        "unsent",
+    )
 
     def __init__(
         self,
-        peer: socket.socket,
+        peer: PeerSocket,
         loop: SocketLoop,
         on_progress: Callable[[], None],
         on_failed: Callable[[str], None],
     ) -> None:
-        self._socket = peer
+        self._socket: Final = peer
+        # None: bytes of files must pass through the channel, which encrypts them.
+        self._file_target: Final = None if isinstance(peer, TlsChannel) else cast("socket.socket", peer)
+        self._turn_bytes: Final = TLS_SEND_TURN_BYTES if self._file_target is None else SEND_TURN_BYTES
         self._loop = loop
         self._on_progress = on_progress
         self._on_failed = on_failed
@@ -128,7 +142,7 @@ class Outbox:
 
     def _send_unsent(self) -> None:
         unsent = self.unsent
-        turn_bytes = SEND_TURN_BYTES
+        turn_bytes = self._turn_bytes
         try:
             while unsent and turn_bytes > 0:
                 turn_bytes -= max(self._send_piece(unsent), _PIECE_BYTES_MIN)
@@ -144,7 +158,11 @@ class Outbox:
         """Send from the first piece; returns the bytes that the socket accepted."""
         piece = unsent[0]
         if isinstance(piece, FileRun):
-            sent = piece.file.send_to(self._socket, piece.position, piece.length_bytes)
+            target = self._file_target
+            if target is None:
+                sent = self._send_copied(piece)
+            else:
+                sent = piece.file.send_to(target, piece.position, piece.length_bytes)
             if sent == 0:
                 raise OSError(f"{piece.file.path} ends before the {piece.length_bytes} bytes promised")
             if sent == piece.length_bytes:
@@ -165,6 +183,11 @@ class Outbox:
         else:
             unsent[0] = memoryview(piece)[sent:]
         return sent
+
+    def _send_copied(self, run: FileRun) -> int:
+        """Send the first slice of a run; 0: the file ends before it."""
+        data = run.file.read_at(run.position, min(run.length_bytes, TLS_SLICE_BYTES))
+        return self._socket.send(data) if data else 0
 
     def _wait_writable(self) -> None:
         if not self._is_writing:

@@ -122,7 +122,7 @@ def _findings(
 
 def _openness(options: ServeOptions) -> Iterator[Finding]:
     for listener in options.listeners:
-        if not listener.is_loopback:
+        if not listener.is_loopback and not listener.uses_sasl and not listener.uses_tls:
             yield warning(
                 "address",
                 f"port {listener.port} listens on {listener.host or 'every interface'}: anyone who reaches it may do "

@@ -22,8 +22,9 @@ from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
     "--listen",
     "addresses",
     multiple=True,
-    metavar="HOST:PORT",
-    help="Address to listen on; port 0 selects a free one.  Repeatable.  [default: listeners, else 127.0.0.1:9092]",
+    metavar="[PROTOCOL://]HOST:PORT",
+    help="Address to listen on, as SASL_SSL://HOST:PORT with another protocol than PLAINTEXT; port 0 selects a free "
+    "one.  Repeatable.  [default: listeners, else 127.0.0.1:9092]",
 )
 @click.option(
     "--zookeeper",

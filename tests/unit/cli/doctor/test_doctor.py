@@ -39,7 +39,7 @@ def findings_of(out: str) -> list[dict[str, str]]:
     [
         ({"log_segment_byte": "1000000"}, Level.PROBLEM, "unknown name"),
         ({"zookeeper_set_acl": "true"}, Level.WARNING, "has no effect here"),
-        ({"ssl_keystore_location": "x"}, Level.WARNING, "protects nothing here"),
+        ({"ssl_cipher_suites": "x"}, Level.WARNING, "protects nothing here"),
         (
             {"log_retention_ms": "90000000", "log_retention_hours": "1"},
             Level.WARNING,

@@ -1,0 +1,1 @@
+"""Logins and TLS of the broker: certificates, mechanisms, credentials."""
