@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -60,9 +60,11 @@ class ApacheKafka(PeerProcess):
     """A context manager: a fresh broker, which is removed afterwards.
 
     `properties` are added to server.properties.  `parent_dir` is the parent of its directory (the system's place for
-    temporary files otherwise).  After entering: `bootstrap` ("127.0.0.1:port"), `port`, `pid`, `data_dir` (the
-    partitions' directories), `log_path` (its own log), and `startup_s`, from starting its process to its first
-    ApiVersions answer.  Raises KafkaUnavailable where it is unavailable, NotAnswering when it does not come up.
+    temporary files otherwise).  `listeners` are further ones by name, with their protocols, `format_arguments` are of
+    `kafka-storage format` and `jvm_options` of the broker.  After entering: `bootstrap` ("127.0.0.1:port"), `port`,
+    `addresses` (of the further listeners), `pid`, `data_dir` (the partitions' directories), `log_path` (its own log),
+    and `startup_s`, from starting its process to its first ApiVersions answer.  Raises KafkaUnavailable where it is
+    unavailable, NotAnswering when it does not come up.
     """
 
     NAME = "Apache Kafka"
@@ -71,9 +73,21 @@ class ApacheKafka(PeerProcess):
     port: int
     startup_s: float
 
-    def __init__(self, properties: Mapping[str, str] | None = None, parent_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str] | None = None,
+        parent_dir: Path | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
+        jvm_options: Sequence[str] = (),
+    ) -> None:
         super().__init__(parent_dir)
+        self.addresses: dict[str, str] = {}
         self._properties = dict(properties or {})
+        self._listeners = dict(listeners or {})
+        self._format_arguments = format_arguments
+        self._jvm_options = jvm_options
 
     @property
     def data_dir(self) -> Path:
@@ -88,8 +102,9 @@ class ApacheKafka(PeerProcess):
 
     def _start(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
-            self.port, controller_port = find_free_ports(2)
+            self.port, controller_port, *ports = find_free_ports(2 + len(self._listeners))
             self.bootstrap = f"{HOST}:{self.port}"
+            self.addresses = {name: f"{HOST}:{port}" for name, port in zip(self._listeners, ports, strict=True)}
             configuration = self._write_configuration(controller_port)
             if attempt == 1:
                 self._format_storage(configuration)
@@ -106,7 +121,19 @@ class ApacheKafka(PeerProcess):
     def _write_configuration(self, controller_port: int) -> Path:
         node_id = self._properties.get("node.id", SINGLE_NODE["node.id"])
         properties = SINGLE_NODE | {
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{controller_port}",
+            "listeners": ",".join(
+                [
+                    f"PLAINTEXT://{self.bootstrap}",
+                    f"CONTROLLER://{HOST}:{controller_port}",
+                    *(f"{name}://{address}" for name, address in self.addresses.items()),
+                ]
+            ),
+            "listener.security.protocol.map": ",".join(
+                [
+                    SINGLE_NODE["listener.security.protocol.map"],
+                    *(f"{name}:{protocol}" for name, protocol in self._listeners.items()),
+                ]
+            ),
             "controller.quorum.voters": f"{node_id}@{HOST}:{controller_port}",
             "log.dirs": str(self.data_dir),
         }
@@ -118,12 +145,13 @@ class ApacheKafka(PeerProcess):
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # The tool takes an argument that starts with "-" for an option, and such an id is possible.
         cluster_id = "A" + cluster_id[1:]
-        done = run_tool(STORAGE_TOOL, "format", "--cluster-id", cluster_id, "--config", str(configuration))
+        arguments = ("--cluster-id", cluster_id, "--config", str(configuration), *self._format_arguments)
+        done = run_tool(STORAGE_TOOL, "format", *arguments)
         if done.returncode != 0:
             raise NotAnswering(f"Apache Kafka's storage could not be formatted: {done.stdout}{done.stderr}")
 
     def _launch(self, configuration: Path) -> None:
-        command = java_command(BROKER, str(configuration), jvm_options=JVM_OPTIONS)
+        command = java_command(BROKER, str(configuration), jvm_options=(*JVM_OPTIONS, *self._jvm_options))
         log: BinaryIO
         with self.log_path.open("ab") as log:
             started = time.monotonic()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -11,6 +13,7 @@ from ottla.cli.output import say
 
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.security.settings import ClientSecurity
     from ottla.client.wire.waiting import Waiting
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -19,6 +22,9 @@ DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 # At a terminal no user waits a minute for an absent broker.
 CALL_TIMEOUT_MS: Final = 15_000
 UNKNOWN_TOPIC_WAIT_MS: Final = 1_000
+COMMAND_CONFIG_VARIABLE: Final = "OTTLA_COMMAND_CONFIG"
+# Where the flag leaves its value for `given_security`.
+_COMMAND_CONFIG: Final = "ottla.command-config"
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
@@ -34,7 +40,51 @@ def bootstrap_flag(function: F) -> F:
         metavar="HOST:PORT,...",
         help="Bootstrap brokers.",
     )
+    return option(command_config_flag(function))
+
+
+def command_config_flag(function: F) -> F:
+    """`--command-config`, which `given_security` reads: passwords are never arguments, which other users can see."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            context.meta[_COMMAND_CONFIG] = value
+
+    option = click.option(
+        "--command-config",
+        metavar="FILE",
+        expose_value=False,
+        callback=keep,
+        help="TLS and login of the connections, as a client.properties file.  [default: as OTTLA_... variables say]",
+    )
     return option(function)
+
+
+def given_security() -> ClientSecurity:
+    """Of the running verb's `--command-config`, else of OTTLA_COMMAND_CONFIG, completed by OTTLA_... variables.
+
+    Raises ConfigError.
+    """
+    from ottla.client.wire.security.names import read_client_properties, security_of_properties
+
+    context = click.get_current_context(silent=True)
+    path = (context.meta.get(_COMMAND_CONFIG) if context is not None else None) or os.environ.get(
+        COMMAND_CONFIG_VARIABLE
+    )
+    return security_of_properties(read_client_properties(Path(path)) if path else {}, os.environ)
+
+
+def refuse_security(verb: str) -> None:
+    """For a verb whose connections have neither TLS nor a login: it must not connect as if they had."""
+    from ottla.client.wire.security.settings import PLAINTEXT
+    from ottla.model.errors import ConfigError
+
+    if given_security() != PLAINTEXT:
+        raise ConfigError(
+            f"{verb} connects without TLS and without a login only",
+            hint="leave out --command-config, OTTLA_COMMAND_CONFIG and OTTLA_SECURITY_PROTOCOL, and use a PLAINTEXT"
+            " listener",
+        )
 
 
 def property_flag(function: F) -> F:
@@ -62,7 +112,10 @@ def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None)
 
     waiting = waiting or tell_of_waiting()
     options = ClientOptions(
-        client_id=client_id, call_timeout_ms=CALL_TIMEOUT_MS, unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS
+        client_id=client_id,
+        call_timeout_ms=CALL_TIMEOUT_MS,
+        unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS,
+        security=given_security(),
     )
     cluster = Cluster(bootstrap, options, dial=waiting.dial, on_wait=waiting.on_wait)
     cluster.connect_any(cluster.retrying.deadline())

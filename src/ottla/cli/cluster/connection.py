@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, open_cluster
+from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, command_config_flag, given_security, open_cluster
 from ottla.cli.cluster.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def cluster_flag(function: F) -> F:
         metavar="HOST:PORT,...",
         help=f"Bootstrap brokers.  [default: those of ./{DEFAULT_DATA_DIR} if it is there, else {DEFAULT_BOOTSTRAP}]",
     )
-    return option(function)
+    return option(command_config_flag(function))
 
 
 def connect(bootstrap: str | None, client_id: str = CLIENT_ID) -> Cluster:
@@ -50,10 +50,16 @@ def registered_brokers(zookeeper: str, within_ms: int) -> str:
     from ottla.coordination.zookeeper.errors import ZooKeeperRefused
 
     try:
-        return ",".join(brokers_of_tree(zookeeper, digest=given_digest(os.environ), timeout_ms=within_ms))
+        found = brokers_of_tree(
+            zookeeper,
+            digest=given_digest(os.environ),
+            timeout_ms=within_ms,
+            protocol=given_security().protocol,
+        )
     except ZooKeeperRefused as error:
         error.hint = "give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST"
         raise
+    return ",".join(found)
 
 
 def given_digest(environment: Mapping[str, str]) -> str | None:

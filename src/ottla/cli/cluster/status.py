@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import open_cluster
+from ottla.cli.client_flags import given_security, open_cluster
 from ottla.cli.cluster.connection import (
     CLIENT_ID,
     cluster_flag,
@@ -141,7 +141,7 @@ def _answer(address: str) -> BrokerStanding | ClientError:
     from ottla.client.wire.errors import ClientError
     from ottla.client.wire.options import ClientOptions
 
-    options = ClientOptions(client_id=CLIENT_ID, connect_timeout_ms=ANSWER_WITHIN_MS)
+    options = ClientOptions(client_id=CLIENT_ID, connect_timeout_ms=ANSWER_WITHIN_MS, security=given_security())
     try:
         with Cluster(address, options) as cluster:
             return describe_standing(cluster, ANSWER_WITHIN_MS)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from ottla.cli.client_flags import given_security
 from ottla.cli.doctor.findings import Finding, ok, problem, warning
 from ottla.cli.doctor.tree import tree_findings
 from ottla.client.admin.admin import Admin
@@ -71,7 +72,7 @@ def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Findi
 
 
 def _answers(bootstrap: str) -> Iterator[Finding]:
-    options = ClientOptions(client_id="ottla-doctor", call_timeout_ms=ASK_TIMEOUT_MS)
+    options = ClientOptions(client_id="ottla-doctor", call_timeout_ms=ASK_TIMEOUT_MS, security=given_security())
     try:
         with Cluster(bootstrap, options) as cluster:
             topics = Admin(cluster).list_topics()

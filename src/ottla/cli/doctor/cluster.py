@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from ottla.cli.client_flags import given_security
 from ottla.cli.doctor.broker import CUT_OFF_HINT
 from ottla.cli.doctor.findings import Finding, ok, problem, warning
 from ottla.client.admin.admin import Admin
@@ -45,7 +46,7 @@ def cluster_findings(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Fin
 
 
 def _options() -> ClientOptions:
-    return ClientOptions(client_id="ottla-doctor", call_timeout_ms=CALL_TIMEOUT_MS)
+    return ClientOptions(client_id="ottla-doctor", call_timeout_ms=CALL_TIMEOUT_MS, security=given_security())
 
 
 def _reachability(addresses: Mapping[int, Sequence[Address]]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from ottla.cli.client_flags import command_config_flag
 from ottla.cli.doctor.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
@@ -34,6 +35,7 @@ PROBLEMS_FOUND = 1
 @click.option("--insecure-listen", is_flag=True, help="As for serve.")
 @click.option("--admin-listen", metavar="HOST:PORT", help="As for serve.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
+@command_config_flag
 def command(
     config_argument: Path | None,
     data_dir: str | None,

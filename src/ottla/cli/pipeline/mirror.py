@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from ottla.cli.client_flags import check_reachable
+from ottla.cli.client_flags import check_reachable, refuse_security
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
@@ -199,6 +199,7 @@ def status(source: str, target: str, as_json: bool) -> None:
 
 
 def _check_reachable(source: str, target: str) -> None:
+    refuse_security("ottla mirror")
     check_reachable(source, "ottla-mirror", "--source")
     check_reachable(target, "ottla-mirror", "--target")
 

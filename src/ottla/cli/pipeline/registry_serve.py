@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag
+from ottla.cli.client_flags import bootstrap_flag, refuse_security
 from ottla.model.broker_settings import SCHEMA_REGISTRY_TOPIC
 from ottla.model.listener import parse_http
 from ottla.model.serve_options import RegistryOptions, require_registry_listener
@@ -67,6 +67,7 @@ def command(
 
     Several may run over one topic: each answers, and one of them writes.
     """
+    refuse_security("ottla registry serve")
     start_logging(log_level)
     listener = parse_http(listen, setting="--listen")
     require_registry_listener(listener, insecure_listen=insecure_listen)

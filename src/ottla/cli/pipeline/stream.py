@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag
+from ottla.cli.client_flags import assignments, bootstrap_flag, refuse_security
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
@@ -59,6 +59,7 @@ def run(
     """
     if available_now and every is not None:
         raise click.UsageError("--available-now and --every exclude each other.")
+    refuse_security("ottla stream run")
     given, settings = assignments(options, "--option"), assignments(spark_settings, "--spark")
     trigger: dict[str, object] = {"availableNow": True} if available_now else {}
     if every is not None:

@@ -76,7 +76,7 @@ class Connection:
         self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: API_VERSIONS[ApiKey.API_VERSIONS]}
         self._used_at_ms = clock.monotonic_ms()
         # The number of the first request after those that open the connection.
-        self._first_request_id = 0
+        self._first_request_id = -1
         # Responses that were received before that of a login between them.
         self._arrived: deque[memoryview] = deque()
         self._sasl: SaslSession | None = None

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.deadline import Deadline
-from ottla.client.wire.errors import CallTimedOut, ConnectionLost, UnsupportedByBroker
+from ottla.client.wire.errors import CallTimedOut, ConnectionLost, ListenerMismatch, UnsupportedByBroker
 from ottla.client.wire.frame_reader import FrameReader
 from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import WireError
@@ -74,6 +74,21 @@ def test_connection_closes_itself_when_no_answer_comes() -> None:
     assert fake.brokers[1].connections[0].is_closed
     with pytest.raises(ConnectionLost):
         ask_metadata(connection, fake)
+
+
+@pytest.mark.parametrize("record", [b"\x15\x03\x03\x00\x02\x02\x50", b"\x16\x03\x01\x00\x10" + bytes(16)])
+def test_connection_to_a_listener_with_tls_is_a_mismatch(record: bytes) -> None:
+    transport = ScriptedTransport(record)
+    with pytest.raises(ListenerMismatch, match="speaks TLS") as refused:
+        Connection.open(
+            Address("tls", 1),
+            lambda address, deadline: transport,
+            ClientOptions(),
+            FakeClock(),
+            Deadline(FakeClock(), 1000),
+        )
+    assert "SASL_SSL" in str(refused.value.hint)
+    assert transport.is_closed
 
 
 def test_connection_is_not_trusted_when_it_was_idle_for_long() -> None:

@@ -100,6 +100,18 @@ _ONE_MATTER: Final = (
     {"ssl.key.location", "ssl.key.pem"},
     {"ssl.key.password", "ssl.key.password.file"},
 )
+# Settings of brokers have the same variables: where no protocol is named, they are of a broker on this machine.
+_OF_BROKERS_TOO: Final = frozenset(
+    {
+        "sasl.jaas.config",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.type",
+        "ssl.protocol",
+        "ssl.truststore.type",
+    }
+)
 _PEM: Final = "PEM"
 _TLS_VERSIONS: Final = frozenset({"TLSv1.2", "TLSv1.3", "TLS"})
 _PEM_HINT: Final = (
@@ -153,13 +165,14 @@ def security_of_properties(
     """From a `client.properties`.  As in Kafka's tools, settings of other matters are ignored; an unknown one of
     security is refused, because a connection without it may be less secure than it seems.
 
-    Variables of `environment` count where no property does.
+    Variables of `environment`, in librdkafka's names, count where no property does.
     """
     own = {name: text for name, text in properties.items() if _OF_SECURITY.match(name)}
     _check_known(own)
     own = _unaliased(own)
     replaced = {other for name in own for matter in _ONE_MATTER if name in matter for other in matter}
-    found = {name: text for name, text in _of_environment(environment or {}).items() if name not in replaced}
+    variables = _of_environment(environment or {}, names_protocol="security.protocol" in own)
+    found = {name: text for name, text in variables.items() if name not in replaced}
     return _Parser(found | own, None).parsed()
 
 
@@ -181,9 +194,11 @@ def _variable(name: str) -> str:
     return _ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
 
 
-def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    names = [*_KNOWN, *_ALIASES]
-    return _unaliased({name: environment[_variable(name)] for name in names if environment.get(_variable(name))})
+def _of_environment(environment: Mapping[str, str], *, names_protocol: bool) -> dict[str, str]:
+    found = {name: environment[_variable(name)] for name in _KNOWN if environment.get(_variable(name))}
+    if names_protocol or "security.protocol" in found:
+        return found
+    return {name: text for name, text in found.items() if name not in _OF_BROKERS_TOO}
 
 
 def _check_known(names: Iterable[str]) -> None:

@@ -260,7 +260,7 @@ def test_the_environment_counts_where_no_property_does() -> None:
         "OTTLA_SASL_MECHANISM": "SCRAM-SHA-512",
         "OTTLA_SASL_USERNAME": "alice",
         "OTTLA_SASL_PASSWORD_FILE": "/run/secrets/kafka",
-        "OTTLA_SSL_TRUSTSTORE_LOCATION": "/ca.pem",
+        "OTTLA_SSL_CA_LOCATION": "/ca.pem",
         "OTTLA_SSL_KEY_LOCATION": "",
         "OTTLA_HOME": "/x",
     }
@@ -271,6 +271,13 @@ def test_the_environment_counts_where_no_property_does() -> None:
     assert (found.login, found.tls) == (SCRAM_LOGIN, tls)
     by_jaas = {"sasl.jaas.config": JAAS, "sasl.mechanism": "SCRAM-SHA-256"}
     assert security_of_properties(by_jaas, environment | {"OTTLA_SASL_USERNAME": "bob"}).login == SCRAM_LOGIN
+
+
+def test_variables_of_a_broker_on_the_same_machine_do_not_count() -> None:
+    broker = {"OTTLA_SSL_KEY_PASSWORD": "k", "OTTLA_SASL_JAAS_CONFIG": "x", "OTTLA_SSL_KEYSTORE_LOCATION": "/x"}
+    assert security_of_properties({}, broker) == PLAINTEXT
+    with pytest.raises(ConfigError):
+        security_of_properties({}, broker | {"OTTLA_SSL_CA_LOCATION": "/ca.pem"})
 
 
 def test_each_setting_has_its_variable() -> None:

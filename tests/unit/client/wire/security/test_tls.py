@@ -1,0 +1,261 @@
+"""TLS against a server of OpenSSL on loopback: what is trusted, and what each failure says."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+
+from ottla.client.wire.address import Address
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.errors import CallTimedOut, ConnectionLost, TlsFailed
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.settings import SecretFile, TlsSettings
+from ottla.client.wire.security.tls import secure, tls_context
+from ottla.client.wire.transport import TcpTransport, dial_tcp
+from ottla.model.errors import ConfigError
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.security.mechanism import SaslMechanism
+from tests.unit.client.fake_sasl import PASSWORD, USERNAME, FakeSasl
+from tests.unit.client.secure_fake_broker import (
+    HOST,
+    SYSTEM_CLOCK,
+    SecureFakeBroker,
+    authority,
+    certificate_of,
+    foreign_authority,
+    pem_of,
+    server_context,
+)
+
+TLS = {"security.protocol": "SSL"}
+
+
+def deadline(timeout_ms: int = 20_000) -> Deadline:
+    return Deadline(SYSTEM_CLOCK, timeout_ms)
+
+
+def connect(broker: SecureFakeBroker, names: Mapping[str, object]) -> Connection:
+    options = ClientOptions(security=client_security(names))
+    return Connection.open(broker.address, dial_tcp, options, SYSTEM_CLOCK, deadline())
+
+
+def ask_metadata(connection: Connection) -> str | None:
+    request = MetadataRequest(topics=[])
+    return connection.call(ApiKey.METADATA, request, MetadataResponse, deadline()).cluster_id
+
+
+def trusting(ca: trustme.CA | None = None) -> dict[str, str]:
+    return TLS | {"ssl.ca.pem": pem_of(ca or authority())}
+
+
+def own_certificate(ca: trustme.CA | None = None) -> dict[str, str]:
+    leaf = certificate_of("client", ca=ca)
+    chain = "".join(blob.bytes().decode() for blob in leaf.cert_chain_pems)
+    return {"ssl.certificate.pem": chain, "ssl.key.pem": leaf.private_key_pem.bytes().decode()}
+
+
+def test_requests_are_answered_over_tls() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        connection = connect(broker, trusting())
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_are_spoken(version: ssl.TLSVersion) -> None:
+    context = server_context(certificate_of())
+    context.minimum_version = context.maximum_version = version
+    with SecureFakeBroker(context) as broker:
+        connection = connect(broker, trusting())
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+
+
+@pytest.mark.parametrize("mechanism", [SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512])
+def test_a_login_is_within_tls(mechanism: SaslMechanism) -> None:
+    sasl = FakeSasl()
+    names = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": USERNAME,
+        "sasl.password": PASSWORD,
+    }
+    with SecureFakeBroker(server_context(certificate_of()), sasl) as broker:
+        connection = connect(broker, trusting() | names)
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+    assert sasl.logins == [mechanism]
+
+
+def test_large_requests_and_responses_pass() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        connection = connect(broker, trusting())
+        topics = [f"unknown-{number:0200}" for number in range(4000)]
+        answer = connection.call(
+            ApiKey.METADATA,
+            MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics]),
+            MetadataResponse,
+            deadline(),
+        )
+        assert [topic.name for topic in answer.topics] == topics
+        assert not connection.has_buffered()
+        connection.close()
+
+
+def test_a_foreign_certificate_is_refused_with_the_setting_that_trusts_one() -> None:
+    with SecureFakeBroker(server_context(certificate_of(ca=foreign_authority()))) as broker:
+        with pytest.raises(TlsFailed, match="is not trusted") as refused:
+            connect(broker, trusting())
+        assert "ssl.ca.location" in str(refused.value.hint)
+        assert not refused.value.is_retriable
+
+
+def test_the_authorities_of_the_system_do_not_sign_a_private_certificate() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker, pytest.raises(TlsFailed, match="not trusted"):
+        connect(broker, TLS)
+
+
+def test_an_expired_certificate_is_refused_by_name() -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    with SecureFakeBroker(server_context(certificate_of(not_after=yesterday))) as broker:
+        with pytest.raises(TlsFailed, match="expired") as refused:
+            connect(broker, trusting())
+        assert "renew" in str(refused.value.hint)
+
+
+def test_a_certificate_of_another_host_is_refused_unless_that_check_is_disabled() -> None:
+    with SecureFakeBroker(server_context(certificate_of("kafka.example.org"))) as broker:
+        with pytest.raises(TlsFailed, match="not trusted") as refused:
+            connect(broker, trusting())
+        assert HOST in str(refused.value.hint)
+        connection = connect(broker, trusting() | {"ssl.endpoint.identification.algorithm": "none"})
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+
+
+def test_the_unsafe_setting_still_demands_a_trusted_authority() -> None:
+    unsafe = trusting() | {"ssl_verify_hostname_unsafely_disabled": True}
+    foreign = server_context(certificate_of(ca=foreign_authority()))
+    with SecureFakeBroker(foreign) as broker, pytest.raises(TlsFailed, match="not trusted"):
+        connect(broker, unsafe)
+
+
+def test_a_client_certificate_is_presented() -> None:
+    with SecureFakeBroker(server_context(certificate_of(), demands_certificate=True)) as broker:
+        connection = connect(broker, trusting() | own_certificate())
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_missing_client_certificate_is_named(version: ssl.TLSVersion) -> None:
+    context = server_context(certificate_of(), demands_certificate=True)
+    context.minimum_version = context.maximum_version = version
+    with SecureFakeBroker(context) as broker:
+        with pytest.raises(TlsFailed) as refused:
+            connect(broker, trusting())
+        assert "ssl.certificate.location" in str(refused.value.hint) or "client certificate" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_certificate_that_the_broker_does_not_trust_is_named(version: ssl.TLSVersion) -> None:
+    context = server_context(certificate_of(), demands_certificate=True)
+    context.minimum_version = context.maximum_version = version
+    with SecureFakeBroker(context) as broker, pytest.raises(TlsFailed, match="refused the client's certificate"):
+        connect(broker, trusting() | own_certificate(foreign_authority()))
+
+
+def test_tls_at_a_plain_listener_hints_at_the_protocol() -> None:
+    with SecureFakeBroker() as broker:
+        with pytest.raises(ConnectionLost, match="TLS handshake") as lost:
+            connect(broker, trusting())
+        assert "security.protocol" in str(lost.value.hint)
+
+
+def test_a_plain_client_at_a_listener_with_tls_hints_at_the_protocol() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        with pytest.raises(ConnectionLost) as lost:
+            connect(broker, {})
+        assert "SASL_SSL" in str(lost.value.hint)
+
+
+def test_a_broker_that_goes_away_is_a_lost_connection() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        connection = connect(broker, trusting())
+        ask_metadata(connection)
+    with pytest.raises(ConnectionLost) as lost:
+        ask_metadata(connection)
+    assert lost.value.is_retriable
+    assert not connection.is_open
+
+
+def test_a_handshake_without_an_answer_ends_with_the_deadline() -> None:
+    ours, theirs = socket.socketpair()
+    try:
+        with pytest.raises(CallTimedOut):
+            secure(TcpTransport(ours, Address(HOST, 1)), Address(HOST, 1), TlsSettings(), deadline(20))
+        assert ours.fileno() == -1
+    finally:
+        theirs.close()
+
+
+def test_a_context_is_kept_until_a_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text(pem_of(authority()))
+    settings = TlsSettings(ca=SecretFile(str(file)))
+    first = tls_context(settings)
+    assert tls_context(settings) is first
+    file.write_text(pem_of(authority()) + pem_of(foreign_authority()))
+    assert tls_context(settings) is not first
+
+
+def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    leaf = certificate_of("client")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret-of-key"),
+    )
+    both = tmp_path / "client.pem"
+    both.write_bytes(encrypted + leaf.cert_chain_pems[0].bytes())
+    names = trusting() | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(both)}
+    for password, reason in (("", "encrypted"), ("wrong", "cannot use")):
+        with pytest.raises(ConfigError, match=reason) as refused:
+            tls_context(client_security(names | {"ssl.key.password": password}).tls)
+        assert refused.value.hint
+    assert tls_context(client_security(names | {"ssl.key.password": "secret-of-key"}).tls)
+
+
+@pytest.mark.parametrize("content", [b"\xfe\xed\xfe\xed\x00\x00\x00\x02", b"", b"no certificate"])
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
+def test_a_file_that_is_not_pem_is_refused_with_the_commands_that_convert_it(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "store.jks"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="not PEM") as refused:
+        tls_context(client_security(TLS | {name: str(file)}).tls)
+    assert "openssl pkcs12" in str(refused.value.hint)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*ca\.pem"):
+        tls_context(client_security(TLS | {"ssl.ca.location": str(tmp_path / "ca.pem")}).tls)
+
+
+def test_a_key_of_another_certificate_is_refused() -> None:
+    mixed = own_certificate() | {"ssl.key.pem": own_certificate()["ssl.key.pem"]}
+    with pytest.raises(ConfigError, match="cannot use"):
+        tls_context(client_security(trusting() | mixed).tls)
