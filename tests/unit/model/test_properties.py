@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.model.properties import Property, parse_properties
 from ottla.model.errors import ConfigError
+from ottla.model.properties import Property, parse_properties
 
 
 @pytest.mark.parametrize(
