@@ -77,8 +77,8 @@ class Connection:
         self._used_at_ms = clock.monotonic_ms()
         # The number of the first request after those that open the connection.
         self._first_request_id = -1
-        # Responses that were received before that of a login between them.
-        self._arrived: deque[memoryview] = deque()
+        # Responses that arrived during a login between two requests, and that no caller has received yet.
+        self._arrived: deque[tuple[Sent, memoryview]] = deque()
         self._sasl: SaslSession | None = None
         if options.security.login is not None:
             # Imported late: clients without a login need none of it.
@@ -169,11 +169,15 @@ class Connection:
         """The oldest request in flight and the body of its response."""
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
+        if self._arrived:
+            return self._arrived.popleft()
         assert self.in_flight, "nothing is in flight"
         try:
-            frame = self._arrived.popleft() if self._arrived else self._read(deadline)
+            frame = self._frames.read(lambda into: self._transport.receive_into(into, deadline))
             sent = self.in_flight.popleft()
-            body = self._body(sent, frame)
+            correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
+            if correlation_id != sent.correlation_id:
+                raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
         except BaseException as error:
             is_first = bool(self.in_flight) and self.in_flight[0].correlation_id == self._first_request_id
             # After an interruption in the middle of a frame the stream cannot be read further.
@@ -182,11 +186,12 @@ class Connection:
                 raise ConnectionLost(str(error), hint=_NEEDS_LOGIN_HINT) from error
             raise
         self._used_at_ms = self._clock.monotonic_ms()
-        return sent, body
+        return sent, frame[position:]
 
     def call(self, api: ApiKey, message: object, answer: type[T], deadline: Deadline, *, at_least: int = 0) -> T:
         """Send `message`, wait for its response.  Nothing else may be in flight."""
         assert not self.in_flight, "a call would read the answer of another request"
+        assert not self._arrived, "another request's response was not received yet"
         version = self.version_of(api, at_least=at_least)
         deadline = deadline.at_most(self._options.request_timeout_ms)
         self.send(api, version, [encode_request(api, version, message)], deadline)
@@ -220,31 +225,27 @@ class Connection:
             self.close()
             raise
 
-    def _read(self, deadline: Deadline) -> memoryview:
-        return self._frames.read(lambda into: self._transport.receive_into(into, deadline))
-
-    def _body(self, sent: Sent, frame: memoryview) -> memoryview:
-        correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
-        if correlation_id != sent.correlation_id:
-            raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
-        return frame[position:]
-
     def _log_in(self, sasl: SaslSession, deadline: Deadline) -> None:
         """First, and again before the session ends (KIP-368): responses in flight arrive before those of the login."""
 
         def call(api: ApiKey, message: object, answer: type[T], at_least: int) -> T:
             version = self.version_of(api, at_least=at_least)
             body = [encode_request(api, version, message)]
-            sent = self.send(api, version, body, deadline, expects_response=False)
-            while len(self._arrived) < len(self.in_flight):
-                self._arrived.append(self._read(deadline))
-            return self.decode(api, version, self._body(sent, self._read(deadline)), answer)
+            sent = self.send(api, version, body, deadline)
+            while True:
+                received, response = self.receive(deadline)
+                if received is sent:
+                    return self.decode(api, version, response, answer)
+                earlier.append((received, response))
 
+        # `receive` must read from the broker meanwhile.
+        earlier, self._arrived = self._arrived, deque()
         try:
             sasl.log_in(call)
         except BaseException:
             self.close()
             raise
+        self._arrived = earlier
 
     def _negotiate(self, deadline: Deadline) -> None:
         """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 with its own

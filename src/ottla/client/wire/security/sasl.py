@@ -18,7 +18,7 @@ from ottla.client.wire.errors import (
 )
 from ottla.client.wire.security.settings import Login, PasswordLogin, TokenLogin
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.observe.text import safe_line
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -93,7 +93,7 @@ class _Bearer:
 
 
 def exchange_of(login: Login) -> Exchange:
-    """Raises ConfigError and ClientError when a password or a token cannot be had."""
+    """Raises ConfigError and ClientError when there is no password or no token."""
     if isinstance(login, TokenLogin):
         token = login.source()
         if not isinstance(token, str) or not is_bearer_token(token):
@@ -136,7 +136,10 @@ class SaslSession:
     def log_in(self, call: Call) -> None:
         """Raises AuthenticationFailed, ListenerMismatch and other ClientErrors: the connection must be closed then."""
         self.due_ms = None  # it is under way
-        exchange = exchange_of(self._login)
+        try:
+            exchange = exchange_of(self._login)
+        except ConfigError as error:  # of a file that cannot be read now, or a missing package
+            raise AuthenticationFailed(str(error), hint=error.hint) from error
         self._choose_mechanism(call)
         message: bytes | None = exchange.first()
         for _ in range(_ROUNDS_MAX):

@@ -152,10 +152,12 @@ class TlsTransport:
 def secure(inner: Transport, address: Address, settings: TlsSettings, deadline: Deadline) -> TlsTransport:
     """TLS over a connected transport, which is closed when the handshake fails."""
     try:
-        transport = TlsTransport(
-            inner, tls_context(settings), address, has_certificate=settings.certificate is not None
-        )
+        context = tls_context(settings)
+        transport = TlsTransport(inner, context, address, has_certificate=settings.certificate is not None)
         transport.shake_hands(deadline)
+    except ConfigError as error:  # of a file that cannot be used now
+        inner.close()
+        raise TlsFailed(str(error), hint=error.hint) from error
     except BaseException:
         inner.close()
         raise

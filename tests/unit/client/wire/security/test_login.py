@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla.client.wire.connection import Connection
@@ -190,12 +192,14 @@ def test_requests_in_flight_get_their_responses_after_a_login_between_them() -> 
     fake.clock.advance(LIFETIME_MS)
     send()
     assert sasl.logins == [SaslMechanism.SCRAM_SHA_256] * 2
-    assert len(connection.in_flight) == 3
     assert connection.has_buffered()
-    for left in (2, 1, 0):
+    sent_ids = []
+    for _ in range(3):
         sent, body = connection.receive(deadline)
         assert connection.decode(sent.api, sent.version, body, MetadataResponse).cluster_id == "fake"
-        assert len(connection.in_flight) == left
+        sent_ids.append(sent.correlation_id)
+    assert sent_ids == sorted(sent_ids)
+    assert not connection.in_flight
     assert not connection.has_buffered()
 
 
@@ -226,6 +230,20 @@ def test_version_0_of_sasl_authenticate_has_no_session_lifetime() -> None:
     fake.clock.advance(LIFETIME_MS)
     ask_metadata(connection, fake)
     assert (ApiKey.SASL_AUTHENTICATE, 0) in fake.brokers[1].seen
+
+
+def test_a_password_file_that_is_missing_or_empty_fails_the_login_with_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    names = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USERNAME}
+    given = client_security(names | {"sasl.password.file": str(file)})
+    fake = cluster_with(FakeSasl())
+    with pytest.raises(AuthenticationFailed, match="cannot read"):
+        open_connection(fake, given)
+    file.write_text("\n")
+    with pytest.raises(AuthenticationFailed, match="empty"):
+        open_connection(fake, given)
+    file.write_text(PASSWORD + "\n")
+    open_connection(fake, given)
 
 
 def test_errors_of_a_login_are_errors_of_the_client() -> None:

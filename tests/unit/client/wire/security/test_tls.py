@@ -250,6 +250,13 @@ def test_a_file_that_is_not_pem_is_refused_with_the_commands_that_convert_it(
     assert "openssl pkcs12" in str(refused.value.hint)
 
 
+def test_a_missing_file_fails_the_connection_without_a_retry(tmp_path: Path) -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        with pytest.raises(TlsFailed, match="cannot read") as refused:
+            connect(broker, TLS | {"ssl.ca.location": str(tmp_path / "ca.pem")})
+        assert not refused.value.is_retriable
+
+
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*ca\.pem"):
         tls_context(client_security(TLS | {"ssl.ca.location": str(tmp_path / "ca.pem")}).tls)
