@@ -26,6 +26,8 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.records.builder import build_batch
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
+from ottla.replication.follower_fetch import FollowerStep
+from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.leader_answers import NO_RECORDS, fetched
@@ -114,7 +116,9 @@ class Cluster:
             log_start=read.log_start_offset,
             diverging=read.diverging,
         )
-        follower.apply_fetched(fetch.request_id, answer, self.now_ms)
+        step = follower.apply_fetched(fetch.request_id, answer, self.now_ms)
+        if isinstance(step, FollowerStep):
+            run_inline(follower.cut(step, INLINE))
         return follower.log_end_offset != before
 
     def values(self) -> list[str]:

@@ -383,12 +383,14 @@ class SimulatedPartition:
                 log.append_record(epoch, value)
             if log.is_stable_at_once:
                 self._on_stable()
-        elif action is FollowerAction.TRUNCATED:
+        elif action is FollowerAction.TRUNCATE:
+            log.truncate_to(step.offset)
+            replica.on_cut()
             self.simulation.checks.on_truncated(self, *ends)
         elif action is FollowerAction.RESET:
             log.reset_to(step.offset)
             replica.on_reset()
-        if action is not FollowerAction.BACK_OFF and action is not FollowerAction.DROP:
+        if action is FollowerAction.APPEND or action is FollowerAction.FETCH:
             log.delete_records_before(min(answer.log_start_offset, replica.high_watermark))
         if replica.high_watermark != ends[1]:
             self.on_high_watermark()

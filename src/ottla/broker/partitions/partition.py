@@ -464,16 +464,12 @@ class Partition:
         self._gaps.on_refused(now_ms)
         self._log.expect_beginnings(True)
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log to end at `offset`, or below it where that is inside a batch; leaders never do.
+    def _on_truncated(self) -> None:
+        """The log was truncated or reset; leaders never do.
 
         The high watermark is lowered with the log's end, and produces that wait above it fail with
-        NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
+        NOT_LEADER_OR_FOLLOWER: their batches are gone.
         """
-        self._log.truncate_to(offset)
-
-    def _on_truncated(self) -> None:
-        """The log was truncated or reset."""
         end_offset = self._log.log_end_offset
         self._replica.on_truncated()
         self.high_watermark = self._replica.high_watermark
@@ -788,15 +784,14 @@ class Partition:
         """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
         return self._log.is_being_cut
 
-    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None:
-        """The cut that the leader's answer requires: `cut` makes it, instead of `apply_fetched`; None: none."""
-        if not answer.error_code and answer.diverging is None and answer.log_start_offset != self._log.log_end_offset:
-            return None
-        return self._replica.planned_cut(request_id, answer)
-
     def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
         """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
-        return self._replica.is_current_fetch(request_id) and self._log.begins_below(answer.records)
+        return (
+            not answer.error_code
+            and answer.diverging is None
+            and self._replica.is_current_fetch(request_id)
+            and self._log.begins_below(answer.records)
+        )
 
     async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
         """Begin the log with these records; `offload` syncs.  As `cut`."""
@@ -804,15 +799,16 @@ class Partition:
         self._follow_watermark()
 
     async def cut(self, step: FollowerStep, offload: Offload) -> None:
-        """Make a planned cut; `offload` syncs.  Nothing happens if another state of the tree comes before it does.
+        """Make the cut that `apply_fetched` returned; `offload` syncs.  Nothing happens if another state of the tree
+        comes before it does.
 
         Raises `StorageError` when this broker's own disk fails.
         """
         await cut_log(self._replica, self._log, step, offload)
         self._follow_watermark()
 
-    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
-        """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep:
+        """Append the records of the leader's answer to the fetch `request_id`, or return the cut that it requires.
 
         Raises `StorageError` when this broker's own disk fails.
         """

@@ -998,16 +998,10 @@ class Log:
 
     # --- truncation -----------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """`truncate_in_steps`, at once."""
-        run_inline(self.truncate_in_steps(offset, INLINE))
-
-    async def truncate_in_steps(
-        self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True
-    ) -> bool:
+    async def truncate_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
 
-        Below the first segment it is emptied and continues at `offset`, as `reset_in_steps` does it.
+        Below the first segment it is emptied and continues at `offset`, as `reset_to` does it.
 
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
         segments are removed, newest first, then the last one is cut, and all of that is synced.  In between the log is
@@ -1021,7 +1015,7 @@ class Log:
         if offset >= self.log_end_offset:
             return True
         if offset < self._segments.first.base_offset:
-            return await self.reset_in_steps(offset, offload, is_wanted)
+            return await self.reset_to(offset, offload, is_wanted)
         with self._closed_for_cut():
             return await self._truncate(offset, offload, is_wanted)
 
@@ -1145,14 +1139,10 @@ class Log:
         self.producers = truncated_producers(self._disk, self.path, self.segments, self.producers, end_offset, now_ms)
         self._scheduler.mark_due(self)
 
-    def reset_to(self, offset: int) -> None:
-        """`reset_in_steps`, at once."""
-        run_inline(self.reset_in_steps(offset, INLINE))
-
-    async def reset_in_steps(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+    async def reset_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Drop every batch and continue at `offset`, the start of a leader's log (followers only).
 
-        First the log is emptied as `truncate_in_steps` does it, then the empty log starts at `offset`: a crash leaves
+        First the log is emptied as `truncate_to` does it, then the empty log starts at `offset`: a crash leaves
         it longer, empty, or started there.  What the log remembers of producers and epochs is dropped too.  `offload`
         and `is_wanted` as there; returns whether it was reset.  Raises `StorageError`: then the log is as it was, or
         empty where it started (call it again), or offline.

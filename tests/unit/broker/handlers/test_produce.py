@@ -59,6 +59,7 @@ from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 from tests.unit.broker.served_log import ServedLog, one_record
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
+from tests.unit.storage.logs import truncate_log
 
 NOW_MS = 1_700_000_000_000
 # The monotonic clock, by which time-outs go, knows nothing of the wall's.
@@ -494,7 +495,7 @@ def test_requests_with_different_acks_are_answered_in_their_order(served: Served
 def test_produce_above_a_truncation_is_sent_to_the_new_leader(served: Served, acks: int) -> None:
     log = served.add("t", 0)
     served.send(("t", 0, batch()), acks=acks)
-    log.partition.truncate_to(0)
+    truncate_log(log.log, 0)
     served.ready.send_all()
     assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 

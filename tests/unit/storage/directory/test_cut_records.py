@@ -68,7 +68,7 @@ class Cut:
 
     def keep_and_cut(self, offset: int) -> None:
         run_inline(self.log.keep_above(offset, self))
-        run_inline(self.log.truncate_in_steps(offset, self))
+        run_inline(self.log.truncate_to(offset, self))
         assert self.log.log_end_offset == offset
 
     @property
