@@ -42,7 +42,7 @@ ROOM_ROWS: Final = {
         {"fetching", "groups", "topics"},
         {"replicas"},
         {"context", "events", "live_brokers", "upkeep"},
-        {"partitions", "processes"},
+        {"child_processes", "partitions"},
         {"net", "tree"},
     ),
     "client": (
