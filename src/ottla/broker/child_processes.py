@@ -90,7 +90,7 @@ _AUDIT_STOPS_WITHIN_S: Final = 5.0
 def audit_process(
     address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
 ) -> ChildProcess:
-    """The process that counts the records of partitions that this broker leads, a client of its listener at `address`."""
+    """The process that counts what this broker leads, as a client of its listener at `address`."""
     settings = json.dumps(
         {
             "bootstrap": address_text(*reachable(address)),

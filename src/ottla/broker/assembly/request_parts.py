@@ -17,8 +17,7 @@ from ottla.broker.fetching.deadlines import Deadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.group_requests import GroupRequests
-from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import consumer_times, group_settings
+from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler

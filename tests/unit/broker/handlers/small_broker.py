@@ -8,8 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.context import Call, Elections, LogDirectoryState, NewTopic
-from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import consumer_times, group_settings
+from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
