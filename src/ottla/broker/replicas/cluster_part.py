@@ -10,13 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.replicas.departure import Departure
-from ottla.broker.replicas.elector import Elector, LeaderBalance
-from ottla.broker.replicas.gone_followers import GoneFollowers
+from ottla.broker.replicas.dead_brokers import GoneFollowers, RefusedLeaders
+from ottla.broker.replicas.elector import Departure, Elector, LeaderBalance, RemoteLogs
 from ottla.broker.replicas.in_sync_changes import InSyncChanges
 from ottla.broker.replicas.reassigner import Reassigner
-from ottla.broker.replicas.refused_leaders import RefusedLeaders
-from ottla.broker.replicas.remote_logs import RemoteLogs
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.state_writer import StateWriter
 from ottla.broker.tree.coordination import Coordination

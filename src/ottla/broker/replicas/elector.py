@@ -14,16 +14,28 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from ottla.broker.net.limits import MIB
+from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerError
 from ottla.broker.replicas.state_writer import Propose
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination import elections
-from ottla.coordination.elections import ElectionRules
+from ottla.coordination.elections import ElectionRules, departed
 from ottla.coordination.state_changes import StateChange
+from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.tree import Tree
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.observe.events import fields
+from ottla.protocol.api import ApiKey
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
 
@@ -411,3 +423,105 @@ def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
     if not result.done():
         is_applied = outcome.result is ChangeResult.APPLIED
         result.set_result(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)
+
+
+# Each attempt but the first follows a change by another broker, or an unknown outcome.
+DEPARTURE_ATTEMPTS_MAX: Final = 5
+
+
+class Departure:
+    """Controlled shutdown: before a broker stops, the others lead its partitions and count on it no more.
+
+    So clients of these partitions find their new leader at once, instead of after the end of this broker's session.
+    `min_in_sync`: the effective `min.insync.replicas` of a partition.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        topics: TopicRegistry,
+        lifecycle: BrokerLifecycle,
+        min_in_sync: Callable[[Topic, Partition], int],
+    ) -> None:
+        self._tree = tree
+        self._topics = topics
+        self._lifecycle = lifecycle
+        self._min_in_sync = min_in_sync
+
+    async def leave(self) -> None:
+        """Hand over what others can take.  A failure is reported only: they take it when the session has ended."""
+        handed_over = 0
+        try:
+            for _ in range(DEPARTURE_ATTEMPTS_MAX):
+                # A view may be late, and another broker may have changed a state meanwhile.
+                await self._tree.sync()
+                await self._topics.refresh()
+                changes = self._due()
+                if not changes:
+                    break
+                outcomes = await self._topics.change_states(changes)
+                handed_over += sum(outcome.result is ChangeResult.APPLIED for outcome in outcomes)
+        except OttlaError as error:
+            log.warning("partitions.not_handed_over", extra=fields(error=str(error)))
+        log.info("partitions.handed_over", extra=fields(partitions_count=handed_over))
+
+    def _due(self) -> list[StateChange]:
+        own, live = self._lifecycle.node_id, self._lifecycle.live
+        found: list[StateChange] = []
+        for topic, partition in self._topics.view.partitions():
+            if own not in partition.replicas:
+                continue
+            minimum = self._min_in_sync(topic, partition)
+            after = departed(partition.replicas, partition.state, own, live, minimum)
+            if after is not None:
+                found.append(StateChange.of(topic, partition, after))
+        return found
+
+
+_LOG_DIRS_VERSION: Final = 4
+_LOG_DIRS_BYTES_MAX: Final = 64 * MIB
+
+
+class RemoteLogs:
+    """The `OtherLogs` of an elector: each broker is queried (DescribeLogDirs names only logs that can be used).
+
+    `address_of` returns the address of a live broker.
+    """
+
+    def __init__(self, node_id: NodeId, address_of: Callable[[NodeId], tuple[str, int] | None]) -> None:
+        self._client_id = f"ottla-elections-{node_id}"
+        self._address_of = address_of
+
+    async def usable(
+        self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
+    ) -> frozenset[TopicPartition] | None:
+        """Those of which the broker has a log that takes appends; None when it does not answer."""
+        address = self._address_of(node_id)
+        if address is None:
+            return None
+        by_topic: dict[str, list[int]] = {}
+        for name, index in wanted:
+            by_topic.setdefault(name, []).append(index)
+        topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic.items()]
+        body = encode_request(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, DescribeLogDirsRequest(topics))
+        try:
+            peer = await PeerConnection.open(
+                PeerAddress(*address),
+                self._client_id,
+                timeout_ms=timeout_ms,
+                response_bytes_max=_LOG_DIRS_BYTES_MAX,
+            )
+            try:
+                answer = await peer.call(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, body, timeout_ms)
+                response = decode_response(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, answer)
+            finally:
+                peer.close()
+        except (PeerError, WireError):
+            return None
+        assert isinstance(response, DescribeLogDirsResponse)
+        return frozenset(
+            TopicPartition(topic.name, partition.partition_index)
+            for result in response.results
+            for topic in result.topics
+            for partition in topic.partitions
+        )
