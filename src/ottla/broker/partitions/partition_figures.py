@@ -8,8 +8,7 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.replica import Replica
-from ottla.storage.log.appended import Appended
-from ottla.storage.log.log import Log
+from ottla.storage.log.log import Appended, Log
 
 
 class PartitionFigures:

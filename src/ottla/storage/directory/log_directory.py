@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,6 @@ from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove
 from ottla.storage.directory.cut_records import CUT_HINT, CutRecords, report_not_kept
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
-from ottla.storage.directory.failed_syncs import FailedSyncs
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.directory.log_creation import LogCreation
@@ -43,8 +43,7 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
-from ottla.storage.log.log import CutRun, Log
-from ottla.storage.log.log_parts import LogParts
+from ottla.storage.log.log import CutRun, Log, LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     CUT_DIRECTORY_SUFFIX,
@@ -60,6 +59,38 @@ from ottla.storage.log_files import (
 from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.room import Room
 from ottla.storage.segment.index_files import IndexCache
+
+
+class FailedSyncs:
+    """Brings a failed sync from the thread that met it to the event loop's, which takes the directory offline for it.
+
+    Constructed in the event loop's thread.
+    """
+
+    def __init__(self, stop_flushes: Callable[[], None], on_failed: Callable[[OSError], None]) -> None:
+        """`stop_flushes` is called in any thread, `on_failed` in the loop's."""
+        self._stop_flushes = stop_flushes
+        self._on_failed = on_failed
+        self._thread_id = threading.get_ident()
+        # Of another thread, until `check` reports it on the loop.
+        self._failed: OSError | None = None
+
+    def report(self, error: OSError) -> None:
+        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `check` does.
+
+        Linux reports a lost write-back once for a descriptor: a flush that succeeds from now on proves nothing.
+        """
+        self._stop_flushes()
+        if threading.get_ident() == self._thread_id:
+            self._on_failed(error)
+        elif self._failed is None:
+            self._failed = error
+
+    def check(self) -> None:
+        """Whether another thread's sync failed: then it counts from now on."""
+        if self._failed is not None:
+            self._on_failed(self._failed)
+
 
 _log = logging.getLogger(__name__)
 
