@@ -28,7 +28,7 @@ from ottla.broker.net.request_meter import RequestMeter
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.net.started_tasks import StartedTasks
-from ottla.broker.partitions.batch_opener import BatchOpener
+from ottla.broker.partitions.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.topics.served_topics import ServedTopics

@@ -3,7 +3,7 @@
 Each partition's batch is checked by its head, its CRC (broker/partitions/batch_rules.py) and the bounds of its records
 (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
 broker to open it (broker/partitions/batch_opening.py): then single records may be refused, and are named from v8 on
-(KIP-467).  Large batches are opened in a thread (broker/partitions/batch_opener.py): the connection starts no other
+(KIP-467).  Large batches are opened in a thread (broker/partitions/opening_threads.py): the connection starts no other
 request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS, which
 clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
@@ -36,9 +36,9 @@ from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.net.started_tasks import StartedTasks
-from ottla.broker.partitions.batch_opener import BatchOpener, Opened, OpensOffLoop
 from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.partitions.batch_rules import batch_error
+from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
 from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partitions.partition_errors import RestOfPipeline
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable

@@ -24,7 +24,7 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.partitions import batch_opener
+from ottla.broker.partitions import opening_threads
 from ottla.broker.partitions.batch_opening import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.broker.replicas.leader_hints import LeaderHints
@@ -716,7 +716,7 @@ async def test_refused_batch_of_a_produce_without_answers_closes_the_connection(
 
 
 async def test_batch_that_no_thread_has_time_for_is_sent_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_opener, "WAITING_BATCHES_BYTES_MAX", 0)
+    monkeypatch.setattr(opening_threads, "WAITING_BATCHES_BYTES_MAX", 0)
     served.version = 8
     log = served.add("t", 0, OPENED)
     lane = served.handler._opener._quick

@@ -92,7 +92,7 @@ async def test_follower_whose_registration_ended_too_is_not_probed() -> None:
     assert (table.told, network.probed) == ([], [])
 
 
-# --- leaders ----------------------------------------------------------------------------------------------------------
+# --- leaders ----------------------------------------------------------------------------------------------------
 
 
 class Looked:
