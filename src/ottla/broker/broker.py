@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.assembly.admin_parts import show_figures, start_admin
+from ottla.broker.assembly.admin_parts import show_metrics, start_admin
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
@@ -131,7 +131,7 @@ class Broker:
         start_compaction(start, logs)
         listeners = accept_connections(start, listening, requests, housekeeping, groups, logs)
         if admin is not None:
-            show_figures(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners)
+            show_metrics(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners)
 
         if cluster is not None:
             cluster.follow_leaders()

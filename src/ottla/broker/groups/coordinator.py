@@ -27,7 +27,7 @@ from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.decision import Moment
-from ottla.groups.group_table import GroupFigures
+from ottla.groups.group_table import GroupMetrics
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
@@ -150,11 +150,11 @@ class GroupCoordinator:
                 shard.shard.submit(command, gathering.place(index), moment)
             yield
 
-    def figures(self) -> Iterator[GroupFigures]:
+    def metrics(self) -> Iterator[GroupMetrics]:
         """The groups that this broker decides now."""
         for served in list(self._shards):
             if served is not None and not served.error:
-                yield from served.shard.figures()
+                yield from served.shard.metrics()
 
     def on_topics_changed(self, view: TopicsView) -> None:
         """Topics were created, grown or deleted: update groups, and the shards if the topic is `__consumer_offsets`."""

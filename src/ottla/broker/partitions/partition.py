@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from ottla.broker.partitions.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
-from ottla.broker.partitions.partition_figures import PartitionFigures
+from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
@@ -171,12 +171,12 @@ class Partition:
         "_withheld_below",
         "_withheld_since_ms",
         "batch_fault",
-        "figures",
         "high_watermark",
         "index",
         "is_served",
         "leader_epoch",
         "max_message_bytes",
+        "metrics",
         "name_bytes",
         "node",
         "opening",
@@ -232,7 +232,7 @@ class Partition:
         self._parked_deletions: dict[Callable[[int], None], int] | None = None
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
-        self.figures: Final = PartitionFigures(log, self._replica)
+        self.metrics: Final = PartitionMetrics(log, self._replica)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
 
@@ -291,7 +291,7 @@ class Partition:
             role = Role.FOLLOWER if lifecycle.is_suspended else replica.role
             after = (role, replica.leader, replica.leader_epoch)
             if role is not self.role:
-                self.figures.on_role(is_leader=role is _LEADER)
+                self.metrics.on_role(is_leader=role is _LEADER)
             self.role = role
             self.leader_epoch = replica.leader_epoch
             if replica.role is not _LEADER:

@@ -342,7 +342,7 @@ def test_replica_that_lags_is_proposed_to_leave() -> None:
     here.fetch(THIRD, 2)
     here.now_ms = LAG_MS + 1
     here.fetch(THIRD, 2)
-    assert [(lag.node_id, lag.lag_records) for lag in here.partition.figures.lags(here.now_ms)] == [
+    assert [(lag.node_id, lag.lag_records) for lag in here.partition.metrics.lags(here.now_ms)] == [
         (ELSEWHERE, 1),
         (THIRD, 0),
     ]
@@ -371,7 +371,7 @@ def test_lag_is_known_in_records_and_bytes() -> None:
     here.fetch(THIRD, 3)
     size_bytes = here.partition.size_bytes // 3
     lags = {
-        lag.node_id: (lag.lag_records, here.partition.figures.lag_bytes(lag)) for lag in here.partition.figures.lags(0)
+        lag.node_id: (lag.lag_records, here.partition.metrics.lag_bytes(lag)) for lag in here.partition.metrics.lags(0)
     }
     assert lags == {ELSEWHERE: (2, 2 * size_bytes), THIRD: (0, 0)}
     assert here.served.log.size_bytes_from(0) == 3 * size_bytes
@@ -1002,4 +1002,4 @@ def test_what_is_produced_counts_once_through_an_end_of_the_lease() -> None:
     see(here, is_suspended=True)
     see(here, is_suspended=False)
     here.add()
-    assert here.partition.figures.produced.records_count == 2
+    assert here.partition.metrics.produced.records_count == 2
