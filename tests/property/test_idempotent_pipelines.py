@@ -18,7 +18,7 @@ from ottla.broker.partitions.partition import ACKS_ALL, NO_WAIT, Partition
 from ottla.broker.partitions.partition_read import ReplicaReader
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import LeaderEpoch, NodeId

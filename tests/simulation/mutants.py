@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ottla.coordination import elections, reassignment
 from ottla.coordination.reassignment import Reassigned
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
 from ottla.replication.follower_fetch import BACK_OFF, FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
@@ -316,7 +316,7 @@ def with_moves(plan: Plan) -> Plan:
     )
 
 
-def reassigned_in_the_same_epoch(partition: Partition, *others: Any) -> Reassigned | None:
+def reassigned_in_the_same_epoch(partition: PartitionNode, *others: Any) -> Reassigned | None:
     after = _reassigned(partition, *others)
     if after is None or after.state.leader != partition.state.leader:
         return after

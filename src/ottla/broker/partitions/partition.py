@@ -18,7 +18,7 @@ from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode

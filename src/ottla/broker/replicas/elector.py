@@ -22,7 +22,7 @@ from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules, departed
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
@@ -276,7 +276,7 @@ class Elector:
         if partition is not None:
             self._decide_each([(self._view.by_name[topic_partition.topic], partition)])
 
-    def _decide_each(self, partitions: Iterable[tuple[Topic, Partition]]) -> None:
+    def _decide_each(self, partitions: Iterable[tuple[Topic, PartitionNode]]) -> None:
         own = self._own()
         if own is None:
             return
@@ -295,7 +295,7 @@ class Elector:
             return None
         return ReplicaIncarnation(node_id, broker_epoch)
 
-    def _decide(self, topic: Topic, partition: Partition, own: ReplicaIncarnation) -> bool:
+    def _decide(self, topic: Topic, partition: PartitionNode, own: ReplicaIncarnation) -> bool:
         """Propose or postpone what is due for a partition; returns whether there is a proposal."""
         topic_partition = TopicPartition(topic.name, partition.partition_index)
         if self._proposed.get(topic_partition, -1) >= partition.state_version:
@@ -322,7 +322,7 @@ class Elector:
         return True
 
     def _reaffirmed(
-        self, topic: Topic, topic_partition: TopicPartition, partition: Partition, own: ReplicaIncarnation
+        self, topic: Topic, topic_partition: TopicPartition, partition: PartitionNode, own: ReplicaIncarnation
     ) -> PartitionState | None:
         """The state in which this broker has its place in its present life, or has left; None if there is no change."""
         state, live = partition.state, self._lifecycle.live
@@ -350,7 +350,7 @@ class Elector:
         )
         return None if has_records and not self._rules.allows_unclean(topic) else left
 
-    def _has_waited(self, topic_partition: TopicPartition, partition: Partition, rank: int) -> bool:
+    def _has_waited(self, topic_partition: TopicPartition, partition: PartitionNode, rank: int) -> bool:
         """Whether the winner of an election had time enough to write it."""
         now_ms = self._clock.monotonic_ms()
         postponed = self._postponed.get(topic_partition)
@@ -441,7 +441,7 @@ class Departure:
         tree: Tree,
         topics: TopicRegistry,
         lifecycle: BrokerLifecycle,
-        min_in_sync: Callable[[Topic, Partition], int],
+        min_in_sync: Callable[[Topic, PartitionNode], int],
     ) -> None:
         self._tree = tree
         self._topics = topics

@@ -30,8 +30,7 @@ from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition

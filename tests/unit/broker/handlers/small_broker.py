@@ -249,7 +249,7 @@ class SmallBroker:
 
 def _topic(name: str, partitions_count: int, topic_id: UUID, leader_epoch: int) -> Topic:
     state = PartitionState(NODE_ID, LeaderEpoch(leader_epoch), (ReplicaIncarnation(NODE_ID, 1),))
-    nodes = (topics_view.Partition(index, (NODE_ID,), state, 0) for index in range(partitions_count))
+    nodes = (topics_view.PartitionNode(index, (NODE_ID,), state, 0) for index in range(partitions_count))
     return Topic(name, topic_id, tuple(nodes))
 
 

@@ -28,7 +28,7 @@ from ottla.broker.partitions import opening_threads
 from ottla.broker.partitions.batch_opening import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
@@ -508,7 +508,9 @@ def test_refused_producer_is_given_the_leader_from_version_10_on(
     led_elsewhere = ServedLog("t", 1, leader_epoch=None)
     served.table.add(led_elsewhere.partition)
     here = served.add("t", 0)
-    nodes = (Partition(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0) for i in range(2))
+    nodes = (
+        PartitionNode(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0) for i in range(2)
+    )
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, tuple(nodes))})
     served.version = version
     served.send(*([("t", 0, batch())] if others_wait else []), ("t", 1, batch()))
@@ -525,7 +527,7 @@ def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(serv
     served.version = 10
     served.send(("t", 0, batch()))
     assert served.answers() == []
-    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
+    node = PartitionNode(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, (node,))})
     log.partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (response,) = served.answers()

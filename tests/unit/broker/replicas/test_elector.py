@@ -15,7 +15,7 @@ from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import (
@@ -110,7 +110,7 @@ class Node:
     def see(self, *states: PartitionState, version: int = 4, topic: str = "orders") -> None:
         """A view in which the topic's partitions have these states."""
         self.version += 1
-        partitions = tuple(Partition(index, self.replicas, state, version) for index, state in enumerate(states))
+        partitions = tuple(PartitionNode(index, self.replicas, state, version) for index, state in enumerate(states))
         self.topics[topic] = Topic(topic, UUID(int=2**100 + len(topic)), partitions)
         self.look()
 
@@ -190,7 +190,7 @@ def test_topic_that_was_created_anew_between_two_views_has_its_own_elections() -
     node.see(state_of("A", 5, "A1 B9"), version=7)
     node.see(state_of("A", 5, "A1 C1"), version=7, topic="others")
     assert len(node.taken()) == 1
-    created = Partition(0, ALL, state_of("A", 0, "A1 B9"), 0)
+    created = PartitionNode(0, ALL, state_of("A", 0, "A1 B9"), 0)
     node.topics["orders"] = Topic("orders", UUID(int=2**101), (created,))
     node.version += 1
     node.look()
