@@ -74,7 +74,7 @@ class PartitionLog:
             self._waits = True
             self._partition.park_produce(self._last_end, ACKS_ALL, self, 0)
 
-    # WaitingProduce.
+    # ParkedProduce.
 
     def release(self, slot: int) -> None:
         self._waits = False

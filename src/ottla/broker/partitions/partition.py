@@ -38,7 +38,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
 
 
-class WaitingProduce(Protocol):
+class ParkedProduce(Protocol):
     """A produce request that waits for some of its batches.  Each batch has a slot, released or failed once."""
 
     def release(self, slot: int) -> None:
@@ -58,7 +58,7 @@ class WaitingProduce(Protocol):
         ...
 
 
-class ParkedProduces(deque[tuple[int, WaitingProduce, int]]):
+class ParkedProduces(deque[tuple[int, ParkedProduce, int]]):
     """Produces that wait until a partition's end has passed their batches: (required end, produce, slot).
 
     They are kept in append order, so that a move of the end releases them with one comparison each: no task, future or
@@ -726,7 +726,7 @@ class Partition:
     def has_waiting_produces(self) -> bool:
         return bool(self._parked_for_leader or self._parked_for_all)
 
-    def park_produce(self, required_end: int, acks: int, produce: WaitingProduce, slot: int) -> None:
+    def park_produce(self, required_end: int, acks: int, produce: ParkedProduce, slot: int) -> None:
         """Release `slot` of `produce` once its `acks` is met up to `required_end`, as `append` gave it.
 
         acks=1 is met at this replica's stable end, acks=all at the high watermark.

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.partitions import log_configs
-from ottla.broker.partitions.log_configs import LogConfigs, log_config
+from ottla.broker.partitions.topic_configs import LogConfigs, log_config
 from ottla.model.settings import BrokerSettings
 
 
