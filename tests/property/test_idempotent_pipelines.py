@@ -134,7 +134,7 @@ class Cluster:
 
 
 class Request:
-    """One batch in flight; its answer is 0 or an error code.  A `WaitingProduce` of the partition."""
+    """One batch in flight; its answer is 0 or an error code.  A `ParkedProduce` of the partition."""
 
     def __init__(self, producer: Producer, sequence: int, values: list[str]) -> None:
         self.producer = producer

@@ -25,9 +25,9 @@ from ottla.broker.net.limits import DRAIN_MS
 from ottla.broker.net.listener import ConnectionLimits, Listener
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.net.started_tasks import StartedTasks
 from ottla.broker.partitions.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
@@ -142,7 +142,7 @@ def serve_requests(
         settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
         lambda: secrets.randbelow(INT32_MAX),
         tells_watermarks=selector is not None,
-        release=StartedTasks().run,
+        release=RequestTasks().run,
     )
     fetch = FetchHandler(
         context.partitions,

@@ -55,7 +55,7 @@ from ottla.broker.net.large_requests import LargeRequests, Turn
 from ottla.broker.net.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.partitions.partition_read import (
     ANY_REPLICA,
     LEADER_ONLY,
@@ -126,7 +126,7 @@ class FetchHandler:
         self.parked = ParkedFetches(ready, deadlines)
         self._large = LargeFetches(self.parked)
         self._turns = LargeRequests()
-        self._tasks = StartedTasks()
+        self._tasks = RequestTasks()
 
     @property
     def sent_bytes(self) -> int:

@@ -34,8 +34,8 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.net.started_tasks import StartedTasks
 from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.partitions.batch_rules import batch_error
 from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
@@ -124,7 +124,7 @@ class ProduceShared(NamedTuple):
     ready: ReadyConnections
     leader_hints: LeaderHints | None
     slow: SlowRequests | None
-    tasks: StartedTasks
+    tasks: RequestTasks
 
     def leaders(self, version: int, topics: list[TopicResult], connection: Connection) -> CurrentLeaders | None:
         """The leaders of those partitions that were refused since another broker leads them."""
@@ -308,7 +308,7 @@ class ProduceHandler:
         """
         self._partitions = partitions
         self._lease = lease
-        self._shared = ProduceShared(ready, leader_hints, slow, StartedTasks())
+        self._shared = ProduceShared(ready, leader_hints, slow, RequestTasks())
         self._clock = clock
         self._now_ms = clock.now_ms
         self._opener = opener or BatchOpener(clock)

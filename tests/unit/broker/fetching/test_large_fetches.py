@@ -15,7 +15,7 @@ from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.steps import Steps
 from tests.unit.broker.turned_loop import connected_pair
@@ -70,7 +70,7 @@ class Served:
         )
         self.parked = ParkedFetches(ReadyConnections(loop), Deadlines(loop))
         self.plan = EmptyPlan()
-        self.tasks = StartedTasks()
+        self.tasks = RequestTasks()
 
     def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         raise AssertionError("nothing is sent")
