@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
+from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader

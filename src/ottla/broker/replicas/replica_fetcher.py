@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch
+from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.replicas.peer_connection import PeerError, PeerRefused
 from ottla.broker.replicas.replica_fetch_session import NEW_SESSION_EPOCH, PartitionKey, ReplicaFetchSession
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle

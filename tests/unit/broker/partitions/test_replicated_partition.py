@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch
+from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.partitions.partition import (
     ACKS_ALL,
     ACKS_LEADER,
