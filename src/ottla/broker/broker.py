@@ -25,7 +25,7 @@ from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.coordination.tree_retries import TreeRetries
 from ottla.model import broker_settings as setting

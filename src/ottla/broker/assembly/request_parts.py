@@ -33,8 +33,7 @@ from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
-from ottla.broker.upkeep.flush_signal import FlushSignal
-from ottla.broker.upkeep.flusher import Flusher
+from ottla.broker.upkeep.flusher import Flusher, FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import OFFSETS_TOPIC

@@ -17,7 +17,7 @@ from ottla.broker.replicas.reassigner import Reassigner
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.state_writer import StateWriter
 from ottla.broker.tree.coordination import Coordination
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.coordination.configs import ConfigsView
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.topics_view import TopicsView

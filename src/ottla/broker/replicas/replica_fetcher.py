@@ -18,7 +18,7 @@ from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.replicas.peer_connection import PeerError, PeerRefused
 from ottla.broker.replicas.replica_fetch_session import NEW_SESSION_EPOCH, PartitionKey, ReplicaFetchSession
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition

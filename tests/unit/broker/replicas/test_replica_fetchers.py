@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from ottla.broker.admin.metrics import replica_fetcher_metrics
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER
