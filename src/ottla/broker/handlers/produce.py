@@ -44,7 +44,7 @@ from ottla.broker.partitions.partition_errors import RestOfPipeline
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.partitions.sequence_gaps import GapReports
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.broker.tree.broker_lifecycle import Lease
+from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, Lease
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.coordination.tree import Lease
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
