@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.broker.tree.registrar import TreeSession
 from ottla.coordination.state_changes import StateChange
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult
@@ -36,13 +37,6 @@ class States(Protocol):
     async def resolve_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]: ...
 
 
-class Session(Protocol):
-    """The part of the tree that this module uses."""
-
-    @property
-    def session_id(self) -> int: ...
-
-
 class TaskStarter(Protocol):
     """The part of an event loop that this module uses."""
 
@@ -58,7 +52,7 @@ class StateWriter:
     """`wait` is `asyncio.sleep`."""
 
     def __init__(
-        self, states: States, session: Session, loop: TaskStarter, wait: Callable[[float], Awaitable[object]]
+        self, states: States, session: TreeSession, loop: TaskStarter, wait: Callable[[float], Awaitable[object]]
     ) -> None:
         self._states = states
         self._session = session
