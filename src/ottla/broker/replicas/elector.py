@@ -37,7 +37,7 @@ from ottla.protocol.schemas.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.loop_offload import LoopOffload, Timers
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +76,6 @@ class OtherLogs(Protocol):
     ) -> Collection[TopicPartition] | None:
         """Those of which the broker has a log that can be used; None when it does not answer."""
         ...
-
-
-class Timers(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class LeaderBalance(NamedTuple):

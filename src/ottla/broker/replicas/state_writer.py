@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.tree.registrar import TreeSession
 from ottla.coordination.state_changes import StateChange
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult
 from ottla.observe.events import fields
+from ottla.runtime.loop_offload import TaskStarter
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,6 @@ class States(Protocol):
     async def change_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]: ...
 
     async def resolve_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]: ...
-
-
-class TaskStarter(Protocol):
-    """The part of an event loop that this module uses."""
-
-    def create_task(self, coro: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
 
 
 class _Proposal(NamedTuple):
