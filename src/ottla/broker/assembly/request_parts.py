@@ -13,7 +13,7 @@ from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.group_requests import GroupRequests
@@ -110,7 +110,7 @@ class RequestParts(NamedTuple):
     router: Router
     # None: no admin listener reads the metrics.
     meter: RequestMeter | None
-    deadlines: Deadlines
+    deadlines: FetchDeadlines
     slow: SlowRequests
     response_budget: ResponseBudget
 
@@ -125,7 +125,7 @@ def serve_requests(
     is_metered: bool,
 ) -> RequestParts:
     settings, brokers, ready = start.settings, tree.brokers, flushing.ready
-    deadlines = Deadlines(start.loop)
+    deadlines = FetchDeadlines(start.loop)
     start.closing.callback(deadlines.cancel)
     leader_hints = LeaderHints(
         start.node_id, lambda: context.topics, lambda: brokers.live, brokers.addresses_for, tree.lifecycle

@@ -41,7 +41,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
 from ottla.broker.fetching.fetch_read import in_parts
 from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
@@ -101,7 +101,7 @@ class FetchHandler:
         self,
         table: PartitionTable,
         ready: ReadyConnections,
-        deadlines: Deadlines,
+        deadlines: FetchDeadlines,
         size_bytes_max: int,
         sessions: FetchSessionCache,
         clock: Clock,

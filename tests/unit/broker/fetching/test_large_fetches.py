@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.large_fetches import LargeFetches
 from ottla.broker.fetching.parked_fetches import ParkedFetches
 from ottla.broker.net.connection import Connection
@@ -68,7 +68,7 @@ class Served:
             1 << 20,
             lambda _: None,
         )
-        self.parked = ParkedFetches(ReadyConnections(loop), Deadlines(loop))
+        self.parked = ParkedFetches(ReadyConnections(loop), FetchDeadlines(loop))
         self.plan = EmptyPlan()
         self.tasks = RequestTasks()
 
