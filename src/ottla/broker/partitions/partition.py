@@ -108,6 +108,8 @@ EPOCH_START_WAIT_MS: Final = 3_000
 # How long they wait in all, also while enough replicas are in sync: one that keeps its session but does not fetch in
 # the new epoch leaves the in-sync set only after `replica.lag.time.max.ms`.
 WITHHELD_READS_MAX_MS: Final = 6_000
+# No high watermark reaches it.
+_UNREACHABLE_OFFSET: Final = 1 << 63
 
 # Plain ints: they are compared for every fetch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -327,7 +329,9 @@ class Partition:
 
     @property
     def withholds_reads(self) -> bool:
-        """Whether consumers wait until the high watermark has reached the start of the leader epoch."""
+        """Whether consumers wait: until the high watermark has reached the start of the leader epoch, or until a change
+        that gives up the leadership has its outcome.
+        """
         return self.high_watermark < self._withheld_below
 
     def end_withholding(self, now_ms: int) -> None:
@@ -341,6 +345,21 @@ class Partition:
             if now_ms - self._withheld_since_ms >= wait_max_ms:
                 self._withheld_below = 0
                 self.wake_fetches()
+
+    def withhold_reads(self, now_ms: int) -> None:
+        """A change is about to be written after which another broker leads without this one in sync.
+
+        It may commit records before this broker sees the change, whose high watermark consumers would be shown next.
+        """
+        if self._replica.role is _LEADER:
+            self._withheld_below = _UNREACHABLE_OFFSET
+            self._withheld_since_ms = now_ms
+
+    def resume_reads(self) -> None:
+        """The change was not applied: this broker still leads."""
+        if self._withheld_below == _UNREACHABLE_OFFSET:
+            self._withheld_below = self._replica.epoch_start_offset
+            self.wake_fetches()
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers count as live until the next state; `propose` returns what follows."""

@@ -60,8 +60,11 @@ class ClusterPart:
         )
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
         self._refused_leaders = RefusedLeaders(lifecycle, address_of, self._on_broker_gone)
+        self._reads = _LedReads(partitions, clock)
         others = RemoteLogs(lifecycle.node_id, address_of)
-        self.elector = Elector(lifecycle, directory, propose, rules, _balance(settings), clock, loop, others)
+        self.elector = Elector(
+            lifecycle, directory, propose, rules, _balance(settings), clock, loop, others, self._reads
+        )
         self._reassigner = Reassigner(lifecycle, topics, rules.min_in_sync, loop)
         self.fetchers = ReplicaFetchers(
             lifecycle,
@@ -101,7 +104,9 @@ class ClusterPart:
         # A follower that continues to fetch would be in sync again at once.
         await self.fetchers.stop()
         coordination = self._coordination
-        departure = Departure(coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync)
+        departure = Departure(
+            coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync, self._reads
+        )
         await departure.leave()
 
     def on_view(self, view: TopicsView) -> None:
@@ -141,6 +146,24 @@ class ClusterPart:
         if self._throttled_by is not configs:
             self._throttled_by = configs
             self.fetchers.throttle.configure(configs, self._clock.monotonic_ms())
+
+
+class _LedReads:
+    """The `LedReads` of this broker's partitions."""
+
+    def __init__(self, partitions: PartitionTable, clock: Clock) -> None:
+        self._partitions = partitions
+        self._clock = clock
+
+    def withhold(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.find(*topic_partition)
+        if partition is not None:
+            partition.withhold_reads(self._clock.monotonic_ms())
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.find(*topic_partition)
+        if partition is not None:
+            partition.resume_reads()
 
 
 def _balance(settings: BrokerSettings) -> LeaderBalance | None:

@@ -68,6 +68,16 @@ class ReplicaLogs(Protocol):
         ...
 
 
+class LedReads(Protocol):
+    """What consumers read of the partitions that this broker leads."""
+
+    def withhold(self, topic_partition: TopicPartition) -> None:
+        """See `Partition.withhold_reads`."""
+        ...
+
+    def resume(self, topic_partition: TopicPartition) -> None: ...
+
+
 class OtherLogs(Protocol):
     """What other brokers say about their logs."""
 
@@ -105,10 +115,12 @@ class Elector:
         clock: Clock,
         timers: Timers,
         other_logs: OtherLogs,
+        reads: LedReads,
     ) -> None:
         self._lifecycle = lifecycle
         self._logs = logs
         self._other_logs = other_logs
+        self._reads = reads
         self._propose = propose
         self._rules = rules
         self._balance = balance
@@ -359,10 +371,16 @@ class Elector:
         self._postponed.pop(topic_partition, None)
         version = change.expected_version
         self._proposed[topic_partition] = version
+        before = self._view.partition(topic_partition)
+        gives_up = before is not None and _gives_up(before.state, change.state, self._lifecycle.node_id)
+        if gives_up:
+            self._reads.withhold(topic_partition)
 
         def on_outcome(outcome: ChangeOutcome) -> None:
             if outcome.result is ChangeResult.APPLIED:
                 self.elections_count += change.state.leader_epoch > epoch_before
+            elif gives_up and outcome.result is ChangeResult.STALE:
+                self._reads.resume(topic_partition)
             if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
                 del self._proposed[topic_partition]
                 # The view of the next session may have come already, and be the last one for long.
@@ -412,6 +430,11 @@ class Elector:
                 self._write(StateChange.of(topic, partition, after), partition.state.leader_epoch)
 
 
+def _gives_up(before: PartitionState, after: PartitionState, node_id: NodeId) -> bool:
+    """Whether the broker leads before, and afterwards the others may commit records without it."""
+    return before.leader == node_id != after.leader and node_id not in after.in_sync_nodes()
+
+
 def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
     """A change that lost a race may be requested again."""
     if not result.done():
@@ -436,11 +459,13 @@ class Departure:
         topics: TopicRegistry,
         lifecycle: BrokerLifecycle,
         min_in_sync: Callable[[Topic, PartitionNode], int],
+        reads: LedReads,
     ) -> None:
         self._tree = tree
         self._topics = topics
         self._lifecycle = lifecycle
         self._min_in_sync = min_in_sync
+        self._reads = reads
 
     async def leave(self) -> None:
         """Hand over what others can take.  A failure is reported only: they take it when the session has ended."""
@@ -453,11 +478,27 @@ class Departure:
                 changes = self._due()
                 if not changes:
                     break
-                outcomes = await self._topics.change_states(changes)
+                outcomes = await self._written(changes)
                 handed_over += sum(outcome.result is ChangeResult.APPLIED for outcome in outcomes)
         except OttlaError as error:
             log.warning("partitions.not_handed_over", extra=fields(error=str(error)))
         log.info("partitions.handed_over", extra=fields(partitions_count=handed_over))
+
+    async def _written(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        view, own = self._topics.view, self._lifecycle.node_id
+        given_up = [
+            (before := view.partition(change.topic_partition)) is not None
+            and _gives_up(before.state, change.state, own)
+            for change in changes
+        ]
+        for change, is_given_up in zip(changes, given_up, strict=True):
+            if is_given_up:
+                self._reads.withhold(change.topic_partition)
+        outcomes = await self._topics.change_states(changes)
+        for change, is_given_up, outcome in zip(changes, given_up, outcomes, strict=True):
+            if is_given_up and outcome.result is ChangeResult.STALE:
+                self._reads.resume(change.topic_partition)
+        return outcomes
 
     def _due(self) -> list[StateChange]:
         own, live = self._lifecycle.node_id, self._lifecycle.live

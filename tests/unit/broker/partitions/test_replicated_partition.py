@@ -775,6 +775,41 @@ def test_state_of_the_same_epoch_does_not_withhold_again() -> None:
     assert here.consume(0).error_code == 0
 
 
+def test_leader_about_to_give_up_shows_consumers_nothing_until_the_outcome_is_known() -> None:
+    here, reader = leader(), Fetch()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    assert here.consume(0).run is not None
+    here.partition.withhold_reads(here.now_ms)
+    assert here.consume(0).error_code == NOT_AVAILABLE, "the next leader may have committed more"
+    here.partition.park_fetch(reader)
+    here.partition.resume_reads()
+    assert reader.woken_count == 1
+    assert here.consume(0).run is not None
+    here.partition.resume_reads()
+    assert reader.woken_count == 1
+
+
+def test_reads_are_withheld_for_a_limited_time_while_the_outcome_is_unknown() -> None:
+    here = leader()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.partition.withhold_reads(here.now_ms)
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS - 1)
+    assert here.partition.withholds_reads
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS)
+    assert here.consume(0).run is not None
+
+
+def test_former_leader_that_gave_up_refuses_consumers_as_a_follower() -> None:
+    here = leader()
+    here.partition.withhold_reads(here.now_ms)
+    here.be(ELSEWHERE, 2)
+    assert not here.partition.withholds_reads
+    here.partition.withhold_reads(here.now_ms)
+    assert not here.partition.withholds_reads
+
+
 def test_follower_in_sync_serves_what_it_knows_whatever_it_withheld_as_leader() -> None:
     here = restarted(HERE, ELSEWHERE)
     here.be(ELSEWHERE, 4)
