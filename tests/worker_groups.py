@@ -61,7 +61,7 @@ HEAVY: Final[Mapping[str, str]] = {
     # Clusters: three brokers and a ZooKeeper each.
     "tests/cluster/test_adopt.py": "cluster faults",
     "tests/cluster/test_audit.py": "cluster",
-    "tests/cluster/test_cluster_figures.py": "cluster faults",
+    "tests/cluster/test_cluster_metrics.py": "cluster faults",
     "tests/cluster/test_damaged_replicas.py": "cluster faults",
     "tests/cluster/test_apache_reassignment_tools.py": "jvm tools",
     "tests/cluster/test_cluster_moves.py": "cluster",

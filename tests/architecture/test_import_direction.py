@@ -42,7 +42,7 @@ ROOM_ROWS: Final = {
         {"fetching", "groups", "topics"},
         {"replicas"},
         {"context", "events", "live_brokers", "upkeep"},
-        {"partitions", "processes", "security"},
+        {"child_processes", "partitions", "security"},
         {"net", "tree"},
     ),
     "client": (

@@ -218,7 +218,7 @@ def _with_stuck_syncs(target: Target, broker: RunningBroker) -> str:
 
 def _silent_s(target: Target, started_ns: int, ended_ns: int) -> dict[int, float]:
     """By partition, the longest time without an acknowledgement between these two."""
-    times_ns: dict[int, list[int]] = {index: [started_ns, ended_ns] for index in range(PARTITIONS_COUNT)}
+    times_ns: dict[int, list[int]] = {index: [started_ns, ended_ns] for index in range(target.clients.partitions_count)}
     for operation in target.clients.history():
         if is_acknowledged(operation) and started_ns < operation.completed_ns < ended_ns:
             times_ns[operation.partition].append(operation.completed_ns)

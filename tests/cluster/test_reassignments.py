@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
-from ottla.coordination.topics_view import NO_MOVE, Partition
+from ottla.coordination.topics_view import NO_MOVE, PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
@@ -16,7 +16,7 @@ from tests.cluster.test_shared_tree import Shared, shared
 from tests.eventually import eventually_on_loop
 
 
-def node(broker: Broker, topic: str = "orders") -> Partition:
+def node(broker: Broker, topic: str = "orders") -> PartitionNode:
     return broker.context.topics.by_name[topic].partitions[0]
 
 

@@ -12,7 +12,7 @@ from ottla.coordination import assignment_changes, layout
 from ottla.coordination.reassignment import Reassigned, completed, requested
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.topics_view import NO_MOVE, Move, Partition
+from ottla.coordination.topics_view import NO_MOVE, Move, PartitionNode
 from ottla.coordination.tree import Node, Stat, Tree, Watch
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
@@ -34,11 +34,11 @@ async def laid_out(home: TreeBackend) -> AsyncIterator[Tree]:
         yield tree
 
 
-def moved(target: Sequence[NodeId] | None, partition: Partition) -> Reassigned | None:
+def moved(target: Sequence[NodeId] | None, partition: PartitionNode) -> Reassigned | None:
     return requested(partition, target, EPOCHS, lambda _: 1)
 
 
-def ended(partition: Partition) -> Reassigned | None:
+def ended(partition: PartitionNode) -> Reassigned | None:
     return completed(partition, EPOCHS, lambda _: 1)
 
 

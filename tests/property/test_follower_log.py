@@ -17,6 +17,7 @@ from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
 from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, Operation
+from tests.unit.storage.logs import reset_log, truncate_log
 
 from .log_model import START_MS, BatchShape, Stored, batch_of, epoch_starts_of, producers_of, split_log
 from .log_place import LogPlace, append, partition, producers_in
@@ -202,9 +203,9 @@ class FollowerLife:
         self.histories.append(self.sent)
         self.stable_end = min(self.stable_end, 0 if is_behind else self._end())
         if is_behind:
-            log.reset_to(self.begin)
+            reset_log(log, self.begin)
         else:
-            log.truncate_to(self._end())
+            truncate_log(log, self._end())
         assert log.log_end_offset == self._end()
 
     def _end(self) -> int:

@@ -18,7 +18,7 @@ from ottla.broker.partitions.partition import ACKS_ALL, NO_WAIT, Partition
 from ottla.broker.partitions.partition_read import ReplicaReader
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -26,6 +26,8 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.records.builder import build_batch
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
+from ottla.replication.follower_fetch import FollowerStep
+from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.leader_answers import NO_RECORDS, fetched
@@ -114,7 +116,9 @@ class Cluster:
             log_start=read.log_start_offset,
             diverging=read.diverging,
         )
-        follower.apply_fetched(fetch.request_id, answer, self.now_ms)
+        step = follower.apply_fetched(fetch.request_id, answer, self.now_ms)
+        if isinstance(step, FollowerStep):
+            run_inline(follower.cut(step, INLINE))
         return follower.log_end_offset != before
 
     def values(self) -> list[str]:
@@ -130,7 +134,7 @@ class Cluster:
 
 
 class Request:
-    """One batch in flight; its answer is 0 or an error code.  A `WaitingProduce` of the partition."""
+    """One batch in flight; its answer is 0 or an error code.  A `ParkedProduce` of the partition."""
 
     def __init__(self, producer: Producer, sequence: int, values: list[str]) -> None:
         self.producer = producer

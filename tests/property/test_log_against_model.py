@@ -23,7 +23,7 @@ from ottla.storage.errors import (
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.storage.logs import at_time
+from tests.unit.storage.logs import at_time, truncate_log
 
 from .log_model import START_MS, LogModel
 from .log_place import SMALL_SEGMENTS, BatchShape, LogPlace, append, producers_in, read_log
@@ -130,7 +130,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         first_kept = self.log.segments[0].base_offset
         offset = data.draw(st.integers(first_kept, self.model.log_end_offset))
         self.model.abandoned.append(list(self.model.batches))
-        self.log.truncate_to(offset)
+        truncate_log(self.log, offset)
         self.model.truncate_to(offset)
         # Logs are truncated when a new leader has another history, so later batches have a higher epoch.
         self.start_epoch(1)

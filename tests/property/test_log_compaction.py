@@ -19,7 +19,7 @@ from ottla.storage.directory import flushed_ends
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
-from tests.unit.storage.logs import at_time
+from tests.unit.storage.logs import at_time, truncate_log
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cleaned, check_compacted, check_cut, shown
 from .log_model import START_MS
@@ -124,7 +124,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         offset = data.draw(st.integers(first, self.log.log_end_offset))
         kept = [head.next_offset for head, _ in shown(self.log) if head.next_offset <= offset]
         cleaned_end = self._cleaned_end()
-        self.log.truncate_to(offset)
+        truncate_log(self.log, offset)
         assert self.log.log_end_offset <= offset
         # Whole batches stay; where the batches before the cut were cleaned away, the log ends before the gap.
         if kept:

@@ -9,6 +9,7 @@ import pytest
 from ottla.storage.directory import flushed_ends
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
+from tests.unit.storage.logs import truncate_log
 
 from .compaction_model import CompactedModel, KeyedBatch, check_cut, newest_values, shown
 from .log_place import LogPlace
@@ -47,7 +48,7 @@ class CutLife:
 
     def cut(self) -> int:
         log = self.place.log()
-        log.truncate_to(self.rng.randrange(1, log.log_end_offset))
+        truncate_log(log, self.rng.randrange(1, log.log_end_offset))
         self.model.truncate_to(log.log_end_offset)
         self.place.flush()
         return log.log_end_offset

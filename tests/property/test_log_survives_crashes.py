@@ -18,6 +18,7 @@ from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
 from ottla.storage.log.log import Log
 from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, Operation
+from tests.unit.storage.logs import truncate_log
 
 from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of
 from .log_place import DATA, LogPlace, append, partition, producers_in, read_log
@@ -116,7 +117,7 @@ class Workload:
         # From here on a crash may find the log cut or not.
         model.abandoned.append(list(model.batches))
         model.flushed_end = min(model.flushed_end, end_offset)
-        log.truncate_to(offset)
+        truncate_log(log, offset)
         model.truncate_to(offset)
         for key in [key for key in self.sequences if key[0] == log_number]:
             _, window = model.producers().get(key[1], (0, []))

@@ -18,6 +18,7 @@ from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.producers.producer_state import SEQUENCE_MASK, ProducerStates
 from ottla.storage.producers.replay import producers_at
 from ottla.testing.memory_disk import MemoryDisk
+from tests.unit.storage.logs import truncate_log
 
 from .log_model import START_MS
 from .log_place import SMALL_SEGMENTS, LogPlace
@@ -109,7 +110,7 @@ class FollowerLife:
         """Mostly near the end, as a change of the leader does it."""
         first, end = self.log.segments[0].base_offset, self.log.log_end_offset
         offset = max(first, end - self.rng.choice([1, 5, 50, 500])) if self.rng.random() < 0.8 else first
-        self.log.truncate_to(self.rng.randint(offset, end))
+        truncate_log(self.log, self.rng.randint(offset, end))
         self.heads = [head for head in self.heads if head.next_offset <= self.log.log_end_offset]
 
     def restart(self) -> None:

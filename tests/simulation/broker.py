@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.coordination.generations import NO_GENERATION, HeldGeneration, SeenGeneration
 from ottla.coordination.reassignment import Reassigned
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.replication.replica import Role
@@ -485,7 +485,7 @@ class SimulatedBroker:
         self._write_state(partition, node, after)
         return True
 
-    def _topic(self, node: Partition) -> Topic:
+    def _topic(self, node: PartitionNode) -> Topic:
         return Topic("t", self.simulation.topic_id, (node,))
 
     def _due_elections(self, topic: Topic) -> list[Any]:
@@ -530,7 +530,7 @@ class SimulatedBroker:
             self._elect(partition)
 
     def _write_state(
-        self, partition: SimulatedPartition, node: Partition, state: PartitionState, moved: Reassigned | None = None
+        self, partition: SimulatedPartition, node: PartitionNode, state: PartitionState, moved: Reassigned | None = None
     ) -> None:
         if partition.is_writing:
             return

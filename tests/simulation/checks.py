@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.partition_state import NO_LEADER, ReplicaIncarnation
 from ottla.replication.replica import Role
 from tests.seeds.search import Violation
@@ -35,7 +35,7 @@ class Checks:
 
     # --- steps ------------------------------------------------------------------------------------------------
 
-    def on_tree_state(self, before: Partition, after: Partition, writer: int) -> None:
+    def on_tree_state(self, before: PartitionNode, after: PartitionNode, writer: int) -> None:
         state = after.state
         if state.leader != NO_LEADER and state.leader not in state.in_sync_nodes():
             raise Violation(f"I3: the leader of {after} is not in sync")

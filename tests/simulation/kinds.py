@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.coordination import elections, generations, reassignment
 from ottla.coordination.elections import ElectionRules
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.replication.replica import Replica
 
@@ -31,7 +31,7 @@ class Kinds:
     moves_directory_first = True
 
     def election_rules(self, min_in_sync: int, *, allows_unclean: bool) -> ElectionRules:
-        def effective(topic: Topic, partition: Partition) -> int:
+        def effective(topic: Topic, partition: PartitionNode) -> int:
             return min(min_in_sync, partition.replicas_count_min)
 
         return ElectionRules(effective, lambda topic: allows_unclean)

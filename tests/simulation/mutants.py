@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from ottla.coordination import elections, reassignment
 from ottla.coordination.reassignment import Reassigned
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
-from ottla.replication.follower_fetch import BACK_OFF, TRUNCATED, FollowerFetch, FollowerStep, LeaderAnswer
+from ottla.replication.follower_fetch import BACK_OFF, FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
 from ottla.replication.following import Following
 from ottla.replication.leadership import InSyncChange, Leadership
 from ottla.replication.replica import FetchVerdict, Replica
@@ -24,6 +24,7 @@ from tests.seeds.planted import Killed, Patch, planted, seeds_needed
 from tests.simulation.broker import Disk
 from tests.simulation.kinds import Kinds
 from tests.simulation.plan import Plan
+from tests.simulation.simulated_log import SimulatedLog
 from tests.simulation.simulation import Simulation
 
 Live = Mapping[NodeId, int]
@@ -65,7 +66,7 @@ _count_members: Final = Leadership._count_members
 
 def follow_after_cutting_to_the_high_watermark(self: Replica, state: PartitionState) -> None:
     if state.leader_epoch != self.leader_epoch:
-        self._log.truncate_to(self.high_watermark)
+        cast(SimulatedLog[object], self._log).truncate_to(self.high_watermark)
     _follow(self, state)
 
 
@@ -79,9 +80,7 @@ def fetch_without_last_epoch(
 def truncate_to_the_leaders_end_alone(
     self: Following, diverging: tuple[int, int], log_start_offset: int
 ) -> FollowerStep:
-    self._fetch = None
-    self._log.truncate_to(diverging[1])
-    return TRUNCATED
+    return FollowerStep(FollowerAction.TRUNCATE, diverging[1], diverging[1])
 
 
 def response_that_moves_the_high_watermark_before_truncating(
@@ -317,7 +316,7 @@ def with_moves(plan: Plan) -> Plan:
     )
 
 
-def reassigned_in_the_same_epoch(partition: Partition, *others: Any) -> Reassigned | None:
+def reassigned_in_the_same_epoch(partition: PartitionNode, *others: Any) -> Reassigned | None:
     after = _reassigned(partition, *others)
     if after is None or after.state.leader != partition.state.leader:
         return after
@@ -338,7 +337,7 @@ _ALL: Final = (
     mutant(
         "a follower cuts by the leader's log alone",
         "KIP-279",
-        (Following, "_truncate", truncate_to_the_leaders_end_alone),
+        (Following, "_cut", truncate_to_the_leaders_end_alone),
     ),
     mutant(
         "the high watermark moves before the log is cut",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult
 from ottla.replication.follower_fetch import FollowerAction
@@ -86,7 +86,7 @@ class SimulatedPartition:
         self.index = index
         self.log = log
         self.replica: Replica = self.simulation.kinds.replica(broker.node_id, log, high_watermark, LAG_TIME_MAX_MS)
-        self.node: Partition | None = None
+        self.node: PartitionNode | None = None
         self.is_usable = True
         self.is_writing = False
         self._waiting: list[Waiting] = []
@@ -104,7 +104,7 @@ class SimulatedPartition:
 
     # --- states from the tree -----------------------------------------------------------------------------------
 
-    def on_view(self, node: Partition, live: Mapping[NodeId, int], min_in_sync: int) -> None:
+    def on_view(self, node: PartitionNode, live: Mapping[NodeId, int], min_in_sync: int) -> None:
         """The broker's view of the tree; a state older than the known one is ignored."""
         if self.node is not None and node.state_version < self.node.state_version:
             node = self.node
@@ -130,7 +130,7 @@ class SimulatedPartition:
         if self._is_elsewhere(node):
             self._drop()
 
-    def _is_elsewhere(self, node: Partition) -> bool:
+    def _is_elsewhere(self, node: PartitionNode) -> bool:
         """Whether this broker has no replica any more, and an assigned one has every committed record."""
         state, own = node.state, self.broker.node_id
         members = {member.node_id for member in (*state.in_sync, *state.eligible)}
@@ -383,12 +383,14 @@ class SimulatedPartition:
                 log.append_record(epoch, value)
             if log.is_stable_at_once:
                 self._on_stable()
-        elif action is FollowerAction.TRUNCATED:
+        elif action is FollowerAction.TRUNCATE:
+            log.truncate_to(step.offset)
+            replica.on_cut()
             self.simulation.checks.on_truncated(self, *ends)
         elif action is FollowerAction.RESET:
             log.reset_to(step.offset)
             replica.on_reset()
-        if action is not FollowerAction.BACK_OFF and action is not FollowerAction.DROP:
+        if action is FollowerAction.APPEND or action is FollowerAction.FETCH:
             log.delete_records_before(min(answer.log_start_offset, replica.high_watermark))
         if replica.high_watermark != ends[1]:
             self.on_high_watermark()

@@ -7,7 +7,7 @@ import random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
@@ -68,15 +68,15 @@ class Simulation:
             )
         ]
 
-    def _first_partitions(self) -> list[Partition]:
+    def _first_partitions(self) -> list[PartitionNode]:
         """All brokers made a controlled stop in an earlier life."""
         nodes = [broker.node_id for broker in self.brokers]
-        partitions: list[Partition] = []
+        partitions: list[PartitionNode] = []
         for index in range(self.plan.partitions_count):
             turned = nodes[index % len(nodes) :] + nodes[: index % len(nodes)]
             replicas = tuple(turned[: self.plan.replicas_count])
             members = tuple(ReplicaIncarnation(node_id, 0) for node_id in replicas)
-            partitions.append(Partition(index, replicas, PartitionState(NO_LEADER, LeaderEpoch(0), members), 0))
+            partitions.append(PartitionNode(index, replicas, PartitionState(NO_LEADER, LeaderEpoch(0), members), 0))
         return partitions
 
     def broker(self, node_id: int) -> SimulatedBroker:
@@ -178,7 +178,7 @@ class Simulation:
             for node in now.partitions
         )
 
-    def _is_given_up(self, node: Partition) -> bool:
+    def _is_given_up(self, node: PartitionNode) -> bool:
         """No replica is known to hold every committed record: only an operator may choose one."""
         if not self.plan.may_lose_disks or self.plan.allows_unclean or node.state.in_sync or node.state.eligible:
             return False

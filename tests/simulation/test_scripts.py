@@ -29,7 +29,7 @@ def late_fetch_of_a_former_leadership() -> tuple[int, OnePartition, OnePartition
     asked = follower.replica.next_fetch()
     assert asked is not None
     _, diverging, _ = third.fetched_by(2, asked.fetch_offset, asked.last_fetched_epoch)
-    follower.replica.on_response(asked.request_id, Answer(0, 2, 0, diverging))
+    follower.cut(follower.replica.on_response(asked.request_id, Answer(0, 2, 0, diverging)))
     assert follower.log.log_end_offset == 2
     # Broker 3 dies before it commits anything; now the message arrives.
     for partition in (leader, follower):

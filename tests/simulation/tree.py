@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordination.generations import NO_VERSION, SeenGeneration
 from ottla.coordination.reassignment import Reassigned
-from ottla.coordination.topics_view import Partition
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState
 from tests.simulation.network import TREE
@@ -26,7 +26,7 @@ class Snapshot(NamedTuple):
     """The whole tree after one change."""
 
     change_id: int
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionNode, ...]
     live: Mapping[NodeId, int]
     min_in_sync: int
 
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     is_done: bool
     is_expired: bool = False
     number: int = 0
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[PartitionNode, ...] = ()
     live: Mapping[NodeId, int] = {}
     min_in_sync: int = 0
     generation: SeenGeneration | None = None
@@ -84,7 +84,7 @@ class SimulatedTree:
     def now(self) -> Snapshot:
         return self.history[-1]
 
-    def begin(self, partitions: tuple[Partition, ...], live: Mapping[NodeId, int], min_in_sync: int) -> None:
+    def begin(self, partitions: tuple[PartitionNode, ...], live: Mapping[NodeId, int], min_in_sync: int) -> None:
         self.history.append(Snapshot(100, partitions, live, min_in_sync))
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class SimulatedTree:
 
     def _change(
         self,
-        partitions: tuple[Partition, ...] | None = None,
+        partitions: tuple[PartitionNode, ...] | None = None,
         live: Mapping[NodeId, int] | None = None,
         min_in_sync: int | None = None,
     ) -> None:

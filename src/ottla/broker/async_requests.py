@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from time import perf_counter
 from typing import Final
@@ -15,12 +16,67 @@ from ottla.broker.net.outbox import Piece
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import body_pieces, response_pieces
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.topics.metadata_answers import MetadataAnswers
+from ottla.coordination.topics_view import NO_TOPICS, TopicsView
+from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
+
+# Smaller answers are too cheap to be worth keeping.
+PARTITIONS_COUNT_MIN: Final = 20
+ANSWERS_COUNT_MAX: Final = 64
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class MetadataAnswers:
+    """Metadata answers that are kept as bytes while the topics stay as they are; a new view of them empties it.
+
+    An answer for 10,000 partitions takes some 35 ms to make and a request for it 30 bytes: all clients that start
+    together, or one hostile client, would block all others.
+    """
+
+    def __init__(self) -> None:
+        self._view = NO_TOPICS
+        self._bodies: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._size_bytes = 0
+
+    def find(self, view: TopicsView, request: Hashable) -> bytes | None:
+        """The body that was kept for an equal request; the request must hold all that the answer depends on."""
+        if view is not self._view:
+            self._forget_all(view)
+            return None
+        body = self._bodies.get(request)
+        if body is not None:
+            self._bodies.move_to_end(request)
+        return body
+
+    def keep(self, view: TopicsView, request: Hashable, response: MetadataResponse, body: bytes) -> None:
+        """Keep a large answer without errors: one with errors may differ the next time."""
+        if view is not self._view:
+            self._forget_all(view)
+        partitions_count = sum(len(topic.partitions) for topic in response.topics)
+        if partitions_count < PARTITIONS_COUNT_MIN or len(body) > ANSWER_BYTES_MAX or _has_errors(response):
+            return
+        self._size_bytes += len(body) - len(self._bodies.pop(request, b""))
+        self._bodies[request] = body
+        while len(self._bodies) > ANSWERS_COUNT_MAX or self._size_bytes > ANSWER_BYTES_MAX:
+            _, dropped = self._bodies.popitem(last=False)
+            self._size_bytes -= len(dropped)
+
+    def _forget_all(self, view: TopicsView) -> None:
+        self._view = view
+        self._bodies.clear()
+        self._size_bytes = 0
+
+
+def _has_errors(response: MetadataResponse) -> bool:
+    return any(
+        topic.error_code != ErrorCode.NONE or any(each.error_code != ErrorCode.NONE for each in topic.partitions)
+        for topic in response.topics
+    )
+
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
 # By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that

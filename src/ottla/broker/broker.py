@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.assembly.admin_parts import show_figures, start_admin
+from ottla.broker.assembly.admin_parts import show_metrics, start_admin
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
@@ -25,7 +25,7 @@ from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.coordination.tree_retries import TreeRetries
 from ottla.model import broker_settings as setting
@@ -133,7 +133,7 @@ class Broker:
         listeners = accept_connections(start, listening, requests, housekeeping, groups, logs)
         certificates = CertificateReloads(start, listening)
         if admin is not None:
-            show_figures(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)
+            show_metrics(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)
 
         if cluster is not None:
             cluster.follow_leaders()

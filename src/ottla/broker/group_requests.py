@@ -14,10 +14,10 @@ from typing import Final
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.net.connection import Answer, Connection
-from ottla.broker.net.failed_request import close_failed
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_tasks import close_failed
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import response_pieces
 from ottla.broker.net.slow_requests import SlowRequests

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from typing import Final, Protocol
 
 from ottla.broker.net.connection import Answer, Connection
-from ottla.broker.net.failed_request import close_failed
 from ottla.broker.net.large_requests import LargeRequests
 from ottla.broker.net.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import SAMPLING_MASK, RequestMeter
+from ottla.broker.net.request_tasks import close_failed
 from ottla.model.errors import WireError
 from ottla.observe.events import fields
 from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, SERVED_VERSIONS, ApiKey

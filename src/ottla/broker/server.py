@@ -10,9 +10,9 @@ import signal
 from collections.abc import Callable
 
 from ottla.broker.broker import Broker
+from ottla.broker.child_processes import registry_process
 from ottla.broker.net.advertising import reachable
 from ottla.broker.net.socket_loop import SocketLoop
-from ottla.broker.processes.schema_registry import schema_registry
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
@@ -68,7 +68,7 @@ async def serve(
         return
     registry = None
     if options.registry is not None:
-        registry = schema_registry(options.registry, reachable(broker.addresses[0]), clock)
+        registry = registry_process(options.registry, reachable(broker.addresses[0]), clock)
     try:
         # Objects made at start are long-lived: a collection would walk all of them (20-40 ms) and free almost none.
         gc.freeze()

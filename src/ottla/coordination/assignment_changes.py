@@ -10,7 +10,7 @@ from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes, assignments_subject
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topic_nodes import TopicPointer
-from ottla.coordination.topics_view import NO_MOVE, Partition
+from ottla.coordination.topics_view import NO_MOVE, PartitionNode
 from ottla.coordination.tree import BadVersion, ConnectionLoss, NoNode, Operation, SetNode, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
@@ -20,7 +20,7 @@ ATTEMPTS_MAX: Final = 50
 # In one request, besides the pointer, which has the replicas of all of the topic's partitions.
 BATCH_PARTITIONS_MAX: Final = 400
 
-Decide = Callable[[Partition], Reassigned | None]
+Decide = Callable[[PartitionNode], Reassigned | None]
 """The replicas and state to write, None for no change.  May be called again for a newer state; may raise
 `RequestError`."""
 
@@ -62,7 +62,7 @@ class AssignmentChanges:
             if topic is None or topic_id not in (None, topic.pointer.topic_id):
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             results: Results = {}
-            decided: list[tuple[Partition, Reassigned]] = []
+            decided: list[tuple[PartitionNode, Reassigned]] = []
             for partition in await self._partitions(name, topic.pointer, indexes, results):
                 try:
                     after = decide(partition)
@@ -94,7 +94,7 @@ class AssignmentChanges:
 
     async def _partitions(
         self, name: str, pointer: TopicPointer, indexes: Sequence[int], results: Results
-    ) -> list[Partition]:
+    ) -> list[PartitionNode]:
         """These partitions as they are in the tree; those that the topic does not have are refused."""
         known = [index for index in indexes if 0 <= index < len(pointer.assignment)]
         for index in indexes:
@@ -102,7 +102,7 @@ class AssignmentChanges:
                 problem = f"topic {name!r} has no partition {index}"
                 results[index] = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
         paths = layout.state_paths(name, pointer.topic_id, known)
-        partitions: list[Partition] = []
+        partitions: list[PartitionNode] = []
         for index, path, node in zip(known, paths, await self._tree.get_many(paths), strict=True):
             if node is None:  # the topic was deleted since its pointer was read
                 problem = f"topic {name!r} is being deleted"
@@ -110,10 +110,10 @@ class AssignmentChanges:
                 continue
             state = topic_nodes.decode_state(path, node.data)
             move = pointer.moves.get(index, NO_MOVE)
-            partitions.append(Partition(index, pointer.assignment[index], state, node.stat.version, move))
+            partitions.append(PartitionNode(index, pointer.assignment[index], state, node.stat.version, move))
         return partitions
 
-    async def _write(self, name: str, topic: _Topic, decided: Sequence[tuple[Partition, Reassigned]]) -> None:
+    async def _write(self, name: str, topic: _Topic, decided: Sequence[tuple[PartitionNode, Reassigned]]) -> None:
         if not decided:
             return
         assignment, moves = list(topic.pointer.assignment), dict(topic.pointer.moves)

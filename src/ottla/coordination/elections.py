@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
@@ -166,14 +166,14 @@ class DueElection(NamedTuple):
 class ElectionRules(NamedTuple):
     """What an election needs to know of a topic."""
 
-    min_in_sync: Callable[[Topic, Partition], int]
+    min_in_sync: Callable[[Topic, PartitionNode], int]
     """The effective `min.insync.replicas`: not more than the replicas that are assigned."""
 
     allows_unclean: Callable[[Topic], bool]
 
 
 def due(
-    topic: Topic, partitions: Iterable[Partition], own: ReplicaIncarnation, live: LiveEpochs, rules: ElectionRules
+    topic: Topic, partitions: Iterable[PartitionNode], own: ReplicaIncarnation, live: LiveEpochs, rules: ElectionRules
 ) -> list[DueElection]:
     """The elections of these partitions that this broker may write, being one of their live replicas."""
     found: list[DueElection] = []

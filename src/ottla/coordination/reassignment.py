@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.coordination.elections import LiveEpochs, elected
-from ottla.coordination.topics_view import NO_MOVE, Move, Partition
+from ottla.coordination.topics_view import NO_MOVE, Move, PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, in_assignment_order
 
-MinInSync = Callable[[Partition], int]
+MinInSync = Callable[[PartitionNode], int]
 """The effective `min.insync.replicas` of a partition with these replicas."""
 
 
@@ -34,7 +34,7 @@ class Reassigned(NamedTuple):
 
 
 def requested(
-    partition: Partition,
+    partition: PartitionNode,
     target: Sequence[NodeId] | None,
     live: LiveEpochs,
     min_in_sync: MinInSync,
@@ -67,7 +67,7 @@ def requested(
     return after
 
 
-def completed(partition: Partition, live: LiveEpochs, min_in_sync: MinInSync) -> Reassigned | None:
+def completed(partition: PartitionNode, live: LiveEpochs, min_in_sync: MinInSync) -> Reassigned | None:
     """The end of a move, None while a replica that is to stay is not in sync."""
     if not partition.is_moving:
         return None
@@ -76,7 +76,7 @@ def completed(partition: Partition, live: LiveEpochs, min_in_sync: MinInSync) ->
     return _reassigned(partition, target, NO_MOVE, live, min_in_sync) if in_sync.issuperset(target) else None
 
 
-def _check(partition: Partition, target: Sequence[NodeId], live: LiveEpochs, *, may_change_count: bool) -> None:
+def _check(partition: PartitionNode, target: Sequence[NodeId], live: LiveEpochs, *, may_change_count: bool) -> None:
     problem = None
     unknown = [node_id for node_id in target if node_id not in live and node_id not in partition.replicas]
     if not target:
@@ -93,7 +93,7 @@ def _check(partition: Partition, target: Sequence[NodeId], live: LiveEpochs, *, 
 
 
 def _reassigned(
-    partition: Partition, replicas: tuple[NodeId, ...], move: Move, live: LiveEpochs, min_in_sync: MinInSync
+    partition: PartitionNode, replicas: tuple[NodeId, ...], move: Move, live: LiveEpochs, min_in_sync: MinInSync
 ) -> Reassigned | None:
     """The state with other replicas; None when none that remains has every acknowledged record.
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.changes import Changes, states_subject
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.coordination.tree import (
     BadVersion,
     ConnectionLoss,
@@ -40,7 +40,7 @@ class StateChange(NamedTuple):
     state: PartitionState
 
     @classmethod
-    def of(cls, topic: Topic, partition: Partition, state: PartitionState) -> StateChange:
+    def of(cls, topic: Topic, partition: PartitionNode, state: PartitionState) -> StateChange:
         """Of a partition as a view of the tree has it."""
         name = TopicPartition(topic.name, partition.partition_index)
         return cls(name, topic.topic_id, partition.state_version, state)

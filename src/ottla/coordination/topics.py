@@ -14,7 +14,7 @@ from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.state_changes import StateChange, StateChanges
 from ottla.coordination.topic_nodes import Assignment, TopicDeletion, TopicPointer
 from ottla.coordination.topic_writes import DELETED_SUBJECT, TopicWrites, has_leftovers, topic_subject
-from ottla.coordination.topics_view import NO_MOVE, NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_MOVE, NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import (
     BadVersion,
     ConnectionLoss,
@@ -101,7 +101,7 @@ class TopicRegistry:
         return Topic(
             name,
             pointer.topic_id,
-            tuple(Partition(index, replicas, state, 0) for index, (replicas, state) in enumerate(partitions)),
+            tuple(PartitionNode(index, replicas, state, 0) for index, (replicas, state) in enumerate(partitions)),
         )
 
     async def install(
@@ -120,7 +120,7 @@ class TopicRegistry:
 
     async def add_partitions(
         self, topic: Topic, added: Assignment, broker_epochs: Mapping[NodeId, int]
-    ) -> Sequence[Partition]:
+    ) -> Sequence[PartitionNode]:
         """Add partitions to a topic, all of `added` or none, after those of `topic` as the caller knows it.
 
         Raises `RequestError` when the topic was deleted, recreated, or got partitions from others.
@@ -144,7 +144,7 @@ class TopicRegistry:
             if (await self._pointer(path, topic))[0] != grown:
                 raise
         numbered = enumerate(zip(added, states, strict=True), first_index)
-        return [Partition(index, tuple(replicas), state, 0) for index, (replicas, state) in numbered]
+        return [PartitionNode(index, tuple(replicas), state, 0) for index, (replicas, state) in numbered]
 
     async def delete(self, name: str, topic_id: UUID | None = None) -> TopicDeletion:
         """Delete a topic from the tree and leave a note of it for `pending_deletions`.
@@ -427,7 +427,7 @@ class TopicRegistry:
 
 def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], known: Topic | None) -> Topic | None:
     """A topic from its nodes, or None when one is missing.  Unchanged states are not parsed again."""
-    partitions: list[Partition] = []
+    partitions: list[PartitionNode] = []
     # The id is part of the path, so an equal version there means the same content.
     same = known.partitions if known is not None and known.topic_id == pointer.topic_id else ()
     # Most partitions of a topic have equal states.
@@ -448,7 +448,7 @@ def _topic(name: str, pointer: TopicPointer, states: Sequence[Node | None], know
             if state is None:
                 path = layout.state_path(name, pointer.topic_id, index)
                 state = decoded[node.data] = topic_nodes.decode_state(path, node.data)
-            partitions.append(Partition(index, replicas, state, node.stat.version, move))
+            partitions.append(PartitionNode(index, replicas, state, node.stat.version, move))
     return Topic(name, pointer.topic_id, tuple(partitions))
 
 

@@ -25,7 +25,7 @@ class Move(NamedTuple):
 NO_MOVE: Final = Move()
 
 
-class Partition(NamedTuple):
+class PartitionNode(NamedTuple):
     """A partition of a topic: its assigned replicas, and its state with the version that a change must expect.
 
     While they move, `replicas` are those of before and after: first the later ones, in the requested order.
@@ -68,7 +68,7 @@ class Topic(NamedTuple):
 
     name: str
     topic_id: UUID
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class TopicsView:
         by_id = {topic.topic_id: topic for topic in topics.values()}
         return cls(version, MappingProxyType(dict(topics)), MappingProxyType(by_id))
 
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+    def partition(self, topic_partition: TopicPartition) -> PartitionNode | None:
         topic = self.by_name.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
-    def partitions(self) -> Iterator[tuple[Topic, Partition]]:
+    def partitions(self) -> Iterator[tuple[Topic, PartitionNode]]:
         for topic in self.by_name.values():
             for partition in topic.partitions:
                 yield topic, partition

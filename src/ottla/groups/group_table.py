@@ -26,7 +26,7 @@ from ottla.groups.shared_bytes import SharedPart, bytes_of_group, bytes_of_topic
 from ottla.model.errors import WireError
 
 
-class GroupFigures(NamedTuple):
+class GroupMetrics(NamedTuple):
     """`offsets` is the group's own object: it is read, not kept."""
 
     group_id: str

@@ -31,7 +31,7 @@ from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.decision import Moment
 from ottla.groups.group_log import GroupLog, GroupRecord
-from ottla.groups.group_table import GroupFigures, GroupTable
+from ottla.groups.group_table import GroupMetrics, GroupTable
 from ottla.groups.offset_expiry import DeletedTopicTombstones, OffsetExpiry, write_in_batches
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.refusals import code_for_member, code_of, refusal, refused
@@ -156,11 +156,11 @@ class GroupShard:
         """The count of groups."""
         return len(self._table)
 
-    def figures(self) -> Iterator[GroupFigures]:
+    def metrics(self) -> Iterator[GroupMetrics]:
         """Every group as it is when its turn comes; those made after the first are not among them."""
         for group in list(self._table):
             offsets = self._table.offsets(group.group_id)
-            yield GroupFigures(group.group_id, group.kind, group.state_name, group.members_count, offsets)
+            yield GroupMetrics(group.group_id, group.kind, group.state_name, group.members_count, offsets)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 

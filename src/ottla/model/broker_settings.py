@@ -1,7 +1,7 @@
 """The broker's settings: Kafka's names, types and defaults (Apache Kafka 4.1), and some of our own.
 
-Only settings that change what this broker does are here.  Kafka's other keys are known by name (kafka_keys.py), so that
-the broker starts with a file written for Apache Kafka and reports the keys that it ignores.
+Only settings that change what this broker does are here.  Kafka's other keys are known by name (setting_sources.py), so
+that the broker starts with a file written for Apache Kafka and reports the keys that it ignores.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def serve_options(
     if admin_listener is not None and not admin_listener.is_loopback and not insecure_listen:
         raise ConfigError(
             f"refused to serve metrics on {admin_listener.host or 'every interface'}: anyone who reaches port "
-            f"{admin_listener.port} could read the names of topics and groups, and their figures",
+            f"{admin_listener.port} could read the names of topics and groups, and their metrics",
             hint="listen on 127.0.0.1, or accept it with --insecure-listen",
         )
     return ServeOptions(

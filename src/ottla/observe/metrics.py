@@ -1,4 +1,4 @@
-"""Figures for Prometheus: families of samples that are read at a scrape, and histograms.
+"""Metrics for Prometheus: families of samples that are read at a scrape, and histograms.
 
     def partitions() -> Iterator[Family]:
         yield gauge("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", len(table))
@@ -8,7 +8,7 @@
     "".join(registry.chunks())
 
 The hot path only counts in plain integers; a collector turns them into families at a scrape.  Names are
-those that Apache Kafka's JMX exporter gives to the same figures, where there are such.
+those that Apache Kafka's JMX exporter gives to the same metrics, where there are such.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class CollectorRegistry:
         self._collectors.append(collector)
 
     def chunks(self) -> Iterator[str]:
-        """The figures as Prometheus reads them (text format 0.0.4), in parts of bounded work.
+        """The metrics as Prometheus reads them (text format 0.0.4), in parts of bounded work.
 
         What a collector yields is rendered later than it was read: it must not change meanwhile.
         """

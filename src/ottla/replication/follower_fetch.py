@@ -49,8 +49,8 @@ class FollowerAction(enum.Enum):
     FETCH = "fetch"
     # Append the records, flush, and fetch again.
     APPEND = "append"
-    # The log was cut to where its history is the leader's: fetch again from there.
-    TRUNCATED = "truncated"
+    # Cut the log to end at `FollowerStep.offset`, where its history leaves the leader's, then fetch again.
+    TRUNCATE = "truncate"
     # Drop the whole log and start an empty one at `FollowerStep.offset`, then fetch again.
     RESET = "reset"
     # Another leader or epoch: wait for a newer state of the partition, or try again later.
@@ -58,7 +58,7 @@ class FollowerAction(enum.Enum):
 
 
 class FollowerStep(NamedTuple):
-    """An action, and the offset that belongs to `RESET`, and to a `TRUNCATED` that is planned.
+    """An action, and the offset that belongs to `TRUNCATE` and `RESET`.
 
     `parted_at`: of these two, the end of what both logs have in common: the leader's history lacks all that this log
     has from there on.  -1 for a `RESET` to where the leader's log starts because it deleted what this log has, by
@@ -73,5 +73,4 @@ class FollowerStep(NamedTuple):
 DROP = FollowerStep(FollowerAction.DROP)
 FETCH = FollowerStep(FollowerAction.FETCH)
 APPEND = FollowerStep(FollowerAction.APPEND)
-TRUNCATED = FollowerStep(FollowerAction.TRUNCATED)
 BACK_OFF = FollowerStep(FollowerAction.BACK_OFF)

@@ -15,7 +15,6 @@ from ottla.replication.follower_fetch import (
     BACK_OFF,
     DROP,
     FETCH,
-    TRUNCATED,
     FollowerAction,
     FollowerFetch,
     FollowerStep,
@@ -47,10 +46,6 @@ class ReplicaLog(Protocol):
 
     def start_epoch(self, epoch: int) -> None:
         """Stamp `epoch` into later appends.  It never decreases."""
-        ...
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log to end at `offset`, or below where that is inside of a batch.  Raises `OttlaError`."""
         ...
 
 
@@ -100,7 +95,11 @@ class Following:
         return fetch
 
     def on_response(self, request_id: int, answer: LeaderAnswer) -> FollowerStep:
-        """What to do after the leader's answer.  Truncates the log itself; raises its `OttlaError`."""
+        """What to do after the leader's answer.
+
+        The fetch stays the current one after `TRUNCATE` and `RESET`, until the caller has cut the log and calls
+        `forget_fetch`: a cut may wait for the disk, and `is_current` is false when another state came meanwhile.
+        """
         fetch = self._fetch
         if fetch is None or request_id != fetch.request_id:
             return DROP
@@ -111,12 +110,12 @@ class Following:
         log_start_offset = answer.log_start_offset
         if answer.error_code != _NONE:
             if answer.error_code == _OUT_OF_RANGE and log_start_offset > log.log_end_offset:
-                return self._reset_to(log_start_offset)
+                return FollowerStep(FollowerAction.RESET, log_start_offset)
             return BACK_OFF
         if answer.diverging is not None:
-            return self._truncate(answer.diverging, log_start_offset)
+            return self._cut(answer.diverging, log_start_offset)
         if self._is_unproven(log_start_offset):
-            return self._reset_to(log_start_offset)
+            return FollowerStep(FollowerAction.RESET, log_start_offset)
         if answer.high_watermark > self.leader_high_watermark:
             self.leader_high_watermark = answer.high_watermark
         if not len(answer.records):
@@ -142,33 +141,6 @@ class Following:
         fetch = self._fetch
         return fetch is not None and request_id == fetch.request_id and fetch.fetch_offset == self._log.log_end_offset
 
-    def planned_cut(self, request_id: int, answer: LeaderAnswer) -> FollowerStep | None:
-        """Where the answer has the log cut (`TRUNCATED`) or started elsewhere (`RESET`), None when it does not.
-
-        Changes nothing: a caller that must not wait for the disk in `on_response` makes the cut before it.
-        """
-        if not self.is_current(request_id):
-            return None
-        log_start_offset = answer.log_start_offset
-        if answer.error_code != _NONE:
-            if answer.error_code == _OUT_OF_RANGE and log_start_offset > self._log.log_end_offset:
-                return FollowerStep(FollowerAction.RESET, log_start_offset)
-            return None
-        if answer.diverging is not None:
-            step = self._cut(answer.diverging, log_start_offset)
-            return None if step is BACK_OFF else step
-        return FollowerStep(FollowerAction.RESET, log_start_offset) if self._is_unproven(log_start_offset) else None
-
-    def _truncate(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
-        step = self._cut(diverging, log_start_offset)
-        if step is BACK_OFF:
-            return step
-        self._fetch = None
-        if step.action is FollowerAction.TRUNCATED:
-            self._log.truncate_to(step.offset)
-            return TRUNCATED
-        return step
-
     def _cut(self, diverging: tuple[int, int], log_start_offset: int) -> FollowerStep:
         """To the end of the last epoch that both logs have, as far as both have it (KIP-279)."""
         log = self._log
@@ -182,8 +154,4 @@ class Following:
             # Nothing that this log still has is in the leader's history, or the leader has deleted all that could prove
             # it (see `_is_unproven`): what this log has below may be of an epoch that was replaced there.
             return FollowerStep(FollowerAction.RESET, max(log_start_offset, end_offset), end_offset)
-        return FollowerStep(FollowerAction.TRUNCATED, end_offset, end_offset)
-
-    def _reset_to(self, offset: int) -> FollowerStep:
-        self._fetch = None
-        return FollowerStep(FollowerAction.RESET, offset)
+        return FollowerStep(FollowerAction.TRUNCATE, end_offset, end_offset)

@@ -339,16 +339,12 @@ class Replica:
         return self._following.next_fetch()
 
     def on_response(self, request_id: int, answer: LeaderAnswer) -> FollowerStep:
-        """What to do after the leader's answer to a fetch; the log is already truncated where the answer requires it.
+        """What to do after the leader's answer to a fetch.
 
-        After `APPEND` the caller appends the records, and after `RESET` it empties the log and calls `on_reset`.
-        Raises the log's `OttlaError`.
+        After `APPEND` the caller appends the records; after `TRUNCATE` it cuts the log and calls `on_cut`, and after
+        `RESET` it empties the log and calls `on_reset`.
         """
-        try:
-            step = self._following.on_response(request_id, answer)
-        finally:
-            # A truncation that failed may have cut too.
-            self.on_truncated()
+        step = self._following.on_response(request_id, answer)
         if step.action is FollowerAction.FETCH or step.action is FollowerAction.APPEND:
             self._advance_as_follower()
         return step
@@ -357,12 +353,8 @@ class Replica:
         """Whether an answer to this fetch counts."""
         return self._following.is_current(request_id)
 
-    def planned_cut(self, request_id: int, answer: LeaderAnswer) -> FollowerStep | None:
-        """What `on_response` would do to the log: see `Following.planned_cut`."""
-        return self._following.planned_cut(request_id, answer)
-
     def on_cut(self) -> None:
-        """A planned truncation was made, or given up: the next fetch is from where the log ends now."""
+        """A truncation was made, or given up: the next fetch is from where the log ends now."""
         self._following.forget_fetch()
         self.on_truncated()
 

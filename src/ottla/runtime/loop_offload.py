@@ -1,12 +1,12 @@
-"""`Offload` on the running event loop, and long work in slices, one in each turn of the loop."""
+"""`Offload` on the running event loop, long work in slices, one in each turn of it, and parts of it as protocols."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from ottla.runtime.steps import Steps
@@ -15,6 +15,22 @@ T = TypeVar("T")
 
 # Other callbacks of the loop wait for a slice at most, and for the step that ends it.
 SLICE_S: Final = 0.002
+
+
+class Timers(Protocol):
+    """The timers of an event loop, for what needs no more of it: tests advance them by hand."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
+class TaskStarter(Protocol):
+    """The tasks of an event loop."""
+
+    def create_task(self, coro: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
+
+
+class TimersAndTasks(Timers, TaskStarter, Protocol):
+    """Both parts of an event loop."""
 
 
 class _Turns:

@@ -47,7 +47,7 @@ _STATM: Final = Path("/proc/self/statm")
 _DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")
 
 
-class ProcessFigures(NamedTuple):
+class ProcessMetrics(NamedTuple):
     """None where this platform has no such figure."""
 
     cpu_s: float
@@ -56,9 +56,9 @@ class ProcessFigures(NamedTuple):
     open_files_max: int | None
 
 
-def process_figures() -> ProcessFigures:
+def process_metrics() -> ProcessMetrics:
     """As they are now."""
-    return ProcessFigures(time.process_time(), _resident_bytes(), _open_files_count(), _open_files_max())
+    return ProcessMetrics(time.process_time(), _resident_bytes(), _open_files_count(), _open_files_max())
 
 
 def _resident_bytes() -> int | None:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.coordination import elections
 from ottla.coordination.elections import ElectionRules, after_start
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER, Members, PartitionState, ReplicaIncarnation
@@ -17,12 +17,14 @@ SELF, OTHER = NodeId(1), NodeId(2)
 NEW_EPOCH = 900
 
 
-def led_by(leader: NodeId, leader_epoch: int, *, replicas: tuple[NodeId, ...] = (SELF,), index: int = 0) -> Partition:
+def led_by(
+    leader: NodeId, leader_epoch: int, *, replicas: tuple[NodeId, ...] = (SELF,), index: int = 0
+) -> PartitionNode:
     in_sync = tuple(ReplicaIncarnation(node, 17) for node in replicas)
-    return Partition(index, replicas, PartitionState(leader, LeaderEpoch(leader_epoch), in_sync), 4)
+    return PartitionNode(index, replicas, PartitionState(leader, LeaderEpoch(leader_epoch), in_sync), 4)
 
 
-def view_of(*partitions: Partition) -> TopicsView:
+def view_of(*partitions: PartitionNode) -> TopicsView:
     return TopicsView.of(1, {"orders": Topic("orders", UUID(int=2**100), partitions)})
 
 
@@ -245,7 +247,7 @@ def due_for(
     own: str, state: PartitionState, live: str, *, allows_unclean: bool = False, replicas: tuple[NodeId, ...] = ALL
 ) -> list[tuple[PartitionState, int]]:
     rules = ElectionRules(lambda _topic, _partition: 1, lambda _topic: allows_unclean)
-    view = view_of(Partition(0, replicas, state, 4))
+    view = view_of(PartitionNode(0, replicas, state, 4))
     ((topic, partition),) = view.partitions()
     (incarnation,) = members(own)
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.coordination.reassignment import Reassigned, completed, requested
-from ottla.coordination.topics_view import NO_MOVE, Move, Partition
+from ottla.coordination.topics_view import NO_MOVE, Move, PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -24,17 +24,19 @@ def members(text: str) -> Members:
 
 def partition(
     replicas: str, in_sync: str, *, adding: str = "", removing: str = "", eligible: str = "", leader: int | None = None
-) -> Partition:
+) -> PartitionNode:
     led = NodeId(int(in_sync[0]) if leader is None else leader)
     state = PartitionState(led, LeaderEpoch(5), members(in_sync), members(eligible))
-    return Partition(0, nodes(replicas), state, 8, Move(nodes(adding), nodes(removing)))
+    return PartitionNode(0, nodes(replicas), state, 8, Move(nodes(adding), nodes(removing)))
 
 
-def min_in_sync(setting: int, each: Partition) -> int:
+def min_in_sync(setting: int, each: PartitionNode) -> int:
     return min(setting, each.replicas_count_min)
 
 
-def ask(before: Partition, target: str | None, *, setting: int = 1, may_change_count: bool = True) -> Reassigned | None:
+def ask(
+    before: PartitionNode, target: str | None, *, setting: int = 1, may_change_count: bool = True
+) -> Reassigned | None:
     return requested(
         before,
         None if target is None else nodes(target),
@@ -44,7 +46,7 @@ def ask(before: Partition, target: str | None, *, setting: int = 1, may_change_c
     )
 
 
-def done(before: Partition, *, live: dict[NodeId, int] = LIVE) -> Reassigned | None:
+def done(before: PartitionNode, *, live: dict[NodeId, int] = LIVE) -> Reassigned | None:
     return completed(before, live, lambda each: min_in_sync(1, each))
 
 
@@ -181,6 +183,6 @@ def test_another_request_replaces_a_move_under_way() -> None:
 def test_no_more_replicas_need_to_be_in_sync_while_they_move() -> None:
     moving = ask(partition("1", "1"), "23")
     assert moving is not None
-    assert Partition(0, moving.replicas, moving.state, 9, moving.move).replicas_count_min == 1
+    assert PartitionNode(0, moving.replicas, moving.state, 9, moving.move).replicas_count_min == 1
     assert partition("12", "12").replicas_count_min == 2
     assert partition("12", "12").move == NO_MOVE

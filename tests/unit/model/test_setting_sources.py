@@ -4,8 +4,7 @@ import pytest
 
 from ottla.model.broker_settings import BROKER_SETTINGS, LOG_DIRS, LOG_SEGMENT_BYTES, NODE_ID, NUM_PARTITIONS
 from ottla.model.errors import ConfigError
-from ottla.model.kafka_keys import IGNORED_KAFKA_KEYS
-from ottla.model.setting_sources import RawSetting, from_command_line, from_environment, resolve
+from ottla.model.setting_sources import IGNORED_KAFKA_KEYS, RawSetting, from_command_line, from_environment, resolve
 from ottla.model.settings import TopicSettings
 from ottla.model.topic_settings import RETENTION_MS
 

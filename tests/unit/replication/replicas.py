@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
+from ottla.replication.follower_fetch import FollowerAction, FollowerStep
 from ottla.replication.replica import Replica
 from tests.simulation.simulated_log import SimulatedLog
 
@@ -76,6 +77,17 @@ class OnePartition:
     def flush(self) -> None:
         self.log.flush()
         self.replica.on_stable()
+
+    def cut(self, step: FollowerStep) -> None:
+        """Truncate or reset the log, as the step requires."""
+        if step.action is FollowerAction.TRUNCATE:
+            self.log.truncate_to(step.offset)
+            self.replica.on_cut()
+        else:
+            assert step.action is FollowerAction.RESET
+            self.log.reset_to(step.offset)
+            self.replica.on_reset()
+        self.replica.check_invariants()
 
     def fetched_by(
         self,

@@ -10,7 +10,6 @@ from ottla.replication.follower_fetch import (
     BACK_OFF,
     DROP,
     FETCH,
-    TRUNCATED,
     FollowerAction,
     FollowerFetch,
     FollowerStep,
@@ -143,15 +142,37 @@ def test_follower_cuts_where_the_histories_part(
     own: tuple[int, ...], diverging: tuple[int, int], end_offset: int
 ) -> None:
     partition = follower_of(*own, high_watermark=0)
-    assert answer(partition, fetch(partition), diverging=diverging) == TRUNCATED
+    step = answer(partition, fetch(partition), diverging=diverging)
+    assert step.action is FollowerAction.TRUNCATE
+    partition.cut(step)
     assert partition.log.log_end_offset == end_offset
     assert fetch(partition).fetch_offset == end_offset
 
 
 def test_high_watermark_is_lowered_after_the_log_was_cut() -> None:
     partition = follower_of(1, 1, 1, high_watermark=3)
-    answer(partition, fetch(partition), diverging=(1, 1), high_watermark=3)
+    step = answer(partition, fetch(partition), diverging=(1, 1), high_watermark=3)
+    assert partition.replica.high_watermark == 3
+    partition.cut(step)
     assert partition.replica.high_watermark == 1
+
+
+def test_fetch_counts_until_the_log_was_cut_as_its_answer_requires() -> None:
+    partition = follower_of(1, 1, 1)
+    asked = fetch(partition)
+    step = answer(partition, asked, diverging=(1, 1))
+    assert fetch(partition) is asked
+    assert answer(partition, asked, diverging=(1, 1)) == step
+    partition.cut(step)
+    assert answer(partition, asked, diverging=(1, 1)) == DROP
+
+
+def test_answer_that_requires_a_cut_is_dropped_in_the_next_epoch() -> None:
+    partition = follower_of(1, 1, 1)
+    asked = fetch(partition)
+    answer(partition, asked, diverging=(1, 1))
+    partition.see(state_of(2, 6), 8)
+    assert not partition.replica.is_current_fetch(asked.request_id)
 
 
 @pytest.mark.parametrize("diverging", [(4, 3), (4, 9), (-1, -1)])
@@ -183,9 +204,7 @@ def test_follower_is_reset_where_the_leaders_log_starts_above_its_end() -> None:
     asked = fetch(partition)
     step = answer(partition, asked, error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9)
     assert step == (FollowerAction.RESET, 9, -1)
-    partition.log.reset_to(9)
-    partition.replica.on_reset()
-    partition.replica.check_invariants()
+    partition.cut(step)
     assert partition.replica.high_watermark == 9
     assert fetch(partition)[3:] == (9, -1)
 
@@ -206,9 +225,7 @@ def test_empty_follower_is_reset_to_the_end_of_a_shorter_leader() -> None:
     partition.replica.on_reset()
     step = answer(partition, fetch(partition), diverging=(5, 4))
     assert step == (FollowerAction.RESET, 4, 4)
-    partition.log.reset_to(4)
-    partition.replica.on_reset()
-    partition.replica.check_invariants()
+    partition.cut(step)
     assert partition.replica.high_watermark == 4
 
 
@@ -239,4 +256,4 @@ def test_former_leader_follows_the_next_one() -> None:
     partition.append("a")
     partition.see(state_of(2, 6, (2, 3)), 8)
     assert fetch(partition)[1:] == (2, 6, 2, 5)
-    assert answer(partition, fetch(partition), diverging=(1, 1)) == TRUNCATED
+    assert answer(partition, fetch(partition), diverging=(1, 1)) == (FollowerAction.TRUNCATE, 1, 1)

@@ -73,6 +73,14 @@ def at_greatest_time(log: Log, limit_offset: int | None = None) -> TimestampOffs
     return run_inline(log.offset_of_max_timestamp(limit_offset, INLINE))
 
 
+def truncate_log(log: Log, offset: int) -> None:
+    run_inline(log.truncate_to(offset, INLINE))
+
+
+def reset_log(log: Log, offset: int) -> None:
+    run_inline(log.reset_to(offset, INLINE))
+
+
 def append(log: Log, batch: memoryview, now_ms: int = NOW_MS) -> int:
     return log.append(batch, HEADER.unpack_from(batch), now_ms)
 

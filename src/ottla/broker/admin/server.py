@@ -25,7 +25,7 @@ SCRAPES_MAX: Final = 4
 REQUEST_BYTES_MAX: Final = 8 * 1024
 # For the request to arrive.
 REQUEST_TIMEOUT_S: Final = 3.0
-# For the response to be received: of many figures it has megabytes.
+# For the response to be received: of many metrics it has megabytes.
 RESPONSE_TIMEOUT_S: Final = 10.0
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
@@ -72,7 +72,7 @@ class Health:
 
 
 class AdminServer:
-    """Serves figures and health on one socket, which is bound already."""
+    """Serves metrics and health on one socket, which is bound already."""
 
     def __init__(self, listening: socket.socket, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.registry: Final = CollectorRegistry()

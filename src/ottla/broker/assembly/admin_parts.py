@@ -1,4 +1,4 @@
-"""The admin listener, and what it shows: the figures of all parts, and whether the broker is healthy."""
+"""The admin listener, and what it shows: the metrics of all parts, and whether the broker is healthy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def start_admin(start: BrokerStart) -> AdminServer | None:
     return admin
 
 
-def show_figures(
+def show_metrics(
     start: BrokerStart,
     admin: AdminServer,
     tree: TreeParts,
@@ -46,14 +46,14 @@ def show_figures(
     certificates: CertificateReloads,
 ) -> None:
     # Few brokers have the admin listener, and all would pay for this import.
-    from ottla.broker.admin.figures import (
-        certificate_figures,
-        group_figures,
-        lifecycle_figures,
-        partition_figures,
+    from ottla.broker.admin.metrics import (
+        certificate_metrics,
+        group_metrics,
+        lifecycle_metrics,
+        partition_metrics,
         process_families,
-        replica_fetcher_figures,
-        request_figures,
+        replica_fetcher_metrics,
+        request_metrics,
     )
 
     directory, partitions, clock = logs.directory, logs.partitions, start.clock
@@ -62,14 +62,14 @@ def show_figures(
     registry.add(lambda: process_families(started_ms, start.node_id, cluster_id))
     if requests.meter is not None:
         meter = requests.meter
-        registry.add(lambda: request_figures(requests.router, meter, requests.fetch, partitions, listeners, flusher))
-    registry.add(lambda: partition_figures(partitions, directory, clock.monotonic_ms()))
-    registry.add(lambda: group_figures(groups, partitions))
-    registry.add(lambda: lifecycle_figures(tree.lifecycle, cluster, clock.boottime_ms()))
+        registry.add(lambda: request_metrics(requests.router, meter, requests.fetch, partitions, listeners, flusher))
+    registry.add(lambda: partition_metrics(partitions, directory, clock.monotonic_ms()))
+    registry.add(lambda: group_metrics(groups, partitions))
+    registry.add(lambda: lifecycle_metrics(tree.lifecycle, cluster, clock.boottime_ms()))
     if certificates.are_needed:
-        registry.add(lambda: certificate_figures(certificates.days_left()))
+        registry.add(lambda: certificate_metrics(certificates.days_left()))
     if cluster is not None:
-        registry.add(lambda: replica_fetcher_figures(cluster.fetchers))
+        registry.add(lambda: replica_fetcher_metrics(cluster.fetchers))
     offline = "the log directory is read-only: look at the disk, then start again"
     admin.health.add_life_check(lambda: offline if directory.offline is not None else None)
     admin.health.add_service_check(lambda: _session_problem(start, tree))

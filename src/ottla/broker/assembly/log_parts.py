@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.tree_parts import TreeParts
-from ottla.broker.partitions.log_configs import TopicConfigs
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.upkeep.space_watch import SpaceWatch
+from ottla.broker.partitions.topic_configs import TopicConfigs
+from ottla.broker.upkeep.housekeeping import SpaceWatch
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -13,12 +13,11 @@ from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.group_requests import GroupRequests
-from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import consumer_times, group_settings
+from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
@@ -26,16 +25,15 @@ from ottla.broker.net.limits import DRAIN_MS
 from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecurity
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.net.started_tasks import StartedTasks
-from ottla.broker.partitions.batch_opener import BatchOpener
+from ottla.broker.partitions.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
-from ottla.broker.upkeep.flush_signal import FlushSignal
-from ottla.broker.upkeep.flusher import Flusher
+from ottla.broker.upkeep.flusher import Flusher, FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import OFFSETS_TOPIC
@@ -112,7 +110,7 @@ class RequestParts(NamedTuple):
     router: Router
     # None: no admin listener reads the metrics.
     meter: RequestMeter | None
-    deadlines: Deadlines
+    deadlines: FetchDeadlines
     slow: SlowRequests
     response_budget: ResponseBudget
 
@@ -127,7 +125,7 @@ def serve_requests(
     is_metered: bool,
 ) -> RequestParts:
     settings, brokers, ready = start.settings, tree.brokers, flushing.ready
-    deadlines = Deadlines(start.loop)
+    deadlines = FetchDeadlines(start.loop)
     start.closing.callback(deadlines.cancel)
     leader_hints = LeaderHints(
         start.node_id, lambda: context.topics, lambda: brokers.live, brokers.addresses_for, tree.lifecycle
@@ -143,7 +141,7 @@ def serve_requests(
         settings[setting.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
         lambda: secrets.randbelow(INT32_MAX),
         tells_watermarks=selector is not None,
-        release=StartedTasks().run,
+        release=RequestTasks().run,
     )
     fetch = FetchHandler(
         context.partitions,

@@ -13,7 +13,7 @@ from ottla.broker.partitions.damaged_logs import DamagedLogs
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.topics.served_topics import ServedTopics, TopicsObserver
 from ottla.broker.topics.topic_requests import TopicRequests
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.coordination.elections import ElectionRules
 from ottla.model import broker_settings as setting
 from ottla.observe.events import fields

@@ -43,7 +43,7 @@ def start_audit(start: BrokerStart, listening: Listening) -> None:
     if not settings[setting.AUDIT_ENABLE]:
         return
     # Most brokers run without it.
-    from ottla.broker.processes.audit_process import audit_process
+    from ottla.broker.child_processes import audit_process
 
     counting = audit_process(
         listening.addresses[0],

@@ -18,7 +18,7 @@ class Expiring(Protocol):
     def on_expired(self) -> None: ...
 
 
-class Deadlines:
+class FetchDeadlines:
     """Calls `on_expired` of each entry that has not ended by its deadline.
 
     Entries that ended early stay in the heap until their deadline (a fetch waits 500 ms, so few accumulate) and are

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from ottla.broker.fetching.deadlines import Deadlines, Expiring
+from ottla.broker.fetching.deadlines import Expiring, FetchDeadlines
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.net.outbox import Piece
@@ -52,7 +52,7 @@ class ParkedFetches:
 
     __slots__ = ("_deadlines", "_ready", "fetches_count", "partitions_count")
 
-    def __init__(self, ready: ReadyConnections, deadlines: Deadlines) -> None:
+    def __init__(self, ready: ReadyConnections, deadlines: FetchDeadlines) -> None:
         self._ready = ready
         self._deadlines = deadlines
         self.fetches_count = 0

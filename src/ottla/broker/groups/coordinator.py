@@ -16,27 +16,31 @@ from typing import Any, Final
 from uuid import uuid4
 
 from ottla.broker.groups.gathering import Gathering
-from ottla.broker.groups.loader import Loader
-from ottla.broker.groups.loading import ShardLoading
+from ottla.broker.groups.loading import Loader, ShardLoading
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
 from ottla.groups.decision import Moment
-from ottla.groups.group_table import GroupFigures
+from ottla.groups.group_table import GroupMetrics
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, SharedBytes, network_of
 from ottla.groups.topics_image import TopicImage, TopicsImage
+from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.group_partition import partition_of
+from ottla.model.group_settings import CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_SESSION_TIMEOUT_MS, in_force
 from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.limits import MINUTE_MS
+from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, frequent
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
@@ -146,11 +150,11 @@ class GroupCoordinator:
                 shard.shard.submit(command, gathering.place(index), moment)
             yield
 
-    def figures(self) -> Iterator[GroupFigures]:
+    def metrics(self) -> Iterator[GroupMetrics]:
         """The groups that this broker decides now."""
         for served in list(self._shards):
             if served is not None and not served.error:
-                yield from served.shard.figures()
+                yield from served.shard.metrics()
 
     def on_topics_changed(self, view: TopicsView) -> None:
         """Topics were created, grown or deleted: update groups, and the shards if the topic is `__consumer_offsets`."""
@@ -388,3 +392,28 @@ class GroupCoordinator:
 
 def _new_member_id(client_id: str) -> str:
     return f"{client_id[:GROUP_CLIENT_ID_LENGTH_MAX]}-{uuid4()}"
+
+
+def group_settings(broker: BrokerSettings) -> GroupSettings:
+    """The limits and times of all groups of this broker."""
+    return GroupSettings(
+        min_session_timeout_ms=broker[setting.GROUP_MIN_SESSION_TIMEOUT_MS],
+        max_session_timeout_ms=broker[setting.GROUP_MAX_SESSION_TIMEOUT_MS],
+        initial_rebalance_delay_ms=broker[setting.GROUP_INITIAL_REBALANCE_DELAY_MS],
+        max_size=broker[setting.GROUP_MAX_SIZE],
+        offset_metadata_max_bytes=broker[setting.OFFSET_METADATA_MAX_BYTES],
+        offsets_retention_ms=broker[setting.OFFSETS_RETENTION_MINUTES] * MINUTE_MS,
+        offsets_retention_check_interval_ms=broker[setting.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
+        consumer_session_timeout_ms=broker[setting.GROUP_CONSUMER_SESSION_TIMEOUT_MS],
+        consumer_heartbeat_interval_ms=broker[setting.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
+        consumer_max_size=broker[setting.GROUP_CONSUMER_MAX_SIZE],
+        consumer_assignors=broker[setting.GROUP_CONSUMER_ASSIGNORS],
+    )
+
+
+def consumer_times(configs: ConfigsView, group_id: str, broker: BrokerSettings) -> ConsumerTimes:
+    """The settings of one consumer group: its own over the broker's."""
+    own = configs.of(ConfigEntity.group(group_id))
+    return ConsumerTimes(
+        in_force(CONSUMER_SESSION_TIMEOUT_MS, own, broker), in_force(CONSUMER_HEARTBEAT_INTERVAL_MS, own, broker)
+    )

@@ -5,11 +5,17 @@ The broker is ready earlier: requests of a group that is not loaded yet get COOR
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla.broker.partitions.partition import Partition
 from ottla.groups.shard import GroupShard
+from ottla.model.errors import OttlaError
+from ottla.observe.events import fields
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
 from ottla.records.record import first_batch_size_bytes, key_values
@@ -70,3 +76,104 @@ class ShardLoading:
             self._next_offset = read_header(batch).next_offset
         if position == 0:
             raise CorruptBatch(f"no whole batch at offset {self._next_offset} of {self._partition.topic_partition}")
+
+
+log = logging.getLogger(__name__)
+
+# A request waits this long at most, and for the records between two reads of the clock.
+SLICE_S: Final = 0.0002
+# A turn that took the loop this long between two slices has served requests.
+BUSY_TURN_S: Final = 0.00005
+# A client that was served once sends its next request soon.
+BUSY_FOR_S: Final = 0.005
+# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside clients
+# that are always busy they take some 12 s.
+PAUSE_S: Final = 0.001
+
+OnLoaded = Callable[[OttlaError | OSError | None], None]
+
+
+class Loader:
+    """Loads shards one after another, a slice in each turn of the loop, and pauses while others are served.
+
+    The pause is for the flusher's thread, too: it needs the interpreter to start and to end a flush, and would wait for
+    it while slice follows slice.  It also yields the processor: the kernel lets a thread that never sleeps use its
+    whole time slice of some milliseconds.  Slices are measured by a separate clock (`now_s`): the loop's counts whole
+    milliseconds.  `on_loaded` of each gets None, or why its records could not be read.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_flushing: Callable[[], bool], now_s: Callable[[], float]
+    ) -> None:
+        self._loop = loop
+        self._now_s = now_s
+        self._is_flushing = is_flushing
+        self._waiting: deque[tuple[ShardLoading, OnLoaded]] = deque()
+        self._handle: asyncio.Handle | None = None
+        self._left_off_s = 0.0
+        self._has_paused = False
+        # A flush in progress has priority, once: else a broker that always flushes would never load.
+        self._has_yielded = False
+        self._busy_until_s = 0.0
+        self._started_s = 0.0
+        self._records_count = 0
+
+    def add(self, loading: ShardLoading, on_loaded: OnLoaded) -> None:
+        self._waiting.append((loading, on_loaded))
+        if self._handle is None:
+            self._started_s = self._left_off_s = self._now_s()
+            self._handle = self._loop.call_soon(self._run_slice)
+
+    def discard(self, loading: ShardLoading) -> None:
+        """Load this shard no further; its `on_loaded` is not called."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not loading)
+
+    def stop(self) -> None:
+        """Leave the rest unloaded: the broker stops."""
+        self._waiting.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run_slice(self) -> None:
+        self._handle = None
+        started_s = now_s = self._now_s()
+        is_flushing = self._is_flushing()
+        if is_flushing or (not self._has_paused and started_s - self._left_off_s > BUSY_TURN_S):
+            self._busy_until_s = started_s + BUSY_FOR_S
+        self._has_yielded = is_flushing and not self._has_yielded
+        if self._has_yielded:
+            self._pause()
+            return
+        while self._waiting and now_s - started_s < SLICE_S:
+            self._load_some()
+            now_s = self._now_s()
+        # Loaded state is long-lived: the collector need not walk it again and again.
+        gc.freeze()
+        self._left_off_s = now_s
+        if not self._waiting:
+            took_ms = round((now_s - self._started_s) * 1000)
+            log.info("groups.loaded", extra=fields(records_count=self._records_count, took_ms=took_ms))
+        elif now_s < self._busy_until_s:
+            self._pause()
+        else:
+            self._has_paused = False
+            self._handle = self._loop.call_soon(self._run_slice)
+
+    def _pause(self) -> None:
+        self._has_paused = True
+        self._handle = self._loop.call_later(PAUSE_S, self._run_slice)
+
+    def _load_some(self) -> None:
+        """Load some more of the first shard, or report that it is loaded or cannot be."""
+        loading, on_loaded = self._waiting[0]
+        failure: OttlaError | OSError | None = None
+        try:
+            if loading.load_some():
+                return
+        except (OttlaError, OSError) as error:
+            failure = error
+        # Before the report, which may discard others.
+        self._waiting.popleft()
+        self._records_count += loading.records_count
+        on_loaded(failure)

@@ -41,7 +41,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
 from ottla.broker.fetching.fetch_read import in_parts
 from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
@@ -55,7 +55,7 @@ from ottla.broker.net.large_requests import LargeRequests, Turn
 from ottla.broker.net.limits import PARTITIONS_IN_STEPS_BYTES
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.partitions.partition_read import (
     ANY_REPLICA,
     LEADER_ONLY,
@@ -101,7 +101,7 @@ class FetchHandler:
         self,
         table: PartitionTable,
         ready: ReadyConnections,
-        deadlines: Deadlines,
+        deadlines: FetchDeadlines,
         size_bytes_max: int,
         sessions: FetchSessionCache,
         clock: Clock,
@@ -126,7 +126,7 @@ class FetchHandler:
         self.parked = ParkedFetches(ready, deadlines)
         self._large = LargeFetches(self.parked)
         self._turns = LargeRequests()
-        self._tasks = StartedTasks()
+        self._tasks = RequestTasks()
 
     @property
     def sent_bytes(self) -> int:

@@ -129,7 +129,7 @@ async def _look_up(
 ) -> tuple[int, int, int] | None:
     """Offset, timestamp, leader epoch; None while the leader cannot know."""
     end_offset = partition.log_end_offset if as_replica else partition.high_watermark
-    has_end = as_replica or partition.has_reached_epoch_start
+    has_end = as_replica or (partition.has_reached_epoch_start and not partition.withholds_reads)
     if timestamp == LATEST:
         return (end_offset, NO_TIMESTAMP, partition.leader_epoch) if has_end else None
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:

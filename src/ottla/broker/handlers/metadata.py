@@ -28,7 +28,7 @@ from uuid import UUID
 from ottla.broker.context import BrokerContext, Call, NewTopic
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE, MAX_AUTO_CREATE_TOPICS_PER_MINUTE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
@@ -168,7 +168,7 @@ async def _topic_entry(context: BrokerContext, topic: Topic, operations: int, tu
 
 
 def partition_entry(
-    context: BrokerContext, topic_name: str, index: int, partition: Partition
+    context: BrokerContext, topic_name: str, index: int, partition: PartitionNode
 ) -> MetadataResponsePartition:
     """A partition as the tree has it, except that no client can use a leader that is not live, or lacks its log.
 

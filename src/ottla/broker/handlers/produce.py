@@ -3,7 +3,7 @@
 Each partition's batch is checked by its head, its CRC (broker/partitions/batch_rules.py) and the bounds of its records
 (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
 broker to open it (broker/partitions/batch_opening.py): then single records may be refused, and are named from v8 on
-(KIP-467).  Large batches are opened in a thread (broker/partitions/batch_opener.py): the connection starts no other
+(KIP-467).  Large batches are opened in a thread (broker/partitions/opening_threads.py): the connection starts no other
 request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS, which
 clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
@@ -34,17 +34,17 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.net.started_tasks import StartedTasks
-from ottla.broker.partitions.batch_opener import BatchOpener, Opened, OpensOffLoop
 from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.partitions.batch_rules import batch_error
+from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
 from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
 from ottla.broker.partitions.partition_errors import RestOfPipeline
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.partitions.sequence_gaps import GapReports
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.broker.tree.broker_lifecycle import Lease
+from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
@@ -124,7 +124,7 @@ class ProduceShared(NamedTuple):
     ready: ReadyConnections
     leader_hints: LeaderHints | None
     slow: SlowRequests | None
-    tasks: StartedTasks
+    tasks: RequestTasks
 
     def leaders(self, version: int, topics: list[TopicResult], connection: Connection) -> CurrentLeaders | None:
         """The leaders of those partitions that were refused since another broker leads them."""
@@ -308,7 +308,7 @@ class ProduceHandler:
         """
         self._partitions = partitions
         self._lease = lease
-        self._shared = ProduceShared(ready, leader_hints, slow, StartedTasks())
+        self._shared = ProduceShared(ready, leader_hints, slow, RequestTasks())
         self._clock = clock
         self._now_ms = clock.now_ms
         self._opener = opener or BatchOpener(clock)

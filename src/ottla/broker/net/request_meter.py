@@ -1,4 +1,4 @@
-"""Counts requests by API and takes their latencies, when figures are served.
+"""Counts requests by API and takes their latencies, when metrics are served.
 
 Of Produce and Fetch one in 32 is timed and counts as 32, of all other APIs each one: the histograms' counts
 and sums stay true to the rates.  The time runs from when the router starts a request until its answer is complete;

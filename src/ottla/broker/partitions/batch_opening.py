@@ -2,7 +2,8 @@
 compressed records that must be checked.
 
 All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  A batch is
-opened on the event loop when it is small, else in a thread (`batch_opener`): nothing here touches more than the batch.
+opened on the event loop when it is small, else in a thread (`opening_threads`): nothing here touches more than the
+batch.
 """
 
 from __future__ import annotations

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
-from ottla.broker.partitions.parked_produces import ParkedProduces, WaitingProduce
+from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
-from ottla.broker.partitions.partition_figures import PartitionFigures
+from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
@@ -37,6 +37,64 @@ from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
 
+
+class ParkedProduce(Protocol):
+    """A produce request that waits for some of its batches.  Each batch has a slot, released or failed once."""
+
+    def release(self, slot: int) -> None:
+        """The batch of this slot may be acknowledged."""
+        ...
+
+    def fail(self, slot: int, error_code: int) -> None:
+        """The batch of this slot will not be acknowledged by this broker."""
+        ...
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether the request still waits and its time-out has passed, by the monotonic clock."""
+        ...
+
+    def expire(self) -> None:
+        """Answer now: the time-out has passed."""
+        ...
+
+
+class ParkedProduces(deque[tuple[int, ParkedProduce, int]]):
+    """Produces that wait until a partition's end has passed their batches: (required end, produce, slot).
+
+    They are kept in append order, so that a move of the end releases them with one comparison each: no task, future or
+    timer for any of them.
+    A duplicate's required end is not above its predecessors': it is released with them, at most one flush later than
+    it could be.
+    """
+
+    __slots__ = ()
+
+    def release(self, end_offset: int) -> None:
+        """Release the produces whose required end is `end_offset` or less."""
+        while self and self[0][0] <= end_offset:
+            _, produce, slot = self.popleft()
+            produce.release(slot)
+
+    def fail_above(self, end_offset: int, error_code: int) -> None:
+        """Fail the produces whose required end is above `end_offset`, and keep the others."""
+        parked = list(self)
+        self.clear()
+        self.extend(each for each in parked if each[0] <= end_offset)
+        for required_end, produce, slot in parked:
+            if required_end > end_offset:
+                produce.fail(slot, error_code)
+
+    def fail_all(self, error_code: int) -> None:
+        """Fail every produce."""
+        self.fail_above(-1, error_code)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the requests whose time-out has passed; their slots stay queued, and their release does nothing."""
+        for _, produce, _ in list(self):
+            if produce.is_expired(now_ms):
+                produce.expire()
+
+
 _log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
@@ -50,6 +108,8 @@ EPOCH_START_WAIT_MS: Final = 3_000
 # How long they wait in all, also while enough replicas are in sync: one that keeps its session but does not fetch in
 # the new epoch leaves the in-sync set only after `replica.lag.time.max.ms`.
 WITHHELD_READS_MAX_MS: Final = 6_000
+# No high watermark reaches it.
+_UNREACHABLE_OFFSET: Final = 1 << 63
 
 # Plain ints: they are compared for every fetch.
 _NONE: Final = int(ErrorCode.NONE)
@@ -113,12 +173,12 @@ class Partition:
         "_withheld_below",
         "_withheld_since_ms",
         "batch_fault",
-        "figures",
         "high_watermark",
         "index",
         "is_served",
         "leader_epoch",
         "max_message_bytes",
+        "metrics",
         "name_bytes",
         "node",
         "opening",
@@ -174,7 +234,7 @@ class Partition:
         self._parked_deletions: dict[Callable[[int], None], int] | None = None
         self._watermark_waiters: dict[WaitingFetch, None] = {}
         self._append_waiters: dict[WaitingFetch, None] | None = None
-        self.figures: Final = PartitionFigures(log, self._replica)
+        self.metrics: Final = PartitionMetrics(log, self._replica)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
 
@@ -233,7 +293,7 @@ class Partition:
             role = Role.FOLLOWER if lifecycle.is_suspended else replica.role
             after = (role, replica.leader, replica.leader_epoch)
             if role is not self.role:
-                self.figures.on_role(is_leader=role is _LEADER)
+                self.metrics.on_role(is_leader=role is _LEADER)
             self.role = role
             self.leader_epoch = replica.leader_epoch
             if replica.role is not _LEADER:
@@ -269,7 +329,9 @@ class Partition:
 
     @property
     def withholds_reads(self) -> bool:
-        """Whether consumers wait until the high watermark has reached the start of the leader epoch."""
+        """Whether consumers wait: until the high watermark has reached the start of the leader epoch, or until a change
+        that gives up the leadership has its outcome.
+        """
         return self.high_watermark < self._withheld_below
 
     def end_withholding(self, now_ms: int) -> None:
@@ -283,6 +345,21 @@ class Partition:
             if now_ms - self._withheld_since_ms >= wait_max_ms:
                 self._withheld_below = 0
                 self.wake_fetches()
+
+    def withhold_reads(self, now_ms: int) -> None:
+        """A change is about to be written after which another broker leads without this one in sync.
+
+        It may commit records before this broker sees the change, whose high watermark consumers would be shown next.
+        """
+        if self._replica.role is _LEADER:
+            self._withheld_below = _UNREACHABLE_OFFSET
+            self._withheld_since_ms = now_ms
+
+    def resume_reads(self) -> None:
+        """The change was not applied: this broker still leads."""
+        if self._withheld_below == _UNREACHABLE_OFFSET:
+            self._withheld_below = self._replica.epoch_start_offset
+            self.wake_fetches()
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers count as live until the next state; `propose` returns what follows."""
@@ -464,16 +541,12 @@ class Partition:
         self._gaps.on_refused(now_ms)
         self._log.expect_beginnings(True)
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log to end at `offset`, or below it where that is inside a batch; leaders never do.
+    def _on_truncated(self) -> None:
+        """The log was truncated or reset; leaders never do.
 
         The high watermark is lowered with the log's end, and produces that wait above it fail with
-        NOT_LEADER_OR_FOLLOWER: their batches are gone.  Raises `StorageError`.
+        NOT_LEADER_OR_FOLLOWER: their batches are gone.
         """
-        self._log.truncate_to(offset)
-
-    def _on_truncated(self) -> None:
-        """The log was truncated or reset."""
         end_offset = self._log.log_end_offset
         self._replica.on_truncated()
         self.high_watermark = self._replica.high_watermark
@@ -672,7 +745,7 @@ class Partition:
     def has_waiting_produces(self) -> bool:
         return bool(self._parked_for_leader or self._parked_for_all)
 
-    def park_produce(self, required_end: int, acks: int, produce: WaitingProduce, slot: int) -> None:
+    def park_produce(self, required_end: int, acks: int, produce: ParkedProduce, slot: int) -> None:
         """Release `slot` of `produce` once its `acks` is met up to `required_end`, as `append` gave it.
 
         acks=1 is met at this replica's stable end, acks=all at the high watermark.
@@ -788,15 +861,14 @@ class Partition:
         """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
         return self._log.is_being_cut
 
-    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None:
-        """The cut that the leader's answer requires: `cut` makes it, instead of `apply_fetched`; None: none."""
-        if not answer.error_code and answer.diverging is None and answer.log_start_offset != self._log.log_end_offset:
-            return None
-        return self._replica.planned_cut(request_id, answer)
-
     def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
         """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
-        return self._replica.is_current_fetch(request_id) and self._log.begins_below(answer.records)
+        return (
+            not answer.error_code
+            and answer.diverging is None
+            and self._replica.is_current_fetch(request_id)
+            and self._log.begins_below(answer.records)
+        )
 
     async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
         """Begin the log with these records; `offload` syncs.  As `cut`."""
@@ -804,15 +876,16 @@ class Partition:
         self._follow_watermark()
 
     async def cut(self, step: FollowerStep, offload: Offload) -> None:
-        """Make a planned cut; `offload` syncs.  Nothing happens if another state of the tree comes before it does.
+        """Make the cut that `apply_fetched` returned; `offload` syncs.  Nothing happens if another state of the tree
+        comes before it does.
 
         Raises `StorageError` when this broker's own disk fails.
         """
         await cut_log(self._replica, self._log, step, offload)
         self._follow_watermark()
 
-    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
-        """Carry out the leader's answer to the fetch `request_id`: append its records, or cut the log where it says so.
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep:
+        """Append the records of the leader's answer to the fetch `request_id`, or return the cut that it requires.
 
         Raises `StorageError` when this broker's own disk fails.
         """

@@ -10,17 +10,14 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.replicas.departure import Departure
-from ottla.broker.replicas.elector import Elector, LeaderBalance
-from ottla.broker.replicas.gone_followers import GoneFollowers
+from ottla.broker.replicas.dead_brokers import GoneFollowers, RefusedLeaders
+from ottla.broker.replicas.elector import Departure, Elector, LeaderBalance, RemoteLogs
 from ottla.broker.replicas.in_sync_changes import InSyncChanges
 from ottla.broker.replicas.reassigner import Reassigner
-from ottla.broker.replicas.refused_leaders import RefusedLeaders
-from ottla.broker.replicas.remote_logs import RemoteLogs
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.state_writer import StateWriter
 from ottla.broker.tree.coordination import Coordination
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.coordination.configs import ConfigsView
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.topics_view import TopicsView
@@ -63,8 +60,11 @@ class ClusterPart:
         )
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
         self._refused_leaders = RefusedLeaders(lifecycle, address_of, self._on_broker_gone)
+        self._reads = _LedReads(partitions, clock)
         others = RemoteLogs(lifecycle.node_id, address_of)
-        self.elector = Elector(lifecycle, directory, propose, rules, _balance(settings), clock, loop, others)
+        self.elector = Elector(
+            lifecycle, directory, propose, rules, _balance(settings), clock, loop, others, self._reads
+        )
         self._reassigner = Reassigner(lifecycle, topics, rules.min_in_sync, loop)
         self.fetchers = ReplicaFetchers(
             lifecycle,
@@ -104,7 +104,9 @@ class ClusterPart:
         # A follower that continues to fetch would be in sync again at once.
         await self.fetchers.stop()
         coordination = self._coordination
-        departure = Departure(coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync)
+        departure = Departure(
+            coordination.tree, coordination.topics, coordination.lifecycle, self._rules.min_in_sync, self._reads
+        )
         await departure.leave()
 
     def on_view(self, view: TopicsView) -> None:
@@ -144,6 +146,24 @@ class ClusterPart:
         if self._throttled_by is not configs:
             self._throttled_by = configs
             self.fetchers.throttle.configure(configs, self._clock.monotonic_ms())
+
+
+class _LedReads:
+    """The `LedReads` of this broker's partitions."""
+
+    def __init__(self, partitions: PartitionTable, clock: Clock) -> None:
+        self._partitions = partitions
+        self._clock = clock
+
+    def withhold(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.find(*topic_partition)
+        if partition is not None:
+            partition.withhold_reads(self._clock.monotonic_ms())
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.find(*topic_partition)
+        if partition is not None:
+            partition.resume_reads()
 
 
 def _balance(settings: BrokerSettings) -> LeaderBalance | None:

@@ -14,18 +14,30 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from ottla.broker.net.limits import MIB
+from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerError
 from ottla.broker.replicas.state_writer import Propose
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination import elections
-from ottla.coordination.elections import ElectionRules
+from ottla.coordination.elections import ElectionRules, departed
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
+from ottla.coordination.tree import Tree
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.observe.events import fields
+from ottla.protocol.api import ApiKey
+from ottla.protocol.messages import decode_response, encode_request
+from ottla.protocol.schemas.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.loop_offload import LoopOffload, Timers
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +68,16 @@ class ReplicaLogs(Protocol):
         ...
 
 
+class LedReads(Protocol):
+    """What consumers read of the partitions that this broker leads."""
+
+    def withhold(self, topic_partition: TopicPartition) -> None:
+        """See `Partition.withhold_reads`."""
+        ...
+
+    def resume(self, topic_partition: TopicPartition) -> None: ...
+
+
 class OtherLogs(Protocol):
     """What other brokers say about their logs."""
 
@@ -64,12 +86,6 @@ class OtherLogs(Protocol):
     ) -> Collection[TopicPartition] | None:
         """Those of which the broker has a log that can be used; None when it does not answer."""
         ...
-
-
-class Timers(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class LeaderBalance(NamedTuple):
@@ -99,10 +115,12 @@ class Elector:
         clock: Clock,
         timers: Timers,
         other_logs: OtherLogs,
+        reads: LedReads,
     ) -> None:
         self._lifecycle = lifecycle
         self._logs = logs
         self._other_logs = other_logs
+        self._reads = reads
         self._propose = propose
         self._rules = rules
         self._balance = balance
@@ -264,7 +282,7 @@ class Elector:
         if partition is not None:
             self._decide_each([(self._view.by_name[topic_partition.topic], partition)])
 
-    def _decide_each(self, partitions: Iterable[tuple[Topic, Partition]]) -> None:
+    def _decide_each(self, partitions: Iterable[tuple[Topic, PartitionNode]]) -> None:
         own = self._own()
         if own is None:
             return
@@ -283,7 +301,7 @@ class Elector:
             return None
         return ReplicaIncarnation(node_id, broker_epoch)
 
-    def _decide(self, topic: Topic, partition: Partition, own: ReplicaIncarnation) -> bool:
+    def _decide(self, topic: Topic, partition: PartitionNode, own: ReplicaIncarnation) -> bool:
         """Propose or postpone what is due for a partition; returns whether there is a proposal."""
         topic_partition = TopicPartition(topic.name, partition.partition_index)
         if self._proposed.get(topic_partition, -1) >= partition.state_version:
@@ -310,7 +328,7 @@ class Elector:
         return True
 
     def _reaffirmed(
-        self, topic: Topic, topic_partition: TopicPartition, partition: Partition, own: ReplicaIncarnation
+        self, topic: Topic, topic_partition: TopicPartition, partition: PartitionNode, own: ReplicaIncarnation
     ) -> PartitionState | None:
         """The state in which this broker has its place in its present life, or has left; None if there is no change."""
         state, live = partition.state, self._lifecycle.live
@@ -338,7 +356,7 @@ class Elector:
         )
         return None if has_records and not self._rules.allows_unclean(topic) else left
 
-    def _has_waited(self, topic_partition: TopicPartition, partition: Partition, rank: int) -> bool:
+    def _has_waited(self, topic_partition: TopicPartition, partition: PartitionNode, rank: int) -> bool:
         """Whether the winner of an election had time enough to write it."""
         now_ms = self._clock.monotonic_ms()
         postponed = self._postponed.get(topic_partition)
@@ -353,10 +371,16 @@ class Elector:
         self._postponed.pop(topic_partition, None)
         version = change.expected_version
         self._proposed[topic_partition] = version
+        before = self._view.partition(topic_partition)
+        gives_up = before is not None and _gives_up(before.state, change.state, self._lifecycle.node_id)
+        if gives_up:
+            self._reads.withhold(topic_partition)
 
         def on_outcome(outcome: ChangeOutcome) -> None:
             if outcome.result is ChangeResult.APPLIED:
                 self.elections_count += change.state.leader_epoch > epoch_before
+            elif gives_up and outcome.result is ChangeResult.STALE:
+                self._reads.resume(topic_partition)
             if outcome.result is ChangeResult.UNKNOWN and self._proposed.get(topic_partition) == version:
                 del self._proposed[topic_partition]
                 # The view of the next session may have come already, and be the last one for long.
@@ -406,8 +430,133 @@ class Elector:
                 self._write(StateChange.of(topic, partition, after), partition.state.leader_epoch)
 
 
+def _gives_up(before: PartitionState, after: PartitionState, node_id: NodeId) -> bool:
+    """Whether the broker leads before, and afterwards the others may commit records without it."""
+    return before.leader == node_id != after.leader and node_id not in after.in_sync_nodes()
+
+
 def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
     """A change that lost a race may be requested again."""
     if not result.done():
         is_applied = outcome.result is ChangeResult.APPLIED
         result.set_result(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)
+
+
+# Each attempt but the first follows a change by another broker, or an unknown outcome.
+DEPARTURE_ATTEMPTS_MAX: Final = 5
+
+
+class Departure:
+    """Controlled shutdown: before a broker stops, the others lead its partitions and count on it no more.
+
+    So clients of these partitions find their new leader at once, instead of after the end of this broker's session.
+    `min_in_sync`: the effective `min.insync.replicas` of a partition.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        topics: TopicRegistry,
+        lifecycle: BrokerLifecycle,
+        min_in_sync: Callable[[Topic, PartitionNode], int],
+        reads: LedReads,
+    ) -> None:
+        self._tree = tree
+        self._topics = topics
+        self._lifecycle = lifecycle
+        self._min_in_sync = min_in_sync
+        self._reads = reads
+
+    async def leave(self) -> None:
+        """Hand over what others can take.  A failure is reported only: they take it when the session has ended."""
+        handed_over = 0
+        try:
+            for _ in range(DEPARTURE_ATTEMPTS_MAX):
+                # A view may be late, and another broker may have changed a state meanwhile.
+                await self._tree.sync()
+                await self._topics.refresh()
+                changes = self._due()
+                if not changes:
+                    break
+                outcomes = await self._written(changes)
+                handed_over += sum(outcome.result is ChangeResult.APPLIED for outcome in outcomes)
+        except OttlaError as error:
+            log.warning("partitions.not_handed_over", extra=fields(error=str(error)))
+        log.info("partitions.handed_over", extra=fields(partitions_count=handed_over))
+
+    async def _written(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        view, own = self._topics.view, self._lifecycle.node_id
+        given_up = [
+            (before := view.partition(change.topic_partition)) is not None
+            and _gives_up(before.state, change.state, own)
+            for change in changes
+        ]
+        for change, is_given_up in zip(changes, given_up, strict=True):
+            if is_given_up:
+                self._reads.withhold(change.topic_partition)
+        outcomes = await self._topics.change_states(changes)
+        for change, is_given_up, outcome in zip(changes, given_up, outcomes, strict=True):
+            if is_given_up and outcome.result is ChangeResult.STALE:
+                self._reads.resume(change.topic_partition)
+        return outcomes
+
+    def _due(self) -> list[StateChange]:
+        own, live = self._lifecycle.node_id, self._lifecycle.live
+        found: list[StateChange] = []
+        for topic, partition in self._topics.view.partitions():
+            if own not in partition.replicas:
+                continue
+            minimum = self._min_in_sync(topic, partition)
+            after = departed(partition.replicas, partition.state, own, live, minimum)
+            if after is not None:
+                found.append(StateChange.of(topic, partition, after))
+        return found
+
+
+_LOG_DIRS_VERSION: Final = 4
+_LOG_DIRS_BYTES_MAX: Final = 64 * MIB
+
+
+class RemoteLogs:
+    """The `OtherLogs` of an elector: each broker is queried (DescribeLogDirs names only logs that can be used).
+
+    `address_of` returns the address of a live broker.
+    """
+
+    def __init__(self, node_id: NodeId, address_of: Callable[[NodeId], tuple[str, int] | None]) -> None:
+        self._client_id = f"ottla-elections-{node_id}"
+        self._address_of = address_of
+
+    async def usable(
+        self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
+    ) -> frozenset[TopicPartition] | None:
+        """Those of which the broker has a log that takes appends; None when it does not answer."""
+        address = self._address_of(node_id)
+        if address is None:
+            return None
+        by_topic: dict[str, list[int]] = {}
+        for name, index in wanted:
+            by_topic.setdefault(name, []).append(index)
+        topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic.items()]
+        body = encode_request(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, DescribeLogDirsRequest(topics))
+        try:
+            peer = await PeerConnection.open(
+                PeerAddress(*address),
+                self._client_id,
+                timeout_ms=timeout_ms,
+                response_bytes_max=_LOG_DIRS_BYTES_MAX,
+            )
+            try:
+                answer = await peer.call(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, body, timeout_ms)
+                response = decode_response(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, answer)
+            finally:
+                peer.close()
+        except (PeerError, WireError):
+            return None
+        assert isinstance(response, DescribeLogDirsResponse)
+        return frozenset(
+            TopicPartition(topic.name, partition.partition_index)
+            for result in response.results
+            for topic in result.topics
+            for partition in topic.partitions
+        )

@@ -19,6 +19,7 @@ from ottla.model.partition_state import ChangeOutcome, ChangeResult
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import Timers
 
 # Looked at in one turn of the loop; each takes some microseconds.
 LOOKS_PER_TURN: Final = 200
@@ -26,19 +27,17 @@ LOOKS_PER_TURN: Final = 200
 LOOKS_PER_LAG_TIME: Final = 2
 
 
-class Loop(Protocol):
+class LoopCalls(Timers, Protocol):
     """The part of an event loop that this module needs."""
 
     def call_soon(self, callback: Callable[[], object]) -> asyncio.Handle: ...
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class InSyncChanges:
     """`propose` writes a change to the tree, and calls back with its outcome."""
 
     def __init__(
-        self, partitions: PartitionTable, propose: Propose, clock: Clock, loop: Loop, lag_time_max_ms: int
+        self, partitions: PartitionTable, propose: Propose, clock: Clock, loop: LoopCalls, lag_time_max_ms: int
     ) -> None:
         self._partitions = partitions
         self._propose = propose

@@ -16,7 +16,7 @@ from uuid import UUID
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination.assignment_changes import Decide, Results
 from ottla.coordination.reassignment import Reassigned, completed
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.observe.events import fields
@@ -41,7 +41,7 @@ class Reassigner:
         self,
         lifecycle: BrokerLifecycle,
         assignments: Assignments,
-        min_in_sync: Callable[[Topic, Partition], int],
+        min_in_sync: Callable[[Topic, PartitionNode], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._lifecycle = lifecycle
@@ -85,7 +85,7 @@ class Reassigner:
     def _completable(self, topic: Topic) -> list[int]:
         return [each.partition_index for each in topic.partitions if self._completed(topic, each) is not None]
 
-    def _completed(self, topic: Topic, partition: Partition) -> Reassigned | None:
+    def _completed(self, topic: Topic, partition: PartitionNode) -> Reassigned | None:
         """The end of a move that is this broker's to write."""
         lifecycle = self._lifecycle
         own = ReplicaIncarnation(lifecycle.node_id, lifecycle.broker_epoch)
@@ -111,7 +111,7 @@ class Reassigner:
         if not indexes:
             return
 
-        def decide(partition: Partition) -> Reassigned | None:
+        def decide(partition: PartitionNode) -> Reassigned | None:
             return self._completed(topic, partition)
 
         try:

@@ -14,11 +14,11 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch
+from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.replicas.peer_connection import PeerError, PeerRefused
 from ottla.broker.replicas.replica_fetch_session import NEW_SESSION_EPOCH, PartitionKey, ReplicaFetchSession
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -95,15 +95,13 @@ class FollowedPartition(Protocol):
 
     def next_fetch(self) -> FollowerFetch | None: ...
 
-    def planned_cut(self, request_id: int, answer: FetchedPartition) -> FollowerStep | None: ...
-
     async def cut(self, step: FollowerStep, offload: Offload) -> None: ...
 
     def begins_below(self, request_id: int, answer: FetchedPartition) -> bool: ...
 
     async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None: ...
 
-    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch: ...
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep: ...
 
 
 class Peer(Protocol):
@@ -449,10 +447,6 @@ class ReplicaFetcher:
         throttle = self._context.throttle
         if throttle.is_on and throttle.holds(partition.topic_partition) and not partition.is_in_sync:
             throttle.take(len(part.records))
-        cut = partition.planned_cut(request_id, part)
-        if cut is not None:
-            self._begin_cut(key, partition, request_id, partial(partition.cut, cut, LoopOffload()))
-            return None
         if (
             len(part.records)
             and partition.log_start_offset == partition.log_end_offset
@@ -471,6 +465,9 @@ class ReplicaFetcher:
             applied = partition.apply_fetched(request_id, part, now_ms)
         except (OttlaError, OSError) as error:
             self._on_partition_failed(key, partition, error)
+            return None
+        if isinstance(applied, FollowerStep):
+            self._begin_cut(key, partition, request_id, partial(partition.cut, applied, LoopOffload()))
             return None
         if applied is AppliedFetch.STALE or applied is AppliedFetch.RETRY:
             is_news = applied is AppliedFetch.RETRY and key not in self._delays_count

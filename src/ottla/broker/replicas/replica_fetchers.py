@@ -21,7 +21,7 @@ from ottla.broker.replicas.replica_fetcher import (
 )
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
+from ottla.broker.tree.registrar import TreeSession
 from ottla.coordination.state_changes import StateChange
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult
 from ottla.observe.events import fields
+from ottla.runtime.loop_offload import TaskStarter
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +38,6 @@ class States(Protocol):
     async def resolve_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]: ...
 
 
-class Session(Protocol):
-    """The part of the tree that this module uses."""
-
-    @property
-    def session_id(self) -> int: ...
-
-
-class TaskStarter(Protocol):
-    """The part of an event loop that this module uses."""
-
-    def create_task(self, coro: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
-
-
 class _Proposal(NamedTuple):
     change: StateChange
     on_outcome: OnOutcome
@@ -58,7 +47,7 @@ class StateWriter:
     """`wait` is `asyncio.sleep`."""
 
     def __init__(
-        self, states: States, session: Session, loop: TaskStarter, wait: Callable[[float], Awaitable[object]]
+        self, states: States, session: TreeSession, loop: TaskStarter, wait: Callable[[float], Awaitable[object]]
     ) -> None:
         self._states = states
         self._session = session

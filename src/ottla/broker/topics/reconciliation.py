@@ -14,8 +14,7 @@ from uuid import UUID
 from ottla.broker.partitions.partition_table import Refusal
 from ottla.coordination.configs import ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
-from ottla.coordination.topics_view import Partition as PartitionNode
-from ottla.coordination.topics_view import Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NO_LEADER_EPOCH, NodeId, TopicPartition
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.partitions.partition import Partition
@@ -30,15 +30,14 @@ from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
-from ottla.coordination.topics_view import Partition as PartitionNode
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, TopicPartition
 from ottla.observe.events import fields
 from ottla.replication.replica import EpochBehindLog, Role
 from ottla.runtime.clock import Clock
-from ottla.runtime.loop_offload import LoopOffload
+from ottla.runtime.loop_offload import LoopOffload, Timers
 from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
 from ottla.storage.directory.log_directory import LogDirectory
@@ -53,12 +52,6 @@ RETRY_AFTER_S_MIN: Final = 1.0
 RETRY_AFTER_S_MAX: Final = 10.0
 
 _NO_CONFIGS: Final = ConfigsView(0, MappingProxyType({}))
-
-
-class Timers(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class NotServed(StorageError):

@@ -20,8 +20,7 @@ from ottla.coordination.reassignment import Reassigned, requested
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topic_nodes import first_state
 from ottla.coordination.topics import TopicRegistry
-from ottla.coordination.topics_view import Partition as PartitionNode
-from ottla.coordination.topics_view import Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE, MAX_BROKER_PARTITIONS
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode

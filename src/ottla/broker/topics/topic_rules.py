@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.broker.context import NewTopic
-from ottla.broker.partitions.log_configs import log_config
+from ottla.broker.partitions.topic_configs import log_config
 from ottla.coordination.placement import placed, placed_further
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic

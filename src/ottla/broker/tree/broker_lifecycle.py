@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.coordination.registries import BrokersView
+from ottla.coordination.tree import Lease
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState
 
 NOT_REGISTERED: Final = -1
 
 _NOBODY: Final[Mapping[NodeId, int]] = MappingProxyType({})
-
-
-class Lease(Protocol):
-    """Until when this broker's registration is certain to exist."""
-
-    @property
-    def until_ms(self) -> int:
-        """By `Clock.boottime_ms`; in the past once the session may have ended."""
-        ...
 
 
 class BrokerLifecycle:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from ottla.coordination.generations import (
     NO_GENERATION,
@@ -28,6 +28,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId, uuid_to_text
 from ottla.observe.events import fields
 from ottla.runtime.disk import Disk
+from ottla.runtime.loop_offload import TimersAndTasks
 from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
@@ -41,14 +42,6 @@ MOVE_INTERVAL_MS: Final = 10_000
 # Between two moves: a start may change ten thousand in-sync sets.
 PAUSE_MS: Final = 1_000
 LAST_MOVE_WITHIN_S: Final = 2.0
-
-
-class Loop(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
-
-    def create_task(self, coro: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
 
 
 class Registered(Protocol):
@@ -74,7 +67,7 @@ class DirectoryGeneration:
         disk: Disk,
         data_dir: str,
         make_room: Callable[[], bool],
-        loop: Loop,
+        loop: TimersAndTasks,
         offload: Callable[[], Offload],
     ) -> None:
         self._tree = tree

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, Lease
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.coordination.tree import Lease
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import Timers
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +23,6 @@ log = logging.getLogger(__name__)
 RENEWAL_CHECK_MS: Final = 50
 # A lease that never ends, and one of a machine that was suspended: its timers stood still.
 CHECK_INTERVAL_MS_MAX: Final = 10_000
-
-
-class Timers(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class LeaseWatch:

@@ -27,8 +27,8 @@ async def _record_nowhere(_broker_epoch: int) -> None:
     return None
 
 
-class Session(Protocol):
-    """The part of a tree that this module needs: whether the registration is that of the present session."""
+class TreeSession(Protocol):
+    """The present session of a tree: whether a registration, or a write whose outcome is unknown, is of that one."""
 
     @property
     def session_id(self) -> int: ...
@@ -53,7 +53,7 @@ class Registrar:
         lifecycle: BrokerLifecycle,
         registry: BrokerRegistry,
         registration: BrokerRegistration,
-        session: Session,
+        session: TreeSession,
         clock: Clock,
         wait: Callable[[float], Awaitable[object]],
     ) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.model.errors import OttlaError
 from ottla.observe.events import fields
+from ottla.runtime.loop_offload import TimersAndTasks
 
 log = logging.getLogger(__name__)
 
@@ -20,18 +21,10 @@ RETRY_AFTER_S_MIN: Final = 0.1
 RETRY_AFTER_S_MAX: Final = 5.0
 
 
-class Loop(Protocol):
-    """The part of an event loop that this module needs."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
-
-    def create_task(self, coro: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
-
-
 class TreeFollower:
     """Collects the reports of changes from its construction on, and applies them from `start` on."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: TimersAndTasks) -> None:
         self._loop = loop
         self._is_stale = False
         # None before the start.

@@ -185,3 +185,26 @@ class Flusher:
             log.warning("flush.recovered", extra=fields(seconds=round((now_ms - self._stuck_since_ms) / 1000, 1)))
             if self._on_stuck_changed is not None:
                 self._on_stuck_changed()
+
+
+class FlushSignal:
+    """A task takes `wait` while its logs are not stable, and looks again at them when that is done."""
+
+    __slots__ = ("_loop", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiters: list[asyncio.Future[OSError | None]] = []
+
+    def wait(self) -> asyncio.Future[OSError | None]:
+        """Done after the next flush that ends, with its error; the task may end it earlier by setting a result."""
+        waiter: asyncio.Future[OSError | None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def on_flushed(self, error: OSError | None) -> None:
+        """A flush has ended, and the logs know it."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(error)

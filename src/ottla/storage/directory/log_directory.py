@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,14 +22,13 @@ from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
-from ottla.storage.directory.cut_records import CUT_HINT, CutRecords, report_not_kept
+from ottla.storage.directory.cut_copies import CUT_HINT, CutCopies, report_not_kept
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
-from ottla.storage.directory.failed_syncs import FailedSyncs
 from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
+from ottla.storage.directory.log_checkpoints import LogCheckpoints
 from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.directory.log_creation import LogCreation
-from ottla.storage.directory.log_records import LogRecords
 from ottla.storage.directory.log_starts import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.partition_directory import PartitionDirectory, cannot_be_opened, is_foreign, read_topic_id
@@ -43,8 +43,7 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log.flush import FlushPlan, FlushScheduler
-from ottla.storage.log.log import CutRun, Log
-from ottla.storage.log.log_parts import LogParts
+from ottla.storage.log.log import CutRun, Log, LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     CUT_DIRECTORY_SUFFIX,
@@ -60,6 +59,38 @@ from ottla.storage.log_files import (
 from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.room import Room
 from ottla.storage.segment.index_files import IndexCache
+
+
+class FailedSyncs:
+    """Brings a failed sync from the thread that met it to the event loop's, which takes the directory offline for it.
+
+    Constructed in the event loop's thread.
+    """
+
+    def __init__(self, stop_flushes: Callable[[], None], on_failed: Callable[[OSError], None]) -> None:
+        """`stop_flushes` is called in any thread, `on_failed` in the loop's."""
+        self._stop_flushes = stop_flushes
+        self._on_failed = on_failed
+        self._thread_id = threading.get_ident()
+        # Of another thread, until `check` reports it on the loop.
+        self._failed: OSError | None = None
+
+    def report(self, error: OSError) -> None:
+        """Any sync failed, in any thread; other threads' callers bring their error to the loop, or `check` does.
+
+        Linux reports a lost write-back once for a descriptor: a flush that succeeds from now on proves nothing.
+        """
+        self._stop_flushes()
+        if threading.get_ident() == self._thread_id:
+            self._on_failed(error)
+        elif self._failed is None:
+            self._failed = error
+
+    def check(self) -> None:
+        """Whether another thread's sync failed: then it counts from now on."""
+        if self._failed is not None:
+            self._on_failed(self._failed)
+
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +142,7 @@ class LogDirectory:
         self.path = path
         self._observer = observer
         self.space: Final = space
-        self._cut_records = CutRecords(disk, path, space)
+        self._cut_copies = CutCopies(disk, path, space)
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
         # Topics of those in `failed`, where they could be read.
@@ -139,7 +170,7 @@ class LogDirectory:
         # Of logs that are not in `logs` any more.
         self._appended_before_count = 0
         self.compactor: Compactor
-        self._records: LogRecords
+        self._log_checkpoints: LogCheckpoints
         self._completeness: LogCompleteness
 
     # --- opening --------------------------------------------------------------------------------------------
@@ -195,10 +226,10 @@ class LogDirectory:
 
     def _open_logs(self, boot_id_path: str, is_only_replica: Callable[[TopicPartition], bool]) -> None:
         disk = self._disk
-        self._records = LogRecords(disk, self.path)
+        self._log_checkpoints = LogCheckpoints(disk, self.path)
         present = list(self._readable_directories())
         if checkpoints.has_clean_shutdown_mark(disk, self.path):
-            self._records.restore(each[:2] for each in present)
+            self._log_checkpoints.restore(each[:2] for each in present)
         # The mark of a clean shutdown is removed, durably, before any log is touched: a crash from here on is unclean.
         self.was_clean = checkpoints.take_clean_shutdown_mark(disk, self.path)
         self._completeness = LogCompleteness(disk, self.path, has_logs=bool(present))
@@ -231,7 +262,7 @@ class LogDirectory:
             self._unmark_flushed(each, parts.config)
         deleted = (deleted_log_of(name) for name in disk.list_directory(self.path))
         known = (key for key in deleted if key is not None)
-        self._records.opened(self.logs.values(), known, were_all_opened=not self.failed)
+        self._log_checkpoints.opened(self.logs.values(), known, were_all_opened=not self.failed)
 
     def _may_lack_unflushed(self, present: PartitionDirectory) -> bool:
         """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present
@@ -348,7 +379,7 @@ class LogDirectory:
 
     def _recovery(self, present: PartitionDirectory, config: LogConfig) -> LogRecovery:
         topic_partition = present.topic_partition
-        recorded = self._records.of(topic_partition, present.topic_id, was_clean=self.was_clean)
+        recorded = self._log_checkpoints.of(topic_partition, present.topic_id, was_clean=self.was_clean)
         now_ms = self._clock.now_ms()
         return LogRecovery(self._disk, present.path, present.names, config, self._cache, recorded, now_ms)
 
@@ -363,7 +394,7 @@ class LogDirectory:
 
         An empty log in its place would assign offsets to new records that consumers have read already.
         """
-        flushed_end = self._records.flushed_ends.end_of(topic_id, topic_partition.partition)
+        flushed_end = self._log_checkpoints.flushed_ends.end_of(topic_id, topic_partition.partition)
         if not flushed_end:
             return None
         error = StorageError(
@@ -413,11 +444,11 @@ class LogDirectory:
 
     async def lower_records(self, log: Log, end_offset: int, offload: Offload) -> None:
         self.compactor.begin_cut(log, end_offset)
-        self._records.begin_cut(log, end_offset)
+        self._log_checkpoints.begin_cut(log, end_offset)
 
         def write() -> None:
             self.compactor.write_cut(log.path, end_offset)
-            self._records.write_cut()
+            self._log_checkpoints.write_cut()
 
         with self._syncs_checked():
             await offload(write)
@@ -425,34 +456,34 @@ class LogDirectory:
     async def record_begin(self, log: Log, base_offset: int, log_start_offset: int, offload: Offload) -> None:
         former_start = log.log_start_offset
         self.compactor.begin_cut(log, base_offset)
-        self._records.begin_cut(log, base_offset)
-        self._records.begin_at(log, log_start_offset)
+        self._log_checkpoints.begin_cut(log, base_offset)
+        self._log_checkpoints.begin_at(log, log_start_offset)
 
         def write() -> None:
             self.compactor.write_cut(log.path, base_offset)
-            self._records.write_cut()
+            self._log_checkpoints.write_cut()
 
         try:
             with self._syncs_checked():
                 await offload(write)
         except OSError:
-            self._records.begin_at(log, former_start)
+            self._log_checkpoints.begin_at(log, former_start)
             raise
 
     async def keep_cut(self, log: Log, end_offset: int, runs: list[CutRun], offload: Offload) -> None:
-        target = await self._cut_records.copy(log, end_offset, runs, offload)
+        target = await self._cut_copies.copy(log, end_offset, runs, offload)
         if target is None:
             return
         try:
             await self.sync_files(offload)
-            await offload(lambda: self._cut_records.finish(log, target))
+            await offload(lambda: self._cut_copies.finish(log, target))
         except OSError as error:
             report_not_kept(log, str(error))
             # An unfinished copy counts for no limit, and the next start may be far.
-            await offload(lambda: self._cut_records.drop(target))
+            await offload(lambda: self._cut_copies.drop(target))
 
     def end_cut(self, log: Log) -> None:
-        self._records.end_cut(log)
+        self._log_checkpoints.end_cut(log)
 
     async def sync_files(self, offload: Offload) -> None:
         with self._syncs_checked():
@@ -478,7 +509,7 @@ class LogDirectory:
 
     def _record_flushed(self, plan: FlushPlan) -> None:
         self._flushes_count += 1
-        self._records.flushed(flush.log for flush in plan.flushes if not flush.log.is_deleted)
+        self._log_checkpoints.flushed(flush.log for flush in plan.flushes if not flush.log.is_deleted)
 
     # --- creating and deleting ------------------------------------------------------------------------------
 
@@ -519,8 +550,8 @@ class LogDirectory:
         try:
             names = [topic_partition for topic_partition, _ in wanted]
             await self.compactor.forget(names, offload)
-            await self._records.before_creation(names, offload)
-            await self._creation.make(wanted, self._is_os_policy, self._records.flushed_ends, offload)
+            await self._log_checkpoints.before_creation(names, offload)
+            await self._creation.make(wanted, self._is_os_policy, self._log_checkpoints.flushed_ends, offload)
             for topic_partition, topic_id in wanted:
                 created.append(self._open_created(topic_partition, topic_id))
                 await offload.pause()
@@ -591,7 +622,7 @@ class LogDirectory:
             return
         await offload(lambda: self._disk.sync_directory(self.path))
         # Only now: a log that is still there after a crash needs both to be opened.
-        await self._records.forget(self._renamed, offload)
+        await self._log_checkpoints.forget(self._renamed, offload)
         await self.compactor.forget(self._renamed, offload)
         self._renamed.clear()
 
@@ -599,7 +630,7 @@ class LogDirectory:
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """The recorded high watermark of each replicated log: never above the true one, but perhaps far below."""
-        return self._records.high_watermarks()
+        return self._log_checkpoints.high_watermarks()
 
     def record_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """`record_high_watermarks_in_steps`, at once."""
@@ -611,7 +642,7 @@ class LogDirectory:
         """Record those of all replicated logs, durably, if any has changed.  Raises `OSError`."""
         if self.offline is None:
             with self._syncs_checked():
-                await self._records.record_high_watermarks(high_watermarks, offload)
+                await self._log_checkpoints.record_high_watermarks(high_watermarks, offload)
 
     @property
     def gives_way(self) -> bool:
@@ -769,16 +800,16 @@ class LogDirectory:
 
     def checkpoint(self) -> None:
         """Make moved log starts durable; files of segments below them may then be removed.  Raises `OSError`."""
-        self._with_reserve(lambda: self._start_moves.settle(self._records.log_starts))
+        self._with_reserve(lambda: self._start_moves.settle(self._log_checkpoints.log_starts))
 
     async def checkpoint_in_steps(self, offload: Offload) -> None:
         """The same with pauses, and the disk's part elsewhere: what was moved before the call is durable after it."""
         try:
-            await self._start_moves.settle_in_steps(self._records.log_starts, offload)
+            await self._start_moves.settle_in_steps(self._log_checkpoints.log_starts, offload)
         except OSError as error:
             if not self._makes_room(error):
                 raise
-            await self._start_moves.settle_in_steps(self._records.log_starts, offload)
+            await self._start_moves.settle_in_steps(self._log_checkpoints.log_starts, offload)
 
     def begin_retention(self) -> None:
         """Let the next `housekeep` start a whole pass of retention, before its interval is over."""
@@ -847,8 +878,8 @@ class LogDirectory:
             return
         for flush in flushes:
             flush.log.end_flush(flush)
-        self._records.flushed(logs)
-        self._records.flushed_ends.sync()
+        self._log_checkpoints.flushed(logs)
+        self._log_checkpoints.flushed_ends.sync()
         self.checkpoint()
         # For Apache Kafka's tools; our own recovery uses the flushed ends.
         recovery_points = {log.topic_partition: log.flushed_end for log in self.logs.values()}
@@ -860,8 +891,8 @@ class LogDirectory:
     def _close_files(self) -> None:
         for log in self.logs.values():
             log.close()
-        if hasattr(self, "_records"):
-            self._records.close()
+        if hasattr(self, "_log_checkpoints"):
+            self._log_checkpoints.close()
         self._disk.report_failed_syncs(None)
         self._disk.release_directory(self.path)
 

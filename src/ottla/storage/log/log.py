@@ -49,9 +49,8 @@ from ottla.storage.errors import (
     shortage_of,
 )
 from ottla.storage.log import reads, retention, time_search
-from ottla.storage.log.appended import Appended, AppendedCount
+from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.leader_run import check_run
-from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.reads import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
@@ -70,6 +69,54 @@ from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
+
+
+class Appended(NamedTuple):
+    """What was appended to a log since it was opened, removed records included."""
+
+    records_count: int
+    size_bytes: int
+
+
+class AppendedCount:
+    """The sums up to an earlier end of the log; growth since then is added when the sums are read, not by appends."""
+
+    __slots__ = ("_before", "_from_offset", "_from_position")
+
+    def __init__(self, end_offset: int, position: int) -> None:
+        """The log ends at `end_offset`, and its active segment at `position`."""
+        self._before = Appended(0, 0)
+        self._from_offset = end_offset
+        self._from_position = position
+
+    def at(self, end_offset: int, position: int) -> Appended:
+        """The sums for this end of the log, in the segment that it continued in last."""
+        return Appended(
+            self._before.records_count + end_offset - self._from_offset,
+            self._before.size_bytes + position - self._from_position,
+        )
+
+    def go_on(self, before: Appended, end_offset: int, position: int) -> None:
+        """The log continues at another end, in any segment; `before` are the sums up to its former end."""
+        self._before = before
+        self._from_offset = end_offset
+        self._from_position = position
+
+
+class LogParts(NamedTuple):
+    """What recovery found in a partition's directory."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    flushed_end: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    # The log end for which indexes and snapshot on disk are whole; -1 when they are not.
+    caches_end: int
+    # The topic's settings; `was_compacted` if the log's directory has the mark of a clean.
+    config: LogConfig
+
 
 _log = logging.getLogger(__name__)
 
@@ -998,16 +1045,10 @@ class Log:
 
     # --- truncation -----------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """`truncate_in_steps`, at once."""
-        run_inline(self.truncate_in_steps(offset, INLINE))
-
-    async def truncate_in_steps(
-        self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True
-    ) -> bool:
+    async def truncate_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
 
-        Below the first segment it is emptied and continues at `offset`, as `reset_in_steps` does it.
+        Below the first segment it is emptied and continues at `offset`, as `reset_to` does it.
 
         The order makes a crash at any point harmless: first the recorded flushed end goes down, durably, then whole
         segments are removed, newest first, then the last one is cut, and all of that is synced.  In between the log is
@@ -1021,7 +1062,7 @@ class Log:
         if offset >= self.log_end_offset:
             return True
         if offset < self._segments.first.base_offset:
-            return await self.reset_in_steps(offset, offload, is_wanted)
+            return await self.reset_to(offset, offload, is_wanted)
         with self._closed_for_cut():
             return await self._truncate(offset, offload, is_wanted)
 
@@ -1145,14 +1186,10 @@ class Log:
         self.producers = truncated_producers(self._disk, self.path, self.segments, self.producers, end_offset, now_ms)
         self._scheduler.mark_due(self)
 
-    def reset_to(self, offset: int) -> None:
-        """`reset_in_steps`, at once."""
-        run_inline(self.reset_in_steps(offset, INLINE))
-
-    async def reset_in_steps(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+    async def reset_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Drop every batch and continue at `offset`, the start of a leader's log (followers only).
 
-        First the log is emptied as `truncate_in_steps` does it, then the empty log starts at `offset`: a crash leaves
+        First the log is emptied as `truncate_to` does it, then the empty log starts at `offset`: a crash leaves
         it longer, empty, or started there.  What the log remembers of producers and epochs is dropped too.  `offload`
         and `is_wanted` as there; returns whether it was reset.  Raises `StorageError`: then the log is as it was, or
         empty where it started (call it again), or offline.

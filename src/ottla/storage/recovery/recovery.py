@@ -29,7 +29,7 @@ from ottla.storage.compaction.compacted_mark import read_compacted_end
 from ottla.storage.compaction.swap import SWAP_FILE, complete_swap
 from ottla.storage.errors import CorruptLog, FlushedEndUnknown, StorageError
 from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.log_parts import LogParts
+from ottla.storage.log.log import LogParts
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_files import (
     COMPACTED_FILE,

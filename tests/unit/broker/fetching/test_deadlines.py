@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from tests.unit.broker.turned_loop import TurnedLoop
 
 
@@ -17,9 +17,9 @@ class Waiting:
         self.is_over = True
 
 
-def make() -> tuple[TurnedLoop, Deadlines, list[str]]:
+def make() -> tuple[TurnedLoop, FetchDeadlines, list[str]]:
     loop = TurnedLoop()
-    return loop, Deadlines(loop), []  # type: ignore[arg-type]  # the part of a loop that deadlines use
+    return loop, FetchDeadlines(loop), []  # type: ignore[arg-type]  # the part of a loop that deadlines use
 
 
 def test_what_waits_expires_in_the_order_of_deadlines_not_of_arrival() -> None:

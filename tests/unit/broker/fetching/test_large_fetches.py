@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.large_fetches import LargeFetches
 from ottla.broker.fetching.parked_fetches import ParkedFetches
 from ottla.broker.net.connection import Connection
@@ -15,7 +15,7 @@ from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.net.started_tasks import StartedTasks
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.steps import Steps
 from tests.unit.broker.turned_loop import connected_pair
@@ -68,9 +68,9 @@ class Served:
             1 << 20,
             lambda _: None,
         )
-        self.parked = ParkedFetches(ReadyConnections(loop), Deadlines(loop))
+        self.parked = ParkedFetches(ReadyConnections(loop), FetchDeadlines(loop))
         self.plan = EmptyPlan()
-        self.tasks = StartedTasks()
+        self.tasks = RequestTasks()
 
     def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         raise AssertionError("nothing is sent")

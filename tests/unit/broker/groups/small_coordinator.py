@@ -143,7 +143,7 @@ class SmallCoordinator:
 
 def _topic(name: str, partitions_count: int) -> Topic:
     state = PartitionState(NODE_ID, LeaderEpoch(0), (ReplicaIncarnation(NODE_ID, 1),))
-    nodes = (topics_view.Partition(index, (NODE_ID,), state, 0) for index in range(partitions_count))
+    nodes = (topics_view.PartitionNode(index, (NODE_ID,), state, 0) for index in range(partitions_count))
     return Topic(name, UUID(bytes=name.encode().ljust(16, b"\0")[:16]), tuple(nodes))
 
 

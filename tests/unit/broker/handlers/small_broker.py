@@ -8,8 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.context import Call, Elections, LogDirectoryState, NewTopic
-from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import consumer_times, group_settings
+from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
@@ -250,7 +249,7 @@ class SmallBroker:
 
 def _topic(name: str, partitions_count: int, topic_id: UUID, leader_epoch: int) -> Topic:
     state = PartitionState(NODE_ID, LeaderEpoch(leader_epoch), (ReplicaIncarnation(NODE_ID, 1),))
-    nodes = (topics_view.Partition(index, (NODE_ID,), state, 0) for index in range(partitions_count))
+    nodes = (topics_view.PartitionNode(index, (NODE_ID,), state, 0) for index in range(partitions_count))
     return Topic(name, topic_id, tuple(nodes))
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.fetching import fetch_plans, fetch_session_read, parked_fetches
-from ottla.broker.fetching.deadlines import Deadlines
+from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.handlers.fetch import FetchHandler
@@ -49,7 +49,7 @@ class Served:
         self.loop = TurnedLoop()
         self.table = PartitionTable()
         self.ready = ReadyConnections(self.loop)  # type: ignore[arg-type]  # the part of a loop that it uses
-        self.deadlines = Deadlines(self.loop)  # type: ignore[arg-type]  # as above
+        self.deadlines = FetchDeadlines(self.loop)  # type: ignore[arg-type]  # as above
         self.clock = FakeClock()
         self.session_ids = itertools.count(100)
         self.sessions = FetchSessionCache(slots, lambda: next(self.session_ids))

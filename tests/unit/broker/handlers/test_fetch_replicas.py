@@ -10,10 +10,10 @@ from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.net.advertising import BrokerAddress
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, Lease
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.coordination.registries import BrokersView
-from ottla.coordination.tree import Lease as TreeLease
+from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, PartitionData, ReplicaState
@@ -200,11 +200,11 @@ def test_replica_that_names_no_epoch_because_its_version_has_none_is_refused(ser
 def test_broker_whose_lease_is_over_takes_no_progress(served: Leading) -> None:
     log = served.lead()
     log.add()
-    served.use(TreeLease(served.clock.monotonic_ms()))
+    served.use(Lease(served.clock.monotonic_ms()))
     served.follow(at(1))
     assert served.codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert log.partition.high_watermark == 0
-    served.use(TreeLease(served.clock.monotonic_ms() + 1))
+    served.use(Lease(served.clock.monotonic_ms() + 1))
     served.follow(at(1))
     assert log.partition.high_watermark == 1
 
@@ -433,7 +433,7 @@ class Leased(Leading):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = TreeLease(self.clock.boottime_ms() + 1_000)
+        self.lease = Lease(self.clock.boottime_ms() + 1_000)
         self.watch = LeaseWatch(
             self.lifecycle,
             self.lease,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.model.partition_state import PartitionState
@@ -148,7 +148,7 @@ def test_reader_of_a_partition_that_is_led_elsewhere_is_given_its_leader_from_ve
         served.ask(at(0), max_wait_ms=0, session_epoch=0)
         assert served.sizes() == [0]
     log.partition.on_state(led_by(ELSEWHERE, 9, version=9), SOLE, 0)
-    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), (OTHER_LIFE,)), 0)
+    node = PartitionNode(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", log.topic_id, (node,))})
     session_id = 100 if session_epoch == 1 else 0
     served.ask(at(0, current_leader_epoch=3), session_id=session_id, session_epoch=session_epoch)
@@ -162,7 +162,7 @@ def test_reader_of_a_partition_that_is_led_elsewhere_is_given_its_leader_from_ve
 
 def test_leaders_are_not_given_beside_other_errors(served: Served) -> None:
     log = served.add("t")
-    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), (OTHER_LIFE,)), 0)
+    node = PartitionNode(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(9), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", log.topic_id, (node,))})
     served.ask(at(5))
     response = served.answer()

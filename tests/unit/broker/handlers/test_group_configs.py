@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.groups.settings import consumer_times
+from ottla.broker.groups.coordinator import consumer_times
 from ottla.coordination.configs import ConfigEntity
 from ottla.groups.settings import ConsumerTimes
 from ottla.model.error_code import ErrorCode

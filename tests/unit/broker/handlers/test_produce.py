@@ -24,11 +24,11 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.partitions import batch_opener
+from ottla.broker.partitions import opening_threads
 from ottla.broker.partitions.batch_opening import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
@@ -59,6 +59,7 @@ from tests.property.wire_samples import SAMPLE_UUID
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
 from tests.unit.broker.served_log import ServedLog, one_record
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
+from tests.unit.storage.logs import truncate_log
 
 NOW_MS = 1_700_000_000_000
 # The monotonic clock, by which time-outs go, knows nothing of the wall's.
@@ -494,7 +495,7 @@ def test_requests_with_different_acks_are_answered_in_their_order(served: Served
 def test_produce_above_a_truncation_is_sent_to_the_new_leader(served: Served, acks: int) -> None:
     log = served.add("t", 0)
     served.send(("t", 0, batch()), acks=acks)
-    log.partition.truncate_to(0)
+    truncate_log(log.log, 0)
     served.ready.send_all()
     assert served.codes() == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
@@ -507,7 +508,9 @@ def test_refused_producer_is_given_the_leader_from_version_10_on(
     led_elsewhere = ServedLog("t", 1, leader_epoch=None)
     served.table.add(led_elsewhere.partition)
     here = served.add("t", 0)
-    nodes = (Partition(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0) for i in range(2))
+    nodes = (
+        PartitionNode(i, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0) for i in range(2)
+    )
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, tuple(nodes))})
     served.version = version
     served.send(*([("t", 0, batch())] if others_wait else []), ("t", 1, batch()))
@@ -524,7 +527,7 @@ def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(serv
     served.version = 10
     served.send(("t", 0, batch()))
     assert served.answers() == []
-    node = Partition(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
+    node = PartitionNode(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, (node,))})
     log.partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (response,) = served.answers()
@@ -715,7 +718,7 @@ async def test_refused_batch_of_a_produce_without_answers_closes_the_connection(
 
 
 async def test_batch_that_no_thread_has_time_for_is_sent_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_opener, "WAITING_BATCHES_BYTES_MAX", 0)
+    monkeypatch.setattr(opening_threads, "WAITING_BATCHES_BYTES_MAX", 0)
     served.version = 8
     log = served.add("t", 0, OPENED)
     lane = served.handler._opener._quick

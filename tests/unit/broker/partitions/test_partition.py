@@ -12,6 +12,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.roles import ELSEWHERE, HERE, lead, one_of, replicated
 from tests.unit.broker.served_log import ServedLog
+from tests.unit.storage.logs import truncate_log
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -210,7 +211,7 @@ def test_truncation_takes_the_high_watermark_back_to_the_logs_end() -> None:
     for _ in range(3):
         log.add()
     log.partition.park_fetch(fetch)
-    log.partition.truncate_to(1)
+    truncate_log(log.log, 1)
     assert (log.partition.high_watermark, log.partition.last_stable_offset, log.partition.log_end_offset) == (1, 1, 1)
     assert fetch.woken_count == 1
     read = log.partition.read(-1, 0, -1, 1_000, whole_first_batch=True)
@@ -225,7 +226,7 @@ def test_truncation_fails_the_produces_above_the_new_end_and_keeps_the_others(ac
     log, waiting = ServedLog("t"), Produce()
     for slot in range(3):
         produce(log, waiting, slot, acks)
-    log.partition.truncate_to(1)
+    truncate_log(log.log, 1)
     assert waiting.outcomes == {1: NOT_LEADER, 2: NOT_LEADER}
     produce(log, waiting, 3, acks)
     log.become_stable()
@@ -238,5 +239,5 @@ def test_truncation_that_fails_leaves_no_high_watermark_above_the_log() -> None:
         log.add()
     log.disk.faults.fail("truncate", path_contains=".log")
     with pytest.raises(StorageError):
-        log.partition.truncate_to(1)
+        truncate_log(log.log, 1)
     assert log.partition.high_watermark <= log.partition.log_end_offset

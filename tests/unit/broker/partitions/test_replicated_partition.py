@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from ottla.broker.partitions.applied_fetch import AppliedFetch
+from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.partitions.partition import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -25,6 +25,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from ottla.replication.follower_fetch import FollowerStep
 from ottla.replication.replica import Role
 from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.errors import DiskFull, LogOffline, OutOfOrderSequence
@@ -341,7 +342,7 @@ def test_replica_that_lags_is_proposed_to_leave() -> None:
     here.fetch(THIRD, 2)
     here.now_ms = LAG_MS + 1
     here.fetch(THIRD, 2)
-    assert [(lag.node_id, lag.lag_records) for lag in here.partition.figures.lags(here.now_ms)] == [
+    assert [(lag.node_id, lag.lag_records) for lag in here.partition.metrics.lags(here.now_ms)] == [
         (ELSEWHERE, 1),
         (THIRD, 0),
     ]
@@ -370,7 +371,7 @@ def test_lag_is_known_in_records_and_bytes() -> None:
     here.fetch(THIRD, 3)
     size_bytes = here.partition.size_bytes // 3
     lags = {
-        lag.node_id: (lag.lag_records, here.partition.figures.lag_bytes(lag)) for lag in here.partition.figures.lags(0)
+        lag.node_id: (lag.lag_records, here.partition.metrics.lag_bytes(lag)) for lag in here.partition.metrics.lags(0)
     }
     assert lags == {ELSEWHERE: (2, 2 * size_bytes), THIRD: (0, 0)}
     assert here.served.log.size_bytes_from(0) == 3 * size_bytes
@@ -483,12 +484,26 @@ def take(
     high_watermark: int = 0,
     log_start: int = 0,
     diverging: tuple[int, int] | None = None,
-) -> AppliedFetch:
+) -> AppliedFetch | FollowerStep:
     """The follower here takes an answer to its present fetch."""
     fetch = here.partition.next_fetch()
     assert fetch is not None
     answer = fetched(records, code=code, high_watermark=high_watermark, log_start=log_start, diverging=diverging)
     return here.partition.apply_fetched(fetch.request_id, answer, 0)
+
+
+def cut(
+    here: Replicated,
+    *,
+    code: int = 0,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    diverging: tuple[int, int] | None = None,
+) -> None:
+    """The follower here cuts its log as an answer to its present fetch requires."""
+    step = take(here, code=code, high_watermark=high_watermark, log_start=log_start, diverging=diverging)
+    assert isinstance(step, FollowerStep)
+    run_inline(here.partition.cut(step, INLINE))
 
 
 def test_follower_takes_the_leaders_batches_as_they_are_and_fetches_on_when_they_are_stable() -> None:
@@ -527,7 +542,7 @@ def test_follower_cuts_its_log_where_the_histories_part() -> None:
     here = leader()
     here.add(2)
     here.be(ELSEWHERE, 2)
-    assert take(here, diverging=(1, 1)) is AppliedFetch.NOTHING
+    cut(here, diverging=(1, 1))
     assert here.partition.log_end_offset == 1
     here.served.become_stable()
     fetch = here.partition.next_fetch()
@@ -539,23 +554,12 @@ def test_follower_that_cuts_its_log_deletes_nothing_that_it_does_not_know_to_be_
     here = leader()
     here.add(3)
     here.be(ELSEWHERE, 2)
-    take(here, diverging=(1, 3), log_start=2)
+    cut(here, diverging=(1, 3), log_start=2)
     assert here.partition.log_end_offset == 3
     assert here.partition.log_start_offset <= here.partition.high_watermark
     here.served.become_stable()
     take(here, high_watermark=3, log_start=2)
     assert (here.partition.log_start_offset, here.partition.high_watermark) == (2, 3)
-
-
-def cut_as_told(
-    here: Replicated, *, code: int = 0, log_start: int = 0, diverging: tuple[int, int] | None = None
-) -> None:
-    fetch = here.partition.next_fetch()
-    assert fetch is not None
-    answer = fetched(NO_RECORDS, code=code, log_start=log_start, diverging=diverging)
-    step = here.partition.planned_cut(fetch.request_id, answer)
-    assert step is not None
-    run_inline(here.partition.cut(step, INLINE))
 
 
 def test_follower_that_cuts_committed_records_logs_an_error_and_keeps_them(caplog: pytest.LogCaptureFixture) -> None:
@@ -566,7 +570,7 @@ def test_follower_that_cuts_committed_records_logs_an_error_and_keeps_them(caplo
     take(here, high_watermark=3)
     assert here.partition.high_watermark == 3
     here.be(ELSEWHERE, 2)
-    cut_as_told(here, diverging=(1, 1))
+    cut(here, diverging=(1, 1))
     assert (here.partition.log_end_offset, here.partition.high_watermark) == (1, 1)
     (error,) = (record for record in caplog.records if record.getMessage() == "log.cut_below_watermark")
     assert error.levelno == logging.ERROR
@@ -580,7 +584,7 @@ def test_follower_that_cuts_what_was_never_committed_logs_no_error(caplog: pytes
     here = leader()
     here.add(2)
     here.be(ELSEWHERE, 2)
-    cut_as_told(here, diverging=(1, 1))
+    cut(here, diverging=(1, 1))
     assert here.partition.log_end_offset == 1
     assert not [record for record in caplog.records if "cut" in record.getMessage()]
 
@@ -604,7 +608,7 @@ def test_follower_whose_whole_log_the_leader_lacks_logs_an_error_and_keeps_all_o
 ) -> None:
     """The histories part below the log's start; the leader's log may begin anywhere."""
     here = follower_of_a_part(high_watermark=high_watermark, log_end=7)
-    cut_as_told(here, diverging=(0, 1), log_start=leader_start)
+    cut(here, diverging=(0, 1), log_start=leader_start)
     assert (here.partition.log_start_offset, here.partition.log_end_offset) == (leader_start, leader_start)
     (error,) = (record for record in caplog.records if record.getMessage() == "log.cut_below_watermark")
     expected = {"to_offset": 0, "high_watermark": high_watermark, "log_end_offset": 7}
@@ -618,7 +622,7 @@ def test_follower_begins_where_retention_left_the_leaders_log_without_an_error(
     code: ErrorCode, leader_start: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = follower_of_a_part(high_watermark=6, log_end=7)
-    cut_as_told(here, code=code, log_start=leader_start)
+    cut(here, code=code, log_start=leader_start)
     assert (here.partition.log_start_offset, here.partition.log_end_offset) == (leader_start, leader_start)
     assert not [record for record in caplog.records if "cut" in record.getMessage()]
 
@@ -627,9 +631,9 @@ def test_empty_follower_that_begins_anew_below_its_end_logs_an_error_and_keeps_n
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     here = follower_of_a_part(high_watermark=6, log_end=7)
-    cut_as_told(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=9)
+    cut(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=9)
     here.be(THIRD, 3)
-    cut_as_told(here, diverging=(3, 4))
+    cut(here, diverging=(3, 4))
     assert (here.partition.log_start_offset, here.partition.log_end_offset) == (4, 4)
     assert [record.getMessage() for record in caplog.records if "cut" in record.getMessage()] == [
         "log.cut_below_watermark"
@@ -680,7 +684,7 @@ def test_follower_deletes_what_its_leader_deleted() -> None:
 def test_follower_far_behind_the_leaders_log_start_begins_anew_there() -> None:
     here = leader()
     here.be(ELSEWHERE, 2)
-    assert take(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=70) is AppliedFetch.NOTHING
+    cut(here, code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=70)
     assert (here.partition.log_start_offset, here.partition.log_end_offset) == (70, 70)
     assert here.partition.high_watermark == 70
     here.served.become_stable()
@@ -769,6 +773,41 @@ def test_state_of_the_same_epoch_does_not_withhold_again() -> None:
     see(here, is_suspended=True)
     see(here, is_suspended=False)
     assert here.consume(0).error_code == 0
+
+
+def test_leader_about_to_give_up_shows_consumers_nothing_until_the_outcome_is_known() -> None:
+    here, reader = leader(), Fetch()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    assert here.consume(0).run is not None
+    here.partition.withhold_reads(here.now_ms)
+    assert here.consume(0).error_code == NOT_AVAILABLE, "the next leader may have committed more"
+    here.partition.park_fetch(reader)
+    here.partition.resume_reads()
+    assert reader.woken_count == 1
+    assert here.consume(0).run is not None
+    here.partition.resume_reads()
+    assert reader.woken_count == 1
+
+
+def test_reads_are_withheld_for_a_limited_time_while_the_outcome_is_unknown() -> None:
+    here = leader()
+    for node_id in (ELSEWHERE, THIRD):
+        here.fetch(node_id, 1)
+    here.partition.withhold_reads(here.now_ms)
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS - 1)
+    assert here.partition.withholds_reads
+    here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS)
+    assert here.consume(0).run is not None
+
+
+def test_former_leader_that_gave_up_refuses_consumers_as_a_follower() -> None:
+    here = leader()
+    here.partition.withhold_reads(here.now_ms)
+    here.be(ELSEWHERE, 2)
+    assert not here.partition.withholds_reads
+    here.partition.withhold_reads(here.now_ms)
+    assert not here.partition.withholds_reads
 
 
 def test_follower_in_sync_serves_what_it_knows_whatever_it_withheld_as_leader() -> None:
@@ -998,4 +1037,4 @@ def test_what_is_produced_counts_once_through_an_end_of_the_lease() -> None:
     see(here, is_suspended=True)
     see(here, is_suspended=False)
     here.add()
-    assert here.partition.figures.produced.records_count == 2
+    assert here.partition.metrics.produced.records_count == 2

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.replicas.elector import ELECTION_PATIENCE_MS, Elector, LeaderBalance
+from ottla.broker.replicas.elector import ELECTION_PATIENCE_MS, Departure, Elector, LeaderBalance
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.elections import ElectionRules
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.state_changes import StateChange
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition
 from ottla.model.partition_state import (
@@ -64,6 +64,7 @@ class Node:
         self.topics: dict[str, Topic] = {}
         self.proposed: list[tuple[int, PartitionState, int]] = []
         self.answers: list[Callable[[ChangeOutcome], None]] = []
+        self.withheld: set[int] = set()
         self.elector = Elector(
             self.lifecycle,
             self,
@@ -72,6 +73,7 @@ class Node:
             balance,
             self.loop,
             self.loop,  # type: ignore[arg-type]  # what it uses of it
+            self,
             self,
         )
         self.elector.start()
@@ -96,6 +98,12 @@ class Node:
         found = self.usable_at.get(node_id)
         return None if found is None else [each for each in wanted if each.partition in found]
 
+    def withhold(self, topic_partition: TopicPartition) -> None:
+        self.withheld.add(topic_partition.partition)
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        self.withheld.remove(topic_partition.partition)
+
     def _propose(self, change: StateChange, on_outcome: Callable[[ChangeOutcome], None]) -> None:
         self.proposed.append((change.topic_partition.partition, change.state, change.expected_version))
         self.answers.append(on_outcome)
@@ -110,7 +118,7 @@ class Node:
     def see(self, *states: PartitionState, version: int = 4, topic: str = "orders") -> None:
         """A view in which the topic's partitions have these states."""
         self.version += 1
-        partitions = tuple(Partition(index, self.replicas, state, version) for index, state in enumerate(states))
+        partitions = tuple(PartitionNode(index, self.replicas, state, version) for index, state in enumerate(states))
         self.topics[topic] = Topic(topic, UUID(int=2**100 + len(topic)), partitions)
         self.look()
 
@@ -190,7 +198,7 @@ def test_topic_that_was_created_anew_between_two_views_has_its_own_elections() -
     node.see(state_of("A", 5, "A1 B9"), version=7)
     node.see(state_of("A", 5, "A1 C1"), version=7, topic="others")
     assert len(node.taken()) == 1
-    created = Partition(0, ALL, state_of("A", 0, "A1 B9"), 0)
+    created = PartitionNode(0, ALL, state_of("A", 0, "A1 B9"), 0)
     node.topics["orders"] = Topic("orders", UUID(int=2**101), (created,))
     node.version += 1
     node.look()
@@ -262,6 +270,38 @@ def test_stuck_or_full_disk_gives_way_where_the_other_members_can_acknowledge(fa
     setattr(node, fault, True)
     node.elector.on_logs_changed()
     assert node.taken() == [(0, state_of("A", 6, "A1 C1"), 4), (1, state_of("A", 5, "A1 C1"), 4)]
+
+
+def test_leader_that_leaves_the_sync_withholds_reads_unless_its_change_is_refused() -> None:
+    node = Node()
+    node.see(state_of("B", 5, "A1 B9 C1"), state_of("A", 5, "A1 B9 C1"), state_of("B", 5, "B9"))
+    node.is_stuck = True
+    node.elector.on_logs_changed()
+    assert node.taken() == [(0, state_of("A", 6, "A1 C1"), 4), (1, state_of("A", 5, "A1 C1"), 4)]
+    assert node.withheld == {0}, "before the change is written"
+    refused = ChangeOutcome(ChangeResult.STALE, NO_STATE_VERSION)
+    node.answers[1](refused)
+    assert node.withheld == {0}
+    node.answers[0](refused)
+    assert node.withheld == set()
+
+
+def test_leader_withholds_reads_while_it_is_unknown_whether_it_leads() -> None:
+    node = Node()
+    node.see(state_of("B", 5, "A1 B9 C1"))
+    node.is_stuck = True
+    node.elector.on_logs_changed()
+    node.answers[0](ChangeOutcome(ChangeResult.UNKNOWN, NO_STATE_VERSION))
+    assert node.withheld == {0}
+
+
+async def test_leader_that_hands_over_to_the_preferred_one_stays_in_sync_and_withholds_nothing() -> None:
+    """The new leader commits nothing before this broker has fetched in its epoch."""
+    node = Node()
+    node.see(state_of("B", 5, "A1 B9 C1"))
+    await node.elector.elect([TopicPartition("orders", 0)], is_unclean=False, timeout_ms=1)
+    assert node.taken() == [(0, state_of("A", 6, "A1 B9 C1"), 4)]
+    assert node.withheld == set()
 
 
 def test_last_member_leads_though_its_disk_is_full() -> None:
@@ -554,3 +594,42 @@ def test_nothing_is_balanced_when_it_is_turned_off_or_after_the_stop() -> None:
         node.elector.stop()
         node.loop.advance(1_000)
         assert node.taken() == []
+
+
+class Departing:
+    """A tree whose answers to changes of states are given, and what is withheld when they are written."""
+
+    def __init__(self, node: Node, outcome: ChangeResult) -> None:
+        self.view = TopicsView.of(node.version, node.topics)
+        self._node = node
+        self._outcome = outcome
+        self.withheld_at_writes: list[set[int]] = []
+
+    async def sync(self) -> None: ...
+
+    async def refresh(self) -> None: ...
+
+    async def change_states(self, changes: Sequence[StateChange]) -> list[ChangeOutcome]:
+        self.withheld_at_writes.append(set(self._node.withheld))
+        return [ChangeOutcome(self._outcome, NO_STATE_VERSION) for _ in changes]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "withheld"), [(ChangeResult.APPLIED, {0}), (ChangeResult.UNKNOWN, {0}), (ChangeResult.STALE, set())]
+)
+async def test_departing_leader_withholds_reads_before_it_writes_and_unless_it_is_refused(
+    outcome: ChangeResult, withheld: set[int]
+) -> None:
+    node = Node()
+    node.see(state_of("B", 5, "A1 B9"), state_of("A", 5, "A1 B9"), state_of("B", 5, "B9"))
+    tree = Departing(node, outcome)
+    departure = Departure(
+        tree,  # type: ignore[arg-type]  # what it uses of it
+        tree,  # type: ignore[arg-type]
+        node.lifecycle,
+        lambda _topic, _partition: 1,
+        node,
+    )
+    await departure.leave()
+    assert tree.withheld_at_writes[0] == {0}
+    assert node.withheld == withheld

@@ -8,7 +8,7 @@ from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokersView
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 from ottla.protocol.current_leaders import CurrentLeaders
@@ -26,7 +26,7 @@ def life(node_id: NodeId) -> ReplicaIncarnation:
 def view(*leaders: NodeId) -> TopicsView:
     """One topic whose partition `i` is led by `leaders[i]` in epoch `10 + i`."""
     nodes = (
-        Partition(i, (OWN, LIVE, OTHER), PartitionState(leader, LeaderEpoch(10 + i), (life(leader),)), 0)
+        PartitionNode(i, (OWN, LIVE, OTHER), PartitionState(leader, LeaderEpoch(10 + i), (life(leader),)), 0)
         for i, leader in enumerate(leaders)
     )
     return TopicsView.of(1, {"t": Topic("t", TOPIC_ID, tuple(nodes))})

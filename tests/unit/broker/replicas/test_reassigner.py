@@ -10,7 +10,7 @@ from ottla.broker.replicas.reassigner import Reassigner
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.assignment_changes import Decide, Results
 from ottla.coordination.reassignment import Reassigned
-from ottla.coordination.topics_view import NO_MOVE, Move, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_MOVE, Move, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import ConnectionLoss
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
@@ -30,7 +30,7 @@ class Setup:
         self.lifecycle.saw(self.brokers)
         self.lifecycle.registered(self.brokers.epochs()[A])
         self.view_version = 0
-        self.partitions: list[Partition] = []
+        self.partitions: list[PartitionNode] = []
         self.failures: list[ConnectionLoss] = []
         self.asked: list[list[int]] = []
         self.decided: list[tuple[int, Reassigned | None]] = []
@@ -47,14 +47,16 @@ class Setup:
         self.decided += [(index, decide(self.partitions[index])) for index in indexes]
         return dict.fromkeys(indexes)
 
-    def node(self, leader: NodeId, in_sync: Collection[NodeId], *, move: Move = TO_A_AND_C, life: int = 0) -> Partition:
+    def node(
+        self, leader: NodeId, in_sync: Collection[NodeId], *, move: Move = TO_A_AND_C, life: int = 0
+    ) -> PartitionNode:
         """A partition of A and B that moves to A and C."""
         epochs = self.brokers.epochs()
         members = tuple(ReplicaIncarnation(node_id, epochs[node_id] + life) for node_id in in_sync)
         state = PartitionState(leader, LeaderEpoch(5), members)
-        return Partition(len(self.partitions), (A, C, B), state, 7, move)
+        return PartitionNode(len(self.partitions), (A, C, B), state, 7, move)
 
-    async def see(self, *partitions: Partition) -> None:
+    async def see(self, *partitions: PartitionNode) -> None:
         self.partitions = [each._replace(partition_index=index) for index, each in enumerate(partitions)]
         self.view_version += 1
         topic = Topic("orders", TOPIC_ID, tuple(self.partitions))

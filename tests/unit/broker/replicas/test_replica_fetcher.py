@@ -15,7 +15,7 @@ from ottla.broker.replicas.peer_connection import PeerLost, PeerRefused, PeerTim
 from ottla.broker.replicas.replica_fetcher import FetcherContext, FetcherLimits, FetcherTotals, ReplicaFetcher
 from ottla.broker.replicas.replica_fetchers import CUTS_MAX
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ottla.broker.admin.figures import replica_fetcher_figures
+from ottla.broker.admin.metrics import replica_fetcher_metrics
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.broker.upkeep.flush_signal import FlushSignal
+from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_LEADER
@@ -149,7 +149,7 @@ async def test_log_that_accepts_no_appends_is_reported_until_it_is_followed_agai
         found._on_partition_failed(a.partition)
         assert found.failed_logs == [a.partition.topic_partition]
         registry = CollectorRegistry()
-        registry.add(lambda: replica_fetcher_figures(found))
+        registry.add(lambda: replica_fetcher_metrics(found))
         shown = "".join(registry.chunks()).splitlines()
         assert "kafka_server_replicafetchermanager_failedpartitionscount 1" in shown
         assert "kafka_server_replicafetchermanager_partitioncount 1" in shown

@@ -15,6 +15,7 @@ from ottla.coordination.layout import lay_out
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Topic
+from ottla.coordination.tree import SessionState
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult
 from tests.contract.unsure_tree import UnsureTree
@@ -30,6 +31,7 @@ def applied(version: int) -> ChangeOutcome:
 
 class Session:
     session_id = 1
+    state = SessionState.CONNECTED
 
 
 class Writing:

@@ -20,7 +20,7 @@ from ottla.broker.topics.reconciliation import (
 )
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topic_nodes import TopicDeletion
-from ottla.coordination.topics_view import NO_TOPICS, Partition, Topic, TopicsView
+from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
@@ -34,7 +34,7 @@ NOTHING = TreeViews(NO_TOPICS, NO_CONFIGS)
 
 def topic(topic_id: UUID = NEW_ID, count: int = 2, *, name: str = "t", epoch: int = 3, node: NodeId = HERE) -> Topic:
     state = PartitionState(node, LeaderEpoch(epoch), (ReplicaIncarnation(node, 1),))
-    return Topic(name, topic_id, tuple(Partition(index, (node,), state, 0) for index in range(count)))
+    return Topic(name, topic_id, tuple(PartitionNode(index, (node,), state, 0) for index in range(count)))
 
 
 def views(*topics: Topic, settings: dict[str, dict[str, str]] | None = None) -> TreeViews:
@@ -113,7 +113,7 @@ def moved(*, in_sync: tuple[NodeId, ...], eligible: tuple[NodeId, ...] = (), epo
     """A topic whose replica was moved from here to another broker."""
     incarnations = [tuple(ReplicaIncarnation(node, 1) for node in nodes) for nodes in (in_sync, eligible)]
     state = PartitionState(in_sync[0] if in_sync else NO_LEADER, LeaderEpoch(epoch), *incarnations)
-    return views(Topic("t", NEW_ID, (Partition(0, (ELSEWHERE,), state, 0),)))
+    return views(Topic("t", NEW_ID, (PartitionNode(0, (ELSEWHERE,), state, 0),)))
 
 
 def test_replica_that_was_moved_is_dropped_once_another_one_is_in_sync() -> None:
@@ -201,7 +201,7 @@ def shared(*, in_sync: tuple[NodeId, ...], eligible: tuple[NodeId, ...] = ()) ->
     """A topic with a replica here and one elsewhere."""
     incarnations = [tuple(ReplicaIncarnation(node, 1) for node in nodes) for nodes in (in_sync, eligible)]
     state = PartitionState(in_sync[0] if in_sync else NO_LEADER, LeaderEpoch(3), *incarnations)
-    return views(Topic("t", NEW_ID, (Partition(0, (HERE, ELSEWHERE), state, 0),)))
+    return views(Topic("t", NEW_ID, (PartitionNode(0, (HERE, ELSEWHERE), state, 0),)))
 
 
 def test_damaged_log_is_set_aside_and_made_anew_where_other_replicas_have_all_of_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.context import NewTopic
 from ottla.broker.topics.topic_rules import PARTITIONS_OF_TOPIC_MAX, added_assignment, new_assignment
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import LeaderEpoch, NodeId
@@ -22,7 +22,7 @@ STATE = PartitionState(HERE, LeaderEpoch(0), (ReplicaIncarnation(HERE, 1),))
 
 
 def topic(name: str = "orders", partitions_count: int = 2) -> Topic:
-    return Topic(name, UUID(int=1), tuple(Partition(index, (HERE,), STATE, 0) for index in range(partitions_count)))
+    return Topic(name, UUID(int=1), tuple(PartitionNode(index, (HERE,), STATE, 0) for index in range(partitions_count)))
 
 
 def test_added_partitions_are_on_the_only_broker() -> None:
@@ -98,6 +98,6 @@ def test_added_partitions_have_replicas_as_the_others(given: list[list[int]]) ->
 
 
 def test_partitions_are_not_added_while_too_few_brokers_live() -> None:
-    pair = Topic("pair", UUID(int=1), (Partition(0, (HERE, NodeId(6)), STATE, 0),))
+    pair = Topic("pair", UUID(int=1), (PartitionNode(0, (HERE, NodeId(6)), STATE, 0),))
     code, _ = code_of(lambda: added_assignment(pair, 2, None, live(HERE)))
     assert code is ErrorCode.INVALID_REPLICATION_FACTOR

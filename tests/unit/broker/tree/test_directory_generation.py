@@ -18,7 +18,7 @@ from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.session import EmbeddedSession
 from ottla.coordination.generations import SeenGeneration, read_generation
 from ottla.coordination.layout import lay_out
-from ottla.coordination.topics_view import Partition, Topic, TopicsView
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import ConnectionLoss, Operation, Stat
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
@@ -139,7 +139,7 @@ async def open_tree(path: Path) -> AsyncIterator[LossyTree]:
 def view_of(version: int, *in_sync: int) -> TopicsView:
     members = tuple(ReplicaIncarnation(NodeId(each), 100) for each in in_sync)
     state = PartitionState(NodeId(1), LeaderEpoch(1), members)
-    partition = Partition(0, (NodeId(1), NodeId(2), OWN), state, version)
+    partition = PartitionNode(0, (NodeId(1), NodeId(2), OWN), state, version)
     return TopicsView.of(version, {"orders": Topic("orders", UUID(int=1), (partition,))})
 
 

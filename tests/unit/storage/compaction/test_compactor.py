@@ -26,7 +26,17 @@ from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import CLICKS, NOW_MS, Place, at_time, bytes_of, read_all, records_in, topic_id
+from tests.unit.storage.logs import (
+    CLICKS,
+    NOW_MS,
+    Place,
+    at_time,
+    bytes_of,
+    read_all,
+    records_in,
+    topic_id,
+    truncate_log,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -261,7 +271,7 @@ def test_offsets_below_the_first_batch_of_a_segment_lead_to_it(place: Place) -> 
 def test_cut_log_is_cleaned_again_from_the_cut(place: Place) -> None:
     log = fill(place)
     clean_all(place)
-    log.truncate_to(19)
+    truncate_log(log, 19)
     assert compactor_of(place).cleaned_end(CLICKS) == 19
     put(log, b"a", b"new")
     roll(place)
@@ -275,7 +285,7 @@ def test_clean_of_a_log_that_was_cut_meanwhile_is_given_up(place: Place) -> None
     job = compactor.next_job(NOW_MS)
     assert job is not None
     results = list(clean(place.disk, job, lambda _: None))
-    log.truncate_to(15)
+    truncate_log(log, 15)
     assert not run_inline(compactor.apply_result(results[0]))
     assert not compactor.is_cleaning
     assert compactor.has_failed_last
@@ -489,7 +499,7 @@ def test_log_that_is_cut_while_a_swap_waits_has_it_finished_first(place: Place, 
         else:
             work = next(steps)
     cut_at = log.active_base_offset - 1
-    log.truncate_to(cut_at)
+    truncate_log(log, cut_at)
     assert not log.is_swapping
     assert log.log_end_offset <= cut_at
     assert not place.disk.exists(f"{log.path}/{SWAP_FILE}")

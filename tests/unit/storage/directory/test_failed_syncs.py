@@ -15,7 +15,7 @@ from ottla.storage.errors import DirectoryOffline, StorageError
 from ottla.storage.log_config import LogConfig
 from ottla.testing.disk_faults import OperationKind
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
+from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id, truncate_log
 
 BATCH_BYTES = len(batch_of())
 
@@ -86,7 +86,7 @@ def housekeep(place: Place) -> None:
 
 
 def truncate(place: Place) -> None:
-    place.log().truncate_to(1)
+    truncate_log(place.log(), 1)
 
 
 def delete(place: Place) -> None:

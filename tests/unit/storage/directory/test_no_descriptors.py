@@ -16,7 +16,7 @@ from ottla.storage.errors import TooManyOpenFiles
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
-from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id
+from tests.unit.storage.logs import CLICKS, Place, append, append_many, batch_of, read_all, topic_id, truncate_log
 
 BATCH_BYTES = len(batch_of())
 
@@ -142,7 +142,7 @@ def _retain(place: Place) -> None:
 
 
 def _truncate(place: Place) -> None:
-    place.log().truncate_to(0)
+    truncate_log(place.log(), 0)
 
 
 def _compact(place: Place) -> None:

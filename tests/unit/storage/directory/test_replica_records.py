@@ -19,7 +19,7 @@ from ottla.storage.log_config import FlushPolicy, LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import CLICKS, NOW_MS, Place, append_many, read_all, topic_id
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, append_many, read_all, topic_id, truncate_log
 
 ORDERS = TopicPartition("orders", 3)
 BOOT = "/boot-id-of-the-kernel"
@@ -82,9 +82,9 @@ def test_cut_lowers_the_recorded_high_watermark(place: Place) -> None:
     append_many(place.log(), 10)
     place.flush()
     place.open_directory.record_high_watermarks({CLICKS: 8})
-    place.log().truncate_to(9)
+    truncate_log(place.log(), 9)
     assert place.open_directory.high_watermarks() == {CLICKS: 8}
-    place.log().truncate_to(5)
+    truncate_log(place.log(), 5)
     place.crash()
     assert place.open().high_watermarks() == {CLICKS: 5}
 

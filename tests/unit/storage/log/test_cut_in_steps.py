@@ -16,7 +16,15 @@ from ottla.storage.log.flush import FlushPlan
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.storage.logs import CLICKS, HandClock, append, append_many, batch_of, read_all, topic_id
+from tests.unit.storage.logs import (
+    CLICKS,
+    HandClock,
+    append,
+    append_many,
+    batch_of,
+    read_all,
+    topic_id,
+)
 
 T = TypeVar("T")
 APPENDED = 12
@@ -67,10 +75,10 @@ class Cutting:
         return None
 
     def truncate(self, offset: int, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        return run_inline(self.log.truncate_in_steps(offset, self, is_wanted))
+        return run_inline(self.log.truncate_to(offset, self, is_wanted))
 
     def reset(self, offset: int, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        return run_inline(self.log.reset_in_steps(offset, self, is_wanted))
+        return run_inline(self.log.reset_to(offset, self, is_wanted))
 
     def after_power_cut(self, seed: int) -> Log:
         return Cutting(self.disk.crash(Random(seed))).log
@@ -161,7 +169,7 @@ def test_log_that_is_deleted_meanwhile_is_not_cut() -> None:
     cutting = Cutting()
     log = cutting.log
     cutting.meanwhile = partial(cutting.directory.delete, CLICKS)
-    assert not run_inline(log.truncate_in_steps(6, cutting))
+    assert not run_inline(log.truncate_to(6, cutting))
     assert log.failure is None
 
 

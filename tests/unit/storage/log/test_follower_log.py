@@ -13,7 +13,7 @@ from ottla.storage.errors import AppendRefused, CorruptRun, DiskFull, LogOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import NOW_MS, Place, append, batch_of, read_all
+from tests.unit.storage.logs import NOW_MS, Place, append, batch_of, read_all, reset_log, truncate_log
 
 PAIR_BYTES = len(batch_of(2))
 CONFIG = LogConfig(segment_bytes=3 * PAIR_BYTES, index_interval_bytes=PAIR_BYTES)
@@ -289,7 +289,7 @@ def test_reset_drops_everything_and_continues_at_the_offset(place: Place, offset
         on_stable=lambda: None,
         on_truncated=lambda: ends.append((log.log_start_offset, log.stable_end, log.log_end_offset)),
     )
-    log.reset_to(offset)
+    reset_log(log, offset)
     assert ends[-1] == (offset, offset, offset)
     assert (log.last_epoch(), log.epoch_starts, len(log.producers), log.size_bytes) == (-1, (), 0, 0)
     log.check_invariants()
@@ -312,7 +312,7 @@ def test_reset_of_a_log_that_ends_at_the_offset_forgets_its_epochs(place: Place)
     log.delete_old_segments(NOW_MS)
     place.open_directory.checkpoint()
     assert log.last_epoch() == 2
-    log.reset_to(20)
+    reset_log(log, 20)
     assert (log.log_start_offset, log.log_end_offset, log.last_epoch()) == (20, 20, -1)
 
 
@@ -325,7 +325,7 @@ def test_log_is_cut_below_its_first_segment(place: Place, offset: int, is_checkp
     assert log.segments[0].base_offset == 12
     if is_checkpointed:
         place.open_directory.checkpoint()
-    log.truncate_to(offset)
+    truncate_log(log, offset)
     assert (log.log_start_offset, log.log_end_offset) == (offset, offset)
     log.append_run(pairs(offset, 2, epoch=7), NOW_MS)
     place.flush()
@@ -339,7 +339,7 @@ def test_log_is_cut_below_its_first_segment(place: Place, offset: int, is_checkp
 
 def test_empty_log_takes_the_batch_that_holds_its_leaders_start(place: Place) -> None:
     log = _with_history(place)
-    log.reset_to(31)
+    reset_log(log, 31)
     log.append_run(run_of(stamped(30), stamped(32)), NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (31, 34)
     assert read_all(log) == [31, 32, 33]
@@ -351,7 +351,7 @@ def test_empty_log_takes_the_batch_that_holds_its_leaders_start(place: Place) ->
 
 def test_batch_that_starts_below_the_end_is_refused_when_it_does_not_hold_it(place: Place) -> None:
     log = place.log()
-    log.reset_to(31)
+    reset_log(log, 31)
     for base_offset in (28, 29):
         with pytest.raises(RunDoesNotFollow):
             log.append_run(run_of(stamped(base_offset)), NOW_MS)
@@ -362,10 +362,10 @@ def test_reset_that_finds_no_descriptor_leaves_an_empty_log_and_works_later(tmp_
     disk, place, log = _failing(tmp_path)
     disk.fail("open", f"{100:020d}.log", errno.EMFILE)
     with pytest.raises(TooManyOpenFiles):
-        log.reset_to(100)
+        reset_log(log, 100)
     disk.heal()
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-    log.reset_to(100)
+    reset_log(log, 100)
     assert log.append_run(pairs(100, 1), NOW_MS) == 102
     place.flush()
     place.close()
@@ -376,7 +376,7 @@ def test_reset_that_cannot_be_recorded_leaves_no_second_segment(tmp_path: Path) 
     disk, place, log = _failing(tmp_path)
     disk.fail("write", "log-start-offset-checkpoint.tmp", errno.ENOSPC)
     with pytest.raises(DiskFull):
-        log.reset_to(100)
+        reset_log(log, 100)
     disk.heal()
     assert log.append_run(pairs(0, 1), NOW_MS) == 2
     place.flush()
@@ -388,7 +388,7 @@ def test_reset_needs_nothing_of_the_batches(place: Place) -> None:
     log = _with_history(place)
     file = log.segments[0].open()
     file.write_at(0, bytes(300))
-    log.reset_to(40)
+    reset_log(log, 40)
     assert log.append_run(pairs(40, 1), NOW_MS) == 42
 
 
@@ -396,7 +396,7 @@ def test_cut_of_batches_without_producers_keeps_the_producers_without_reading(pl
     log = place.log()
     log.append_run(run_of(stamped(0, producer_id=1, sequence=0), stamped(2), stamped(4)), NOW_MS)
     producers = log.producers
-    log.truncate_to(2)
+    truncate_log(log, 2)
     assert log.producers is producers
-    log.truncate_to(0)
+    truncate_log(log, 0)
     assert len(log.producers) == 0

@@ -16,6 +16,7 @@ from tests.unit.storage.logs import (
     bytes_of,
     read_all,
     records_in,
+    truncate_log,
 )
 
 SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=300)
@@ -59,7 +60,7 @@ def test_epoch_without_batches_below_the_started_one_ends_where_the_last_known_o
     assert log.epoch_end_offset(4) == (3, 4)
     append(log, batch_of(2))
     assert log.epoch_end_offset(4) == (3, 4)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     assert log.epoch_end_offset(4) == (3, 4), "epoch 5 is started but has no batch again"
     assert log.epoch_end_offset(5) == (5, 4)
     assert log.epoch_end_offset(6) == (-1, -1)
@@ -200,7 +201,7 @@ def test_appended_sums_continue_over_rolls_retention_and_cuts(tmp_path: Path) ->
     log.delete_records_before(7)
     assert log.delete_old_segments(0) > 0
     assert log.appended == (20, 10 * pair_bytes)
-    log.truncate_to(13)
+    truncate_log(log, 13)
     assert log.log_end_offset == 12
     append_many(log, 2, 2)
     assert log.appended == (24, 12 * pair_bytes)

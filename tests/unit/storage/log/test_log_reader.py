@@ -13,7 +13,7 @@ from ottla.storage.errors import CorruptLog
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
-from tests.unit.storage.logs import Place, append, at_greatest_time, at_time, batch_of, records_in
+from tests.unit.storage.logs import Place, append, at_greatest_time, at_time, batch_of, records_in, truncate_log
 
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 
@@ -148,7 +148,7 @@ def test_a_place_that_was_read_to_is_forgotten_when_the_log_is_cut_below_it(log:
     append(log, batch_of(3))
     append(log, batch_of(3))
     log.read(0, log.log_end_offset, 1 << 20, whole_first_batch=True)
-    log.truncate_to(3)
+    truncate_log(log, 3)
     append(log, batch_of(1))
     append(log, batch_of(2))
     append(log, batch_of(2))

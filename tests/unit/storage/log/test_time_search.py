@@ -21,7 +21,7 @@ from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.time_index import TimestampOffset
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
-from tests.unit.storage.logs import NOW_MS, Place, append, at_greatest_time, at_time, batch_of
+from tests.unit.storage.logs import NOW_MS, Place, append, at_greatest_time, at_time, batch_of, truncate_log
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def test_search_finds_its_record_although_the_log_grows_or_loses_older_segments(
 def cut_and_go_on(place: Place) -> None:
     """Other records at the offsets where the search would have ended: offset 30 is of another time."""
     log = place.log()
-    log.truncate_to(11)
+    truncate_log(log, 11)
     for _ in range(40):
         append(log, batch_of(timestamp_ms=1_150))
     put(log, 1_296)
@@ -179,7 +179,7 @@ def test_greatest_time_is_found_although_the_log_is_cut_meanwhile() -> None:
     assert run_inline(log.offset_of_max_timestamp(40, quiet)) == TimestampOffset(1_390, 39, 0)
     for at in range(1, quiet.pauses_count + 1):
         place, log = filled()
-        offload = Meddling(at, lambda log=log: log.truncate_to(20))  # type: ignore[misc]
+        offload = Meddling(at, lambda log=log: truncate_log(log, 20))  # type: ignore[misc]
         assert run_inline(log.offset_of_max_timestamp(40, offload)) == TimestampOffset(1_190, 19, 0)
         place.log().check_invariants()
 

@@ -9,7 +9,16 @@ import pytest
 from ottla.storage.errors import LogOffline
 from ottla.storage.log_config import FlushPolicy, LogConfig
 from tests.unit.storage.failing_disk import FailingDisk
-from tests.unit.storage.logs import Place, append, append_many, at_greatest_time, at_time, batch_of, read_all
+from tests.unit.storage.logs import (
+    Place,
+    append,
+    append_many,
+    at_greatest_time,
+    at_time,
+    batch_of,
+    read_all,
+    truncate_log,
+)
 
 PAIR_BYTES = len(batch_of(2))
 CONFIG = LogConfig(segment_bytes=3 * PAIR_BYTES, index_interval_bytes=PAIR_BYTES)
@@ -25,7 +34,7 @@ def test_a_log_ends_at_the_batch_boundary_not_above_the_offset(place: Place, off
     log = place.log()
     append_many(log, 10, 2)
     place.flush()
-    log.truncate_to(offset)
+    truncate_log(log, offset)
     assert (log.log_end_offset, log.stable_end, log.flushed_end) == (end_offset,) * 3
     assert read_all(log) == list(range(end_offset))
     log.check_invariants()
@@ -40,7 +49,7 @@ def test_a_log_that_was_cut_and_crashed_is_not_taken_for_damaged(place: Place) -
     log = place.log()
     append_many(log, 10, 2)
     place.flush()
-    log.truncate_to(7)
+    truncate_log(log, 7)
     place.crash()
     assert read_all(place.reopen_log()) == list(range(6))
 
@@ -51,7 +60,7 @@ def test_producers_and_epochs_go_back_with_the_log(place: Place) -> None:
         append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=sequence))
     log.start_epoch(5)
     append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=10))
-    log.truncate_to(8)
+    truncate_log(log, 8)
     assert log.epoch_of(9) == 0
     assert append(log, batch_of(2, producer_id=1, producer_epoch=0, base_sequence=8)) == 8
     assert log.epoch_of(8) == 5
@@ -63,7 +72,7 @@ def test_a_flush_under_way_does_not_count_for_appends_after_a_cut(place: Place) 
     scheduler = place.open_directory.scheduler
     plan = scheduler.plan(0)
     assert plan is not None
-    log.truncate_to(2)
+    truncate_log(log, 2)
     append_many(log, 9, 2)
     plan.execute(place.disk)
     scheduler.complete(plan, None, 0)
@@ -78,7 +87,7 @@ def test_timestamps_of_cut_batches_are_forgotten(place: Place) -> None:
     for number in range(6):
         append(log, batch_of(timestamp_ms=1_000 + number))
     place.flush()
-    log.truncate_to(3)
+    truncate_log(log, 3)
     found = at_greatest_time(log)
     assert found is not None
     assert (found.timestamp_ms, found.offset) == (1_002, 2)
@@ -97,7 +106,7 @@ def test_nothing_that_the_log_remembers_is_above_its_end(
         place.flush()
     append_many(log, unflushed_count, 2)
     for offset in (13, 12, 5, 0):
-        log.truncate_to(offset)
+        truncate_log(log, offset)
         log.check_invariants()
         assert read_all(log) == list(range(log.log_end_offset))
         assert log.read(log.log_end_offset, log.log_end_offset + 1, 10_000, whole_first_batch=True) is None
@@ -113,9 +122,9 @@ def test_observer_is_called_after_each_truncation_that_cut_something(place: Plac
     place.flush()
     ends: list[tuple[int, int]] = []
     log.watch(on_stable=lambda: None, on_truncated=lambda: ends.append((log.log_end_offset, log.stable_end)))
-    log.truncate_to(20)
-    log.truncate_to(13)
-    log.truncate_to(4)
+    truncate_log(log, 20)
+    truncate_log(log, 13)
+    truncate_log(log, 4)
     assert ends == [(12, 12), (4, 4)]
 
 
@@ -135,7 +144,7 @@ def test_truncation_that_fails_in_the_middle_leaves_the_log_offline_and_nothing_
     log.watch(on_stable=lambda: None, on_truncated=lambda: ends.append(log.log_end_offset))
     disk.fail(what, suffix, error_number)
     with pytest.raises(LogOffline):
-        log.truncate_to(8)
+        truncate_log(log, 8)
     disk.heal()
     assert ends == [8]
     assert (log.log_end_offset, log.stable_end, log.flushed_end) == (8, 8, 8)
@@ -153,6 +162,6 @@ def test_segment_that_takes_batches_again_does_so_by_the_present_settings(place:
     append_many(log, 6, 2)
     assert len(log.segments) == 2
     log.update_config(replace(CONFIG, segment_bytes=10**6))
-    log.truncate_to(4)
+    truncate_log(log, 4)
     append_many(log, 20, 2)
     assert len(log.segments) == 1

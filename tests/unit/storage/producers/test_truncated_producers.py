@@ -13,7 +13,7 @@ from ottla.storage.producers import truncated_producers as truncated_module
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.truncated_producers import truncated_producers
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.storage.logs import NOW_MS, Place
+from tests.unit.storage.logs import NOW_MS, Place, truncate_log
 
 CONFIG = LogConfig(segment_bytes=10**6, index_interval_bytes=300)
 SELDOM, BUSY = 5, 6
@@ -90,7 +90,7 @@ def test_search_reads_no_further_than_the_last_five_batches(place: Place, bytes_
     log = place.log()
     fill(log, *[BUSY] * 10_000)
     bytes_read.clear()
-    log.truncate_to(9_990)
+    truncate_log(log, 9_990)
     assert offsets_of(log, BUSY) == [9_985, 9_986, 9_987, 9_988, 9_989]
     assert sum(bytes_read) < 3 * truncated_module.BLOCK_BYTES < log.size_bytes // 2
 
@@ -99,7 +99,7 @@ def test_batches_of_a_producer_that_sends_seldom_are_found_far_below_the_cut(pla
     log = place.log()
     for _ in range(7):
         fill(log, SELDOM, *[BUSY] * 999)
-    log.truncate_to(6_000)
+    truncate_log(log, 6_000)
     assert offsets_of(log, SELDOM) == [1_000, 2_000, 3_000, 4_000, 5_000]
     assert next_sequence_of(log, SELDOM) == 6
 
@@ -114,10 +114,10 @@ def test_older_batches_come_from_the_snapshot_where_the_log_does_not_have_them(p
     log.delete_old_segments(NOW_MS)
     place.open_directory.checkpoint()
     assert log.segments[0].base_offset >= 10
-    log.truncate_to(13)
+    truncate_log(log, 13)
     assert offsets_of(log, SELDOM) == [3, 4, 5, 6, 10]
     assert offsets_of(log, BUSY) == [7, 8, 9, 11, 12]
-    log.truncate_to(10)
+    truncate_log(log, 10)
     assert offsets_of(log, SELDOM) == [2, 3, 4, 5, 6]
 
 
@@ -125,9 +125,9 @@ def test_former_epoch_is_known_again(place: Place) -> None:
     log = place.log()
     fill(log, *[SELDOM] * 3)
     log.append_run(memoryview(batch(3, SELDOM, 0, epoch=1) + batch(4, SELDOM, 1, epoch=1)), NOW_MS)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     assert offsets_of(log, SELDOM) == [3]
-    log.truncate_to(3)
+    truncate_log(log, 3)
     assert (offsets_of(log, SELDOM), next_sequence_of(log, SELDOM)) == ([0, 1, 2], 3)
 
 
@@ -140,7 +140,7 @@ def test_transaction_is_open_again_when_its_marker_was_cut(place: Place) -> None
     place.flush()
     place.close()
     log = place.reopen_log()
-    log.truncate_to(2)
+    truncate_log(log, 2)
     entry = log.producers.entry(7)
     assert entry is not None
     assert (entry.current_txn_first_offset, offsets_of(log, 7)) == (0, [0, 1])
@@ -160,6 +160,6 @@ def test_wrong_index_entry_costs_a_replay_and_no_batch(place: Place, monkeypatch
     entries[middle] = (entries[middle][0], entries[middle][1] + 1)
     index.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
     log = place.reopen_log()
-    log.truncate_to(205)
+    truncate_log(log, 205)
     assert offsets_of(log, SELDOM) == [2, 3, 4, 5, 6]
     assert offsets_of(log, BUSY) == [200, 201, 202, 203, 204]

@@ -9,7 +9,7 @@ import pytest
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.testing.memory_disk import MemoryDisk
-from tests.unit.storage.logs import NOW_MS, Place, append, at_time, batch_of, records_in
+from tests.unit.storage.logs import NOW_MS, Place, append, at_time, batch_of, records_in, truncate_log
 
 CONFIG = LogConfig(segment_bytes=4_000, index_interval_bytes=200, retention_ms=-1, flush_policy="os")
 BATCHES = 60
@@ -112,7 +112,7 @@ def test_follower_cuts_a_closed_segment_whose_index_is_damaged(place: Place) -> 
             log.segments[0].drop_indexes()
         # The last entry that the cut leaves is the damaged one, and the batch that it cuts has an entry, too.
         cut_offset: int = struct.unpack_from(">i", whole, at + 8)[0]
-        log.truncate_to(cut_offset)
+        truncate_log(log, cut_offset)
         assert log.log_end_offset == cut_offset
         log.check_invariants()
         for number in range(cut_offset, BATCHES):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.processes.schema_registry import COMMAND, command_line
+from ottla.broker.child_processes import REGISTRY_COMMAND, registry_command
 from ottla.model.errors import ConfigError
 from ottla.model.serve_options import RegistryOptions, serve_options
 from ottla.model.setting_sources import RawSetting, resolve
@@ -15,7 +15,7 @@ def options(insecure_listen: bool = False, **given: str) -> RegistryOptions | No
 
 def words(found: RegistryOptions | None, broker: tuple[str, int] = ("127.0.0.1", 9092)) -> str:
     assert found is not None
-    return " ".join(command_line(found, broker)[len(COMMAND) :])
+    return " ".join(registry_command(found, broker)[len(REGISTRY_COMMAND) :])
 
 
 def test_broker_without_the_setting_has_no_registry() -> None:

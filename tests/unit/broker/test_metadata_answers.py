@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.broker.topics.metadata_answers import (
+from ottla.broker.async_requests import (
     ANSWER_BYTES_MAX,
     ANSWERS_COUNT_MAX,
     PARTITIONS_COUNT_MIN,

@@ -66,7 +66,7 @@ class HighWatermarks:
         self._checkpoint.write()
 
 
-class LogRecords:
+class LogCheckpoints:
     """Every change is durable when its call returns, except where it says otherwise.  All calls raise `OSError`.
 
     The loop changes what is in memory; `offload` syncs.

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
-from ottla.broker.groups.loader import BUSY_FOR_S, BUSY_TURN_S, PAUSE_S, SLICE_S, Loader
-from ottla.broker.groups.loading import ShardLoading
+from ottla.broker.groups.loading import BUSY_FOR_S, BUSY_TURN_S, PAUSE_S, SLICE_S, Loader, ShardLoading
 from ottla.model.errors import OttlaError
 
 # What the next few records of a shard take.

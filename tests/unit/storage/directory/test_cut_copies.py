@@ -14,7 +14,7 @@ from ottla.records.header import HEADER
 from ottla.records.record import split_batches
 from ottla.runtime.disk import read_file
 from ottla.runtime.offload import run_inline
-from ottla.storage.directory import cut_records
+from ottla.storage.directory import cut_copies
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.disk_space import SpaceRules
 from ottla.storage.directory.log_directory import LogDirectory
@@ -68,7 +68,7 @@ class Cut:
 
     def keep_and_cut(self, offset: int) -> None:
         run_inline(self.log.keep_above(offset, self))
-        run_inline(self.log.truncate_in_steps(offset, self))
+        run_inline(self.log.truncate_to(offset, self))
         assert self.log.log_end_offset == offset
 
     @property
@@ -129,7 +129,7 @@ def test_cut_is_made_without_a_copy_that_has_no_room(
     limit: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if limit == "sum":
-        monkeypatch.setattr(cut_records, "KEPT_BYTES_MAX", 100)
+        monkeypatch.setattr(cut_copies, "KEPT_BYTES_MAX", 100)
     cut = Cut(low_bytes=2**62 if limit == "room" else 0)
     with caplog.at_level(logging.WARNING):
         cut.keep_and_cut(6)

@@ -33,7 +33,7 @@ _CHUNK_BYTES: Final = MIB
 CUT_HINT: Final = "another leader's log does not have these records; remove the directory when they are not wanted"
 
 
-class CutRecords:
+class CutCopies:
     """Of one data directory.  A copy that fails is logged, and the cut is made without it."""
 
     def __init__(self, disk: Disk, path: str, space: DirectorySpace) -> None:

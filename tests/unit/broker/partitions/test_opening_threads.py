@@ -16,9 +16,9 @@ from ottla.broker.net.limits import (
     OPENED_QUICKLY_BYTES_MAX,
     WAITING_BATCH_MS_MAX,
 )
-from ottla.broker.partitions import batch_opener
-from ottla.broker.partitions.batch_opener import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.partitions import opening_threads
 from ottla.broker.partitions.batch_opening import OpeningTerms, opening_of
+from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
@@ -191,8 +191,8 @@ async def test_request_that_is_cancelled_as_its_turn_comes_passes_it_on(opener: 
 async def test_package_without_the_compiled_walk_limits_the_records(
     opener: BatchOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_opener, "COMPILED", None)
-    monkeypatch.setattr(batch_opener, "WALKED_IN_PYTHON_RECORDS_MAX", 300)
+    monkeypatch.setattr(opening_threads, "COMPILED", None)
+    monkeypatch.setattr(opening_threads, "WALKED_IN_PYTHON_RECORDS_MAX", 300)
     config = replace(CHECKED, cleanup_policy="compact")
     made = [build_batch([Record(0, NOW_MS, b"k", b"")] * count, Codec.ZSTD) for count in (300, 301)]
     opened = [await opener.open(job(opener, batch, config), Waiting(), 1_000) for batch in made]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
 from ottla.coordination.configs import ConfigRegistry
-from ottla.coordination.topics_view import Partition, Topic
+from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model import topic_settings as topic
 from ottla.model.broker_settings import PRODUCER_ID_EXPIRATION_MS
 from ottla.model.identifiers import TopicPartition
@@ -60,7 +60,7 @@ class TopicConfigs:
     def log_config(self, topic_partition: TopicPartition) -> LogConfig:
         return self._configs.of(self._registry.view.topic(topic_partition.topic))
 
-    def min_in_sync(self, of: Topic, partition: Partition) -> int:
+    def min_in_sync(self, of: Topic, partition: PartitionNode) -> int:
         """The least number of in-sync replicas with which records of the partition are acknowledged."""
         return partition.min_in_sync(self._configs.of(self._registry.view.topic(of.name)).min_insync_replicas)
 

@@ -1,19 +1,43 @@
-"""The assignor "uniform", the default: equal shares first, as few moves as possible second (KIP-848).
-
-Partitions are counted over all topics.  Where all members subscribe to the same topics the shares
-differ by at most one partition, and no assignment with such shares moves fewer.  Where they do not, see
-`balancing`.
-"""
+"""Which member of a consumer group gets which partition: the assignors that run in the broker (KIP-848)."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.groups.assignors.assignor import Assignment, MemberSpec
+# Topic id -> partitions.  A topic without partitions is left out, so that two equal assignments compare equal.
+Assignment = Mapping[UUID, frozenset[int]]
+
+
+class MemberSpec(NamedTuple):
+    """One member, as far as an assignor needs to know it."""
+
+    member_id: str
+    instance_id: str | None
+    topic_ids: frozenset[UUID]
+    """The subscribed topics that exist."""
+    current: Assignment
+    """Its target until now: a sticky assignor keeps as much of that as it can."""
+
+
+class Assignor(Protocol):
+    """A pure function from a group to its assignment, under a name that clients may request."""
+
+    @property
+    def name(self) -> str: ...
+
+    def assign(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+        """Member id -> its new target.  Every member has an entry; every subscribed partition is in exactly one of
+        them.
+
+        `partitions_counts` holds every topic that a member subscribes to, in the order in which topics are assigned.
+        The same arguments give the same result in every process.
+        """
+        ...
 
 
 class Shares:
@@ -174,6 +198,12 @@ def _smallest(shares: Shares, smallest_first: list[tuple[int, str]]) -> tuple[in
 
 
 class UniformAssignor:
+    """The default: equal shares first, as few moves as possible second (KIP-848).
+
+    Partitions are counted over all topics.  Where all members subscribe to the same topics the shares differ by at most
+    one partition, and no assignment with such shares moves fewer.  Where they do not, see `balance`.
+    """
+
     name = "uniform"
 
     def assign(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
@@ -212,3 +242,48 @@ def _quotas(shares: Shares, member_ids: Sequence[str], smaller: int, larger_coun
     """
     by_surplus = sorted(member_ids, key=lambda member_id: shares.size(member_id) <= smaller)
     return {member_id: smaller + (index < larger_count) for index, member_id in enumerate(by_surplus)}
+
+
+class RangeAssignor:
+    """Contiguous partitions of each topic, one run for each member (KIP-848).
+
+    A member's place in the order gives it the same partition numbers of every topic with equal partition count and
+    subscribers, so equal keys of two such topics reach one member: joins need that.  Members with an instance id come
+    first, by that id, so a restarted one keeps its place; the others follow by member id.
+    """
+
+    name = "range"
+
+    def assign(self, members: Sequence[MemberSpec], partitions_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+        ordered = sorted(members, key=_place)
+        shares: dict[str, dict[UUID, frozenset[int]]] = {member.member_id: {} for member in ordered}
+        for topic_id, count in partitions_counts.items():
+            subscribers = [member.member_id for member in ordered if topic_id in member.topic_ids]
+            if subscribers:
+                for member_id, partitions in _deal_ranges(subscribers, count):
+                    shares[member_id][topic_id] = partitions
+        return dict(shares)
+
+
+def _place(member: MemberSpec) -> tuple[bool, str]:
+    return (member.instance_id is None, member.instance_id or member.member_id)
+
+
+def _deal_ranges(subscribers: Sequence[str], partitions_count: int) -> list[tuple[str, frozenset[int]]]:
+    """The first `partitions_count % len(subscribers)` members get one more than the others."""
+    smaller, larger_count = divmod(partitions_count, len(subscribers))
+    dealt = []
+    start = 0
+    for index, member_id in enumerate(subscribers):
+        end = start + smaller + (index < larger_count)
+        if end > start:
+            dealt.append((member_id, frozenset(range(start, end))))
+        start = end
+    assert start == partitions_count, "a partition was left over"
+    return dealt
+
+
+DEFAULT_ASSIGNOR: Final = UniformAssignor.name
+ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
+    {UniformAssignor.name: UniformAssignor(), RangeAssignor.name: RangeAssignor()}
+)

@@ -49,8 +49,10 @@ class AppliedFetch(enum.Enum):
     RETRY = "retry"
 
 
-def apply_fetched(replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch:
-    """Carry out what `replica` makes of the leader's answer to the fetch `request_id`.
+def apply_fetched(
+    replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int
+) -> AppliedFetch | FollowerStep:
+    """Carry out what `replica` makes of the leader's answer to the fetch `request_id`, or return the cut it requires.
 
     An answer to another fetch than the present one changes nothing.  Raises `StorageError` when the disk fails.
     """
@@ -58,11 +60,9 @@ def apply_fetched(replica: Replica, log: Log, request_id: int, answer: FetchedPa
     action = step.action
     if action is FollowerAction.BACK_OFF:
         return AppliedFetch.STALE if answer.error_code in _OTHER_STATE else AppliedFetch.RETRY
-    if action is FollowerAction.RESET:
-        _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
-        log.reset_to(step.offset)
-        replica.on_reset()
-    elif action is FollowerAction.APPEND:
+    if action is FollowerAction.TRUNCATE or action is FollowerAction.RESET:
+        return step
+    if action is FollowerAction.APPEND:
         try:
             log.append_run(answer.records, now_ms)
         except AppendRefused as error:
@@ -96,14 +96,14 @@ async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offlo
         except (OSError, StorageError) as error:
             # What the cut itself needs: it says whether it can be made.
             _log.warning("log.cut_not_kept", extra=fields(partition=log.topic_partition, reason=str(error)))
-    if step.action is FollowerAction.TRUNCATED:
+    if step.action is FollowerAction.TRUNCATE:
         try:
-            await log.truncate_in_steps(step.offset, offload, is_wanted)
+            await log.truncate_to(step.offset, offload, is_wanted)
         finally:
             replica.on_cut()
         return
     _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
-    if await log.reset_in_steps(step.offset, offload, is_wanted):
+    if await log.reset_to(step.offset, offload, is_wanted):
         replica.on_reset()
 
 

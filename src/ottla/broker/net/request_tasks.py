@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.net.failed_request import close_failed
 from ottla.model.errors import WireError
+from ottla.observe.events import frequent
 from ottla.runtime.loop_offload import paced, run_slice
 from ottla.runtime.steps import Steps
+from ottla.storage.errors import lacks_descriptors
+
+log = logging.getLogger(__name__)
 
 
-class StartedTasks:
+def close_failed(connection: Connection, error: Exception, **facts: object) -> None:
+    """A request failed unexpectedly: log it and close its connection: no later request could be answered in order.
+
+    Too few descriptors are no bug, also when a handler's module is first imported: one line is logged, and the client's
+    next attempt may succeed.
+    """
+    facts = {"peer": connection.peer_name, **facts}
+    if lacks_descriptors(error):
+        log.error("request.without_files", extra=frequent(**facts, error=error))
+        connection.close("no more files may be open")
+        return
+    log.error("request.failed", extra=frequent(**facts), exc_info=error)
+    connection.close("the request failed inside the broker")
+
+
+class RequestTasks:
     """Keeps them until they end.  One that fails closes its connection."""
 
     __slots__ = ("_tasks",)

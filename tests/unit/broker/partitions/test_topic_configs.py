@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.partitions import log_configs
-from ottla.broker.partitions.log_configs import LogConfigs, log_config
+from ottla.broker.partitions import topic_configs
+from ottla.broker.partitions.topic_configs import LogConfigs, log_config
 from ottla.model.settings import BrokerSettings
 
 
@@ -27,7 +27,7 @@ def test_unclean_elections_are_allowed_by_the_topic_or_else_by_the_broker() -> N
 
 
 def test_few_configs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_configs, "CONFIGS_KEPT_MAX", 2)
+    monkeypatch.setattr(topic_configs, "CONFIGS_KEPT_MAX", 2)
     configs = LogConfigs(BrokerSettings())
     for size_bytes in range(1_000_000, 1_000_010):
         assert configs.of({"segment.bytes": str(size_bytes)}).segment_bytes == size_bytes

@@ -8,11 +8,10 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.replica import Replica
-from ottla.storage.log.appended import Appended
-from ottla.storage.log.log import Log
+from ottla.storage.log.log import Appended, Log
 
 
-class PartitionFigures:
+class PartitionMetrics:
     """Appends cost nothing here: the log's own sums are compared at each change of the role, and when it is read."""
 
     __slots__ = ("_appended_before_role", "_is_leader", "_log", "_produced_before_role", "_replica")

@@ -20,7 +20,7 @@ from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, counter, ga
 from ottla.protocol.api import ApiKey
 from ottla.replication.follower_progress import FollowerLag
 from ottla.replication.replica import Role
-from ottla.runtime.process import process_figures
+from ottla.runtime.process import process_metrics
 from ottla.storage.directory.log_directory import LogDirectory
 
 if TYPE_CHECKING:
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator[Family]:
-    """Figures that the platform does not report are left out.  `started_ms`: by the wall clock."""
-    figures = process_figures()
+    """Metrics that the platform does not report are left out.  `started_ms`: by the wall clock."""
+    metrics = process_metrics()
     yield gauge(
         "ottla_broker_info",
         "Always 1; the labels name the broker.",
         {(str(node_id), cluster_id, __version__): 1},
         ("node_id", "cluster_id", "version"),
     )
-    yield counter("process_cpu_seconds_total", "Processor time of this process.", figures.cpu_s)
+    yield counter("process_cpu_seconds_total", "Processor time of this process.", metrics.cpu_s)
     yield gauge("process_start_time_seconds", "When this process started, since the epoch.", started_ms / 1_000)
-    if figures.resident_bytes is not None:
-        yield gauge("process_resident_memory_bytes", "Resident memory.", figures.resident_bytes)
-    if figures.open_files_count is not None:
-        yield gauge("process_open_fds", "Open descriptors.", figures.open_files_count)
-    if figures.open_files_max is not None:
-        yield gauge("process_max_fds", "The limit of open descriptors.", figures.open_files_max)
+    if metrics.resident_bytes is not None:
+        yield gauge("process_resident_memory_bytes", "Resident memory.", metrics.resident_bytes)
+    if metrics.open_files_count is not None:
+        yield gauge("process_open_fds", "Open descriptors.", metrics.open_files_count)
+    if metrics.open_files_max is not None:
+        yield gauge("process_max_fds", "The limit of open descriptors.", metrics.open_files_max)
 
 
-def certificate_figures(days_left: Mapping[str, float]) -> Iterator[Family]:
+def certificate_metrics(days_left: Mapping[str, float]) -> Iterator[Family]:
     yield gauge(
         "ottla_tls_certificate_days_left",
         "Until the certificate of a TLS listener expires.",
@@ -62,7 +62,7 @@ def certificate_figures(days_left: Mapping[str, float]) -> Iterator[Family]:
 # --- requests, connections and flushes --------------------------------------------------------------------------------
 
 
-def request_figures(
+def request_metrics(
     router: Router,
     meter: RequestMeter,
     fetch: FetchHandler,
@@ -121,7 +121,7 @@ _PLACE = ("topic", "partition")
 _PAUSE_AFTER = 200
 
 
-def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_ms: int) -> Iterator[Family | Pause]:
+def partition_metrics(partitions: PartitionTable, directory: LogDirectory, now_ms: int) -> Iterator[Family | Pause]:
     """`now_ms`: by the monotonic clock."""
     served = {_place(each): each for each in partitions}
     refused_count = sum(1 for _ in partitions.refusals())
@@ -129,10 +129,10 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
     sizes: Counter[tuple[str]] = Counter()
     replicated_bytes = 0
     for (topic, _), each in served.items():
-        produced = each.figures.produced
+        produced = each.metrics.produced
         records[topic,] += produced.records_count
         sizes[topic,] += produced.size_bytes
-        replicated_bytes += each.figures.replicated_bytes
+        replicated_bytes += each.metrics.replicated_bytes
     yield counter("kafka_server_brokertopicmetrics_messagesin_total", "Records taken as leader.", records, _TOPIC)
     yield counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches taken as leader.", sizes, _TOPIC)
     yield counter(
@@ -145,7 +145,7 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
         "Partitions that this broker leads.",
         len(led),
     )
-    yield from _replication_figures(led, now_ms)
+    yield from _replication_metrics(led, now_ms)
     yield gauge(
         "kafka_server_replicamanager_offlinereplicacount",
         "Partitions of this broker that it cannot serve: their logs are damaged, or the directory is offline.",
@@ -181,7 +181,7 @@ def partition_figures(partitions: PartitionTable, directory: LogDirectory, now_m
     )
 
 
-def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Family | Pause]:
+def _replication_metrics(led: Sequence[Partition], now_ms: int) -> Iterator[Family | Pause]:
     """Of the partitions that this broker leads: their sum over all brokers is the cluster's."""
     replicated = [(each, len(each.node.origin)) for each in led if each.node is not None]
     yield gauge(
@@ -204,8 +204,8 @@ def _replication_figures(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
     for number, (each, replicas_count) in enumerate(replicated, 1):
         if replicas_count > 1:
             lags.update(
-                ((*_place(each), str(lag.node_id)), (lag, each.figures.lag_bytes(lag)))
-                for lag in each.figures.lags(now_ms)
+                ((*_place(each), str(lag.node_id)), (lag, each.metrics.lag_bytes(lag)))
+                for lag in each.metrics.lags(now_ms)
             )
         if number % _PAUSE_AFTER == 0:
             # The bytes of one that lags are looked up in an index, which may have to be read from the disk.
@@ -241,13 +241,13 @@ _GROUP_PLACE = ("consumergroup", "topic", "partition")
 _PAUSE_AFTER_GROUPS = 500
 
 
-def group_figures(groups: GroupCoordinator, partitions: PartitionTable) -> Iterator[Family | Pause]:
+def group_metrics(groups: GroupCoordinator, partitions: PartitionTable) -> Iterator[Family | Pause]:
     """Of the groups that this broker coordinates."""
     states: Counter[tuple[str, ...]] = Counter()
     members: dict[tuple[str, ...], int] = {}
     committed: dict[tuple[str, ...], int] = {}
     lags: dict[tuple[str, ...], int] = {}
-    for number, group in enumerate(groups.figures()):
+    for number, group in enumerate(groups.metrics()):
         if number % _PAUSE_AFTER_GROUPS == _PAUSE_AFTER_GROUPS - 1:
             yield PAUSE
         states[group.kind, group.state_name] += 1
@@ -288,7 +288,7 @@ def group_figures(groups: GroupCoordinator, partitions: PartitionTable) -> Itera
 # --- this broker among others -----------------------------------------------------------------------------------------
 
 
-def lifecycle_figures(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
+def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
     """`cluster` is None for a standalone broker.  `now_ms`: by the lease's clock."""
     yield gauge("kafka_brokers", "Brokers that this one knows to be live, itself included.", len(lifecycle.live))
     yield gauge(
@@ -315,7 +315,7 @@ def lifecycle_figures(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, n
 # --- fetches from leaders ---------------------------------------------------------------------------------------------
 
 
-def replica_fetcher_figures(fetchers: ReplicaFetchers) -> Iterator[Family]:
+def replica_fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Family]:
     yield counter(
         "kafka_server_fetcherstats_requests_total",
         "Fetches sent to leaders, as their follower.",

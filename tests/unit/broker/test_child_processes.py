@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.processes import child_process
-from ottla.broker.processes.child_process import ChildProcess
+from ottla.broker import child_processes
+from ottla.broker.child_processes import ChildProcess
 from ottla.testing.fake_clock import FakeClock
 
 
@@ -20,8 +20,8 @@ async def until_logged(caplog: pytest.LogCaptureFixture, event: str) -> None:
 def test_part_that_cannot_be_started_is_tried_again_and_the_broker_stops_in_order(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, child_process.__name__)
-    monkeypatch.setattr(child_process, "_BACKOFF_S_MIN", 0)
+    caplog.set_level(logging.INFO, child_processes.__name__)
+    monkeypatch.setattr(child_processes, "_BACKOFF_S_MIN", 0)
 
     async def run() -> None:
         part = ChildProcess("registry", ["/no/such/program"], FakeClock(), 1)

@@ -1,17 +1,23 @@
-"""A process that is a part of a broker: started again when it ends, and ended in order with the broker.
+"""Processes that are parts of a broker, the schema registry and the audit's counter: started again when they end, and
+ended in order with the broker.
 
-Its work never stands in the broker's event loop.  However the broker ends, its standard input does.
+Their work never runs in the broker's event loop.  However the broker ends, its standard input does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from typing import Final
 
+from ottla.broker.net.advertising import reachable
+from ottla.model.listener import address_text
+from ottla.model.serve_options import RegistryOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 
@@ -74,3 +80,48 @@ class ChildProcess:
                 backoff_s = _BACKOFF_S_MIN
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
+
+
+AUDIT_COMMAND: Final = ("-m", "ottla.audit.counting")
+# At its end it reports what it has counted; without that the next process counts it again.
+_AUDIT_STOPS_WITHIN_S: Final = 5.0
+
+
+def audit_process(
+    address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
+) -> ChildProcess:
+    """The process that counts what this broker leads, as a client of its listener at `address`."""
+    settings = json.dumps(
+        {
+            "bootstrap": address_text(*reachable(address)),
+            "node_id": node_id,
+            "window_ms": window_ms,
+            "interval_ms": interval_ms,
+            "log_level": logging.getLevelName(logging.getLogger().level).lower(),
+        }
+    )
+    return ChildProcess("audit", (sys.executable, *AUDIT_COMMAND, settings), clock, _AUDIT_STOPS_WITHIN_S)
+
+
+REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof")
+_REGISTRY_STOPS_WITHIN_S: Final = 15.0
+
+
+def registry_process(options: RegistryOptions, broker: tuple[str, int], clock: Clock) -> ChildProcess:
+    """The schema registry; `broker` is the address at which it reaches this broker."""
+    return ChildProcess("registry", registry_command(options, broker), clock, _REGISTRY_STOPS_WITHIN_S)
+
+
+def registry_command(options: RegistryOptions, broker: tuple[str, int]) -> list[str]:
+    words = [*REGISTRY_COMMAND, "--bootstrap-server", address_text(*broker), "--topic", options.topic]
+    words += ["--listen", address_text(options.listener.host, options.listener.port)]
+    if options.replication_factor is not None:
+        words += ["--replication-factor", str(options.replication_factor)]
+    if options.advertised_url is not None:
+        words += ["--advertise", options.advertised_url]
+    for host in options.allowed_hosts:
+        words += ["--allow-host", host]
+    if not options.listener.is_loopback:
+        # It was accepted for the broker.
+        words += ["--insecure-listen"]
+    return words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.admin import figures
-from ottla.broker.admin.figures import partition_figures
+from ottla.broker.admin import metrics
+from ottla.broker.admin.metrics import partition_metrics
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -20,7 +20,7 @@ def _scraped(log: ServedLog, table: PartitionTable | None = None) -> list[str]:
         table = PartitionTable()
         table.add(log.partition)
     registry = CollectorRegistry()
-    registry.add(lambda: partition_figures(table, log.directory, log.clock.monotonic_ms()))
+    registry.add(lambda: partition_metrics(table, log.directory, log.clock.monotonic_ms()))
     return [line for line in "".join(registry.chunks()).splitlines() if not line.startswith("#")]
 
 
@@ -78,13 +78,13 @@ def test_follower_that_does_not_fetch_lags_by_records_and_by_time() -> None:
 
 
 def test_others_run_while_the_lags_of_many_partitions_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "_PAUSE_AFTER", 2)
+    monkeypatch.setattr(metrics, "_PAUSE_AFTER", 2)
     table = PartitionTable()
     for name in "abcde":
         log = ServedLog(name, leader_epoch=None)
         log.partition.on_state(replicated(HERE, 1, 1), one_of(HERE, ELSEWHERE), 0)
         table.add(log.partition)
-    assert list(partition_figures(table, log.directory, 0)).count(PAUSE) == 2
+    assert list(partition_metrics(table, log.directory, 0)).count(PAUSE) == 2
     assert sum(line.startswith("ottla_follower_lag_bytes{") for line in _scraped(log, table)) == 5
 
 

@@ -1,1 +1,0 @@
-"""Child processes beside the broker: the schema registry and the audit's counts."""
