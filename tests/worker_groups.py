@@ -41,6 +41,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/clients/test_apache_group_tools.py": "jvm tools",
     "tests/interop/clients/test_other_languages.py": "jvm tools",
     "tests/interop/probes": "jvm tools",
+    "tests/interop/security": "jvm tools",
     "tests/interop/librdkafka": "jvm tools",
     "tests/interop/serializers": "jvm tools",
     "tests/interop/test_apache_tools.py": "jvm tools",

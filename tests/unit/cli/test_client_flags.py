@@ -1,0 +1,123 @@
+"""The security of a verb's connections: from `--command-config`, from variables, and refused where it has no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.client_flags import bootstrap_flag, given_security, refuse_security
+from ottla.cli.cluster.connection import cluster_flag
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity, PasswordLogin
+from ottla.model.errors import ConfigError
+from ottla.security.secret import Secret
+
+PASSWORD = "geheim-17"
+CONFIG = f"""
+bootstrap.servers=elsewhere:1
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTTLA_COMMAND_CONFIG", "OTTLA_SECURITY_PROTOCOL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "client.properties"
+    path.write_text(CONFIG)
+    return path
+
+
+def seen_by_a_verb(
+    *arguments: str, environment: Mapping[str, str] | None = None, refuses: bool = False
+) -> ClientSecurity:
+    found: list[ClientSecurity] = []
+
+    @click.command()
+    @bootstrap_flag
+    def verb(bootstrap: str) -> None:
+        if refuses:
+            refuse_security("ottla verb")
+        found.append(given_security())
+
+    done = CliRunner().invoke(verb, arguments, env=dict(environment or {}))
+    if done.exception is not None:
+        raise done.exception
+    return found[0]
+
+
+def username_of(security: ClientSecurity) -> str:
+    assert isinstance(security.login, PasswordLogin)
+    return security.login.username
+
+
+def test_a_verb_connects_in_plain_text_by_default() -> None:
+    assert seen_by_a_verb() == PLAINTEXT
+
+
+def test_the_file_of_kafkas_tools_is_read(config: Path) -> None:
+    security = seen_by_a_verb("--command-config", str(config))
+    assert isinstance(security.login, PasswordLogin)
+    assert security.login.password == Secret(PASSWORD)
+
+
+def test_a_variable_names_the_file_unless_the_flag_does(config: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.properties"
+    other.write_text(CONFIG.replace("bob", "eve"))
+    environment = {"OTTLA_COMMAND_CONFIG": str(other)}
+    assert username_of(seen_by_a_verb(environment=environment)) == "eve"
+    assert username_of(seen_by_a_verb("--command-config", str(config), environment=environment)) == "bob"
+
+
+def test_variables_complete_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n")
+    environment = {"OTTLA_SASL_USERNAME": "ann", "OTTLA_SASL_PASSWORD": PASSWORD}
+    assert username_of(seen_by_a_verb("--command-config", str(path), environment=environment)) == "ann"
+
+
+def test_a_file_that_is_missing_or_wrong_is_named(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        seen_by_a_verb("--command-config", str(tmp_path / "none"))
+    config.write_text(CONFIG + "sasl.usrname=x\n")
+    with pytest.raises(ConfigError, match=r"sasl\.usrname") as refused:
+        seen_by_a_verb("--command-config", str(config))
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_verb_without_security_refuses_it(config: Path) -> None:
+    assert seen_by_a_verb(refuses=True) == PLAINTEXT
+    with pytest.raises(ConfigError, match="ottla verb connects without TLS"):
+        seen_by_a_verb("--command-config", str(config), refuses=True)
+    with pytest.raises(ConfigError, match="ottla verb"):
+        seen_by_a_verb(environment={"OTTLA_SECURITY_PROTOCOL": "SSL"}, refuses=True)
+
+
+def test_the_verbs_of_a_cluster_have_the_flag_too(config: Path) -> None:
+    found: list[ClientSecurity] = []
+
+    @click.command()
+    @cluster_flag
+    def verb(bootstrap: str | None) -> None:
+        found.append(given_security())
+
+    assert CliRunner().invoke(verb, ["--command-config", str(config)]).exit_code == 0
+    assert username_of(found[0]) == "bob"
+
+
+def test_no_flag_takes_a_password() -> None:
+    @click.command()
+    @bootstrap_flag
+    def verb(bootstrap: str) -> None:
+        pass
+
+    assert not [option for parameter in verb.params for option in parameter.opts if "password" in option]
