@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Final
 
 _HIDDEN: Final = "[hidden]"
@@ -38,6 +37,9 @@ class Secret:
         """In constant time for texts of one length."""
         if not isinstance(other, Secret):
             return NotImplemented
+        # Imported late: it loads OpenSSL, which a client without security does not need.
+        import hmac
+
         return hmac.compare_digest(self._text.encode(), other._text.encode())
 
     def __hash__(self) -> int:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +16,15 @@ import trustme
 import ottla
 import ottla.aio
 from ottla.client.admin.admin import Admin
+from ottla.client.wire import waiting
+from ottla.client.wire.address import Address
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.settings import ClientSecurity
+from ottla.client.wire.transport import TcpTransport, dial_tcp
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ListenerMismatch, OttlaError, TlsFailed
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 from tests.interop.security.identity_provider import CLIENT_ID, CLIENT_SECRET
 from tests.interop.security.secure_kafka import PASSWORD, SESSION_MS, USERNAME, SecureKafka, secure_kafka
@@ -302,6 +307,33 @@ def test_a_connection_outlives_its_sessions(secured: SecureKafka) -> None:
             cluster.refresh_once(None, cluster.retrying.deadline())
         assert connection.is_open
         assert cluster.connect_any(cluster.retrying.deadline()) is connection
+
+
+def test_a_producer_and_a_consumer_keep_their_connections_through_sessions(
+    secured: SecureKafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled: list[Address] = []
+
+    def counted(
+        address: Address, deadline: Deadline, on_slow: Callable[[str], None] = lambda reason: None
+    ) -> TcpTransport:
+        dialled.append(address)
+        return dial_tcp(address, deadline, on_slow)
+
+    monkeypatch.setattr(waiting, "dial_tcp", counted)
+    address, security = secured.address("SHORT"), password_login("SASL_PLAINTEXT", "SCRAM-SHA-256")
+    clock = SystemClock()
+    with ottla.Producer(address, security=security, linger_ms=0, max_in_flight=5) as producer:
+        producer.send(topic, b"first", partition=0).wait(60_000)
+        opened_count, sent_count = len(dialled), 1
+        until_ms = clock.monotonic_ms() + 3 * SESSION_MS
+        while clock.monotonic_ms() < until_ms:
+            deliveries = [producer.send(topic, b"more", partition=0) for _ in range(50)]
+            sent_count += len([delivery.wait(60_000) for delivery in deliveries])
+    # Those after the first are of the leader, which the first message has opened.
+    assert len(dialled) == opened_count
+    with ottla.SimpleConsumer(address, topic, 0, security=security) as consumer:
+        assert consumer.latest() == sent_count
 
 
 def test_a_broker_that_is_not_there_is_no_matter_of_security(secured: SecureKafka) -> None:

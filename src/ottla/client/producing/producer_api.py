@@ -28,7 +28,7 @@ from ottla.client.producing.settings import (
     codec_of,
 )
 from ottla.client.producing.settlement import Acknowledged
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.runtime.clock import SystemClock
 
@@ -87,7 +87,7 @@ class ProducerApi(Generic[KeyT, ValueT]):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
-            security=client_security(security),
+            security=given_security(security),
         )
         chance = random.Random()
         self._preparing = Preparing(settings, SystemClock().now_ms, chance.choice)

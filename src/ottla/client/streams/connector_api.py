@@ -14,7 +14,7 @@ from ottla.client.streams.connector_core import ConnectorCore, ConnectorHold
 from ottla.client.streams.settings import ResetPolicy, StreamSettings
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
@@ -128,7 +128,7 @@ class ConnectorApi(Generic[KeyT, ValueT]):
             session_timeout_ms=session_timeout_ms,
             group_protocol=group_protocol,
             zookeeper_digest=zookeeper_digest,
-            security=client_security(security),
+            security=given_security(security),
         )
         self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, settings)
         self._name = f"{type(self).__name__} of group {group!r}"

@@ -18,7 +18,7 @@ from ottla.client.streams.message_run import MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -52,7 +52,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         client_id: str = "ottla",
         security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
-        self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id, security=client_security(security)))
+        self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id, security=given_security(security)))
         self._partition = TopicPartition(topic, partition)
         self._deserializers = Deserializers(key_deserializer, value_deserializer)
         self._check_crcs = check_crcs

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
-from ottla.runtime.text_file import read_text_file
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import extensions_problem
 from ottla.security.protocol import SecurityProtocol
 from ottla.security.secret import Secret
 
@@ -26,6 +23,11 @@ class SecretFile:
 
     def reveal(self) -> str:
         """Without the line end that editors add.  Raises ConfigError."""
+        # Imported late: a client without security needs neither.
+        from pathlib import Path
+
+        from ottla.runtime.text_file import read_text_file
+
         text = read_text_file(Path(self.path), _SECRET_FILE_BYTES_MAX, "name a file with one secret")
         return text.rstrip("\r\n")
 
@@ -92,6 +94,8 @@ class TokenLogin:
     def __post_init__(self) -> None:
         if not callable(self.source):
             raise ConfigError(f"{type(self.source).__name__} is no source of tokens", hint="give a callable")
+        from ottla.security.oauthbearer import extensions_problem
+
         problem = extensions_problem(self.extensions)
         if problem is not None:
             raise ConfigError(problem)
