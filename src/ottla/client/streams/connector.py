@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_api import ConnectorApi, KeyT, ValueT
-from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, KeyT, ValueT
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import StreamBuffer
 
 
 class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
@@ -60,8 +59,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         Each stream is for one thread.  A topic that does not exist yet is read from the time on when it does.  Once for
         each connector.
         """
-        feeds = self._core.open(Subscription.by_name(topics))
-        return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
+        buffers = self._core.open(Subscription.by_name(topics))
+        return {topic: [self._stream(buffer, [topic]) for buffer in each] for topic, each in buffers.items()}
 
     def create_message_streams_by_filter(
         self, streams_count: int = 1, *, allow: str, deny: str | None = None
@@ -70,13 +69,13 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         `deny`: patterns of Python's `re`.  Topics that are made later join.  Once for each connector.
         """
         subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
-        feeds = self._core.open(subscription)
-        return [self._stream(feed, None) for each in feeds.values() for feed in each]
+        buffers = self._core.open(subscription)
+        return [self._stream(buffer, None) for each in buffers.values() for buffer in each]
 
     def commit(self, *, wait: bool = True, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
         """`MessageStream.commit` for all streams."""
         engine = self._core.opened()
-        outcome = engine.commit(self._core.feeds)
+        outcome = engine.commit(self._core.buffers)
         if wait:
             engine.wait_for(outcome, timeout_ms)
 
@@ -88,5 +87,5 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         """
         self._core.close(timeout_ms, threading.get_ident())
 
-    def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
-        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms, self._hold)
+    def _stream(self, buffer: StreamBuffer, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
+        return MessageStream(self._core.opened(), buffer, topics, self._core.settings.consumer_timeout_ms, self._hold)
