@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.streams.message_run import Deserializers, message_runs

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Final
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.streams.consume_machine import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
