@@ -63,7 +63,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     async def commit(
         self, message: Message[Any, Any] | None = None, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS
     ) -> None:
-        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+        """Commit what was passed; with `message`, that it is done, too, and all before it of its partition.
 
         Raises CommitFailed and NotAssigned, as the stream for threads does.
         """
@@ -79,7 +79,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         while True:
             self._is_rung.clear()
             try:
-                hand_out = self._engine.ask(self._buffer)
+                hand_out = self._engine.next_hand_out(self._buffer)
             except StreamEnded:
                 return None
             if hand_out is not None:
@@ -146,7 +146,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         await asyncio.to_thread(engine.wait_for, engine.commit(self._core.buffers), timeout_ms)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group: what was asked past is committed, the streams end.  `async with` does the same."""
+        """Leave the group: what was passed is committed, the streams end.  `async with` does the same."""
         # Tasks of this loop request no further message while they have one in hand: the close does not wait for them.
         await asyncio.to_thread(self._core.close, timeout_ms, threading.get_ident())
 

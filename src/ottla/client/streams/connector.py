@@ -28,7 +28,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     auto_offset_reset         where a group begins that has committed nothing, or whose offset is not in the log any
                               more: "latest", "earliest", or "error", which the stream raises
-    enable_auto_commit        commit what was asked past every `auto_commit_interval_ms`, and when partitions are given
+    enable_auto_commit        commit what was passed every `auto_commit_interval_ms`, and when partitions are given
                               back; without it only `commit` does
     consumer_timeout_ms       a stream ends when no message comes for so long; None: it waits
     key_deserializer,         called with the bytes of a key or a value; a null stays None.  An error of theirs is
@@ -80,7 +80,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
             engine.wait_for(outcome, timeout_ms)
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group: what was asked past is committed, the streams end, in all threads.
+        """Leave the group: what was passed is committed, the streams end, in all threads.
 
         It waits up to `release_wait_ms` for messages that other threads have in hand, and up to `timeout_ms` for the
         group.  `with` does the same.

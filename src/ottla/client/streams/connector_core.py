@@ -141,7 +141,7 @@ class ConnectorCore:
         return self.engine
 
     def close(self, timeout_ms: int, closer: int) -> None:
-        """Commit what was asked past, give everything back, end the threads.  A second call does nothing."""
+        """Commit what was passed, give everything back, end the threads.  A second call does nothing."""
         if self.engine is not None and not self.engine.is_of_this_process:
             return
         if self.engine is not None and not self._can_lock(self.engine):

@@ -123,25 +123,22 @@ class ConsumeMachine:
 
     # --- users' threads ---------------------------------------------------------------------------------------------
 
-    def ask(self, buffer: StreamBuffer, thread: int, until_ns: int | None) -> HandOut | None:
+    def next_hand_out(self, buffer: StreamBuffer, thread: int, until_ns: int | None) -> HandOut | None:
         """The next batch of a stream, to be handed out by `thread` up to this moment; None while nothing is there.
 
         `until_ns` is None while nothing may be handed out.  Raises what prevents it, and StreamEnded.
         """
-        buffer.asker = thread
-        if buffer.is_asking:
-            # The last time was interrupted: what it took was not handed out.
+        if buffer.begin_request(thread):
             self._read_again(buffer, buffer.readings.values())
-        buffer.is_asking = True
         try:
-            hand_out = self._next_hand_out(buffer, until_ns)
+            hand_out = self._take_hand_out(buffer, until_ns)
         except Exception:
-            buffer.is_asking = False
+            buffer.end_request()
             raise
-        buffer.is_asking = False
+        buffer.end_request()
         return hand_out
 
-    def _next_hand_out(self, buffer: StreamBuffer, until_ns: int | None) -> HandOut | None:
+    def _take_hand_out(self, buffer: StreamBuffer, until_ns: int | None) -> HandOut | None:
         last = buffer.settle()
         if last is not None:
             self._answer(last.reading)
@@ -199,7 +196,7 @@ class ConsumeMachine:
     # --- commits and releases ---------------------------------------------------------------------------------------
 
     def commit(self, buffers: Iterable[StreamBuffer]) -> CommitOutcome:
-        """Commit what was asked past; the outcome becomes known later."""
+        """Commit what was passed; the outcome becomes known later."""
         readings = [each for buffer in buffers for each in buffer.readings.values()]
         if self._error is not None:
             raise self._error
@@ -210,7 +207,7 @@ class ConsumeMachine:
         return outcome
 
     def _commit(self, readings: Iterable[Reading], outcome: CommitOutcome | None) -> None:
-        """What was asked past; a reading that is being given back is committed with its release."""
+        """What was passed; a reading that is being given back is committed with its release."""
         offsets: list[tuple[TopicPartition, ClaimId, int]] = []
         for reading in readings:
             if reading.is_stopped:
@@ -226,7 +223,7 @@ class ConsumeMachine:
     def _commit_with_release(self, reading: Reading, outcome: CommitOutcome) -> None:
         """A message in hand delays the release: the thread that has it must not wait for that."""
         if not reading.is_answered:
-            reading.requested = reading.asked_past
+            reading.requested = reading.passed_end
         if not reading.has_in_hand:
             reading.await_release(outcome)
             self._answer(reading)
@@ -236,7 +233,7 @@ class ConsumeMachine:
         if not reading.is_stopped or reading.is_answered or not (is_due or not reading.has_in_hand):
             return
         reading.is_answered = True
-        offset = reading.asked_past if self._settings.enable_auto_commit else reading.requested
+        offset = reading.passed_end if self._settings.enable_auto_commit else reading.requested
         self.due_calls.append(ReportStopped(reading.partition, reading.claim, offset))
 
     def on_time(self, now_ms: int) -> int:
@@ -302,7 +299,7 @@ class ConsumeMachine:
     def _on_end(self, event: Revoke | Lost | Released, assigned: Assigned, now_ms: int) -> None:
         match event:
             case Revoke():
-                waits = not (self._is_closing and assigned.buffer.asker == self._closer)
+                waits = not (self._is_closing and assigned.buffer.requester == self._closer)
                 self._revoke(assigned, now_ms, waits=waits)
             case Lost(partition):
                 error = CommitFailed(f"{partition} was lost to the group before it was known to be committed")
@@ -374,9 +371,9 @@ class ConsumeMachine:
         if assigned is None:
             return None
         reading = assigned.reading
-        if reading.question is None and reading.asked_past == NO_OFFSET:
+        if reading.question is None and reading.passed_end == NO_OFFSET:
             return None  # only a seek helps
-        return FetchOrder(reading.token, reading.asked_past, reading.question)
+        return FetchOrder(reading.token, reading.passed_end, reading.question)
 
     def _move(self, assigned: Assigned, target: Target) -> None:
         """Read on from there: what was fetched is forgotten."""
@@ -390,10 +387,10 @@ class ConsumeMachine:
         buffer.ring()
 
     def _read_again(self, buffer: StreamBuffer, readings: Iterable[Reading]) -> None:
-        """From what was asked past on."""
+        """From what was passed on."""
         for reading in list(readings):
-            if not reading.is_stopped and reading.question is None and reading.asked_past != NO_OFFSET:
-                self._move(Assigned(buffer, reading), Target(reading.asked_past, None))
+            if not reading.is_stopped and reading.question is None and reading.passed_end != NO_OFFSET:
+                self._move(Assigned(buffer, reading), Target(reading.passed_end, None))
 
     # --- fetches ----------------------------------------------------------------------------------------------------
 
@@ -433,7 +430,7 @@ class ConsumeMachine:
         if assigned is None:
             return
         reading = assigned.reading
-        is_first = reading.asked_past == NO_OFFSET
+        is_first = reading.passed_end == NO_OFFSET
         reading.move_to(offset, next(self._tokens))
         self._order(reading.partition)
         if is_first:

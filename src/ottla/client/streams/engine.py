@@ -79,7 +79,7 @@ class StreamsEngine:
 
     # --- users' threads ---------------------------------------------------------------------------------------------
 
-    def ask(self, buffer: StreamBuffer) -> HandOut | None:
+    def next_hand_out(self, buffer: StreamBuffer) -> HandOut | None:
         """The next batch of a stream, for this thread; None while nothing is there.
 
         Raises what prevents it, and StreamEnded.
@@ -87,7 +87,7 @@ class StreamsEngine:
         self._check_process()
         try:
             with self.lock:
-                return self._machine.ask(buffer, threading.get_ident(), self._leased_until_ns())
+                return self._machine.next_hand_out(buffer, threading.get_ident(), self._leased_until_ns())
         finally:
             self._make_calls()
 
@@ -127,7 +127,7 @@ class StreamsEngine:
     def position(self, buffer: StreamBuffer, partition: TopicPartition) -> int | None:
         with self.lock:
             reading = buffer.reading_of(partition)
-            return None if reading.question is not None or reading.asked_past == NO_OFFSET else reading.asked_past
+            return None if reading.question is not None or reading.passed_end == NO_OFFSET else reading.passed_end
 
     @property
     def is_of_this_process(self) -> bool:
@@ -149,7 +149,7 @@ class StreamsEngine:
             self._machine.mark_done(buffer, partition, offset)
 
     def commit(self, buffers: Iterable[StreamBuffer]) -> CommitOutcome:
-        """Commit what was asked past; the outcome becomes known later."""
+        """Commit what was passed; the outcome becomes known later."""
         self._check_process()
         with self.lock:
             outcome = self._machine.commit(buffers)
@@ -193,7 +193,7 @@ class StreamsEngine:
     def begin_close(self, closer: int) -> bool:
         """Nothing more is handed out, and the membership gives everything back; False when that has started before.
 
-        `closer` is the thread that closes: it does not ask past what it has in hand itself.
+        `closer` is the thread that closes: it does not pass what it has in hand itself.
         """
         with self.lock:
             has_begun = self._machine.begin_close(closer)

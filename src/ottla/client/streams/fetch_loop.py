@@ -143,7 +143,7 @@ class FetchLoop:
             self._follow(partition, order)
         for partition, due in self._postponed.take_due().items():
             self._begin(partition, due)
-        self._ask()
+        self._look_up_offsets()
         for outcome in self._fetcher.poll_each(self._postponed.wait_ms(_POLL_MS)):
             present = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
@@ -178,7 +178,7 @@ class FetchLoop:
         else:
             self._fetcher.seek(partition, order.offset)
 
-    def _ask(self) -> None:
+    def _look_up_offsets(self) -> None:
         """Ask the leaders for the offsets of all places that are not known yet."""
         orders, self._questions = self._questions, {}
         if not orders:

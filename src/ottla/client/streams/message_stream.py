@@ -70,7 +70,7 @@ class StreamApi(Generic[KeyT, ValueT]):
         return self._buffer.assignments_count
 
     def position(self, partition: int | tuple[str, int]) -> int | None:
-        """What would be committed now: everything below was asked past.  None while that is still to be found out.
+        """What would be committed now: everything below was passed.  None while that is still to be found out.
 
         Raises NotAssigned.
         """
@@ -171,7 +171,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         wait: bool = True,
         timeout_ms: int | None = COMMIT_TIMEOUT_MS,
     ) -> None:
-        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+        """Commit what was passed; with `message`, that it is done, too, and all before it of its partition.
 
         Raises CommitFailed when it was not committed, or is not known to be within `timeout_ms`.  With `wait=False` it
         returns at once, and a failure is logged only.  Raises NotAssigned for a message of a partition that the group
@@ -193,7 +193,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             # Before the request: what comes after it rings again.
             self._is_rung = False
             try:
-                hand_out = self._engine.ask(self._buffer)
+                hand_out = self._engine.next_hand_out(self._buffer)
             except StreamEnded:
                 return None
             if hand_out is not None:

@@ -120,7 +120,7 @@ class Prefetched:
 OpenBatch: TypeAlias = Callable[[TopicPartition, memoryview, int], Iterator[MessageRun]]
 
 
-class _Trouble(NamedTuple):
+class _Unreadable(NamedTuple):
     """What a stream raises instead of a message, until it is stepped over or sought away from."""
 
     reading: Reading
@@ -133,13 +133,13 @@ class _Trouble(NamedTuple):
     ends_fetches: bool
 
 
-def _why_not(trouble: _Trouble | None) -> str:
+def _why_not(unreadable: _Unreadable | None) -> str:
     """What keeps a stream from stepping over what it raised last."""
-    if trouble is None:
+    if unreadable is None:
         return "there is no message to step over"
-    if isinstance(trouble.error, PoisonMessage):
-        return f"the end of the damaged batch is not known: {trouble.error}"
-    return f"not a message: {trouble.error}"
+    if isinstance(unreadable.error, PoisonMessage):
+        return f"the end of the damaged batch is not known: {unreadable.error}"
+    return f"not a message: {unreadable.error}"
 
 
 class StreamBuffer:
@@ -151,16 +151,15 @@ class StreamBuffer:
         self.ring: Callable[[], None] = lambda: None
         self.readings: dict[TopicPartition, Reading] = {}
         self.assignments_count = 0
-        # While the next message is looked for; afterwards, too, if that was interrupted: by Ctrl-C, at any place.
-        self.is_asking = False
-        # The thread that asked last.
-        self.asker: int | None = None
+        # The thread that requested a batch last.
+        self.requester: int | None = None
+        self._is_requested = False
         self._open_batch = open_batch
         self._hand_out: HandOut | None = None
         self._rest: HandOut | None = None
-        self._trouble: _Trouble | None = None
+        self._unreadable: _Unreadable | None = None
         # Raised when what was fetched before is handed out.
-        self._later: dict[Reading, _Trouble] = {}
+        self._later: dict[Reading, _Unreadable] = {}
 
     def add(self, reading: Reading) -> None:
         self.readings[reading.partition] = reading
@@ -178,6 +177,15 @@ class StreamBuffer:
             raise NotAssigned(f"{partition} is not assigned to this stream now; it has {has}")
         return reading
 
+    def begin_request(self, thread: int) -> bool:
+        """Whether the last request was interrupted, by Ctrl-C at any place: what it took was not handed out."""
+        was_interrupted, self._is_requested = self._is_requested, True
+        self.requester = thread
+        return was_interrupted
+
+    def end_request(self) -> None:
+        self._is_requested = False
+
     def readings_wanted_count(self) -> int:
         """The count of partitions that are fetched."""
         return sum(reading.question is None and not reading.is_stopped for reading in self.readings.values())
@@ -191,8 +199,8 @@ class StreamBuffer:
 
     def next_hand_out(self, until_ns: int) -> HandOut | None:
         """What to hand out next, up to this moment; None when nothing is there.  Raises what prevents it."""
-        if self._trouble is not None:
-            raise self._trouble.error.with_traceback(None)
+        if self._unreadable is not None:
+            raise self._unreadable.error.with_traceback(None)
         hand_out, self._rest = self._rest, None
         if hand_out is None:
             self._raise_what_is_due()
@@ -205,11 +213,11 @@ class StreamBuffer:
         return hand_out
 
     def _raise_what_is_due(self) -> None:
-        """The trouble of a reading follows all that was fetched of it before."""
+        """What cannot be read of a reading follows all that was fetched of it before."""
         for reading in self._later:
             if not self.prefetched.has(reading):
-                self._trouble = self._later.pop(reading)
-                raise self._trouble.error
+                self._unreadable = self._later.pop(reading)
+                raise self._unreadable.error
 
     def has_more_of(self, reading: Reading) -> bool:
         """Whether messages of it were fetched that are not handed out yet, or in hand."""
@@ -223,7 +231,7 @@ class StreamBuffer:
         if found is None:
             return None
         reading, batch, high_watermark = found
-        position = reading.asked_past
+        position = reading.passed_end
         runs = self._open_batch(reading.partition, batch, position)
         next_offset = read_header(batch).next_offset
         is_known = is_end_known(batch, next_offset, high_watermark)
@@ -234,7 +242,7 @@ class StreamBuffer:
         hand_out.is_cut = True
         run = hand_out.run
         if hand_out.is_current and run is not None:
-            self._rest = hand_out.rest(run.from_last(), hand_out.asked_past)
+            self._rest = hand_out.rest(run.from_last(), hand_out.passed_end)
 
     def on_poison(self, hand_out: HandOut, error: PoisonMessage, *, is_of_one_message: bool) -> bool:
         """Handing out met what cannot be read; False when that does not matter any more."""
@@ -250,12 +258,12 @@ class StreamBuffer:
         if is_of_one_message and hand_out.run is not None:
             rest = hand_out.rest(hand_out.run.rest(), error.offset + 1)
         next_offset = hand_out.next_offset if hand_out.is_end_known else None
-        self._trouble = _Trouble(reading, error, rest, rest.start if rest else next_offset, False)
+        self._unreadable = _Unreadable(reading, error, rest, rest.start if rest else next_offset, False)
         return True
 
     def on_unreadable(self, reading: Reading, error: OttlaError, next_offset: int | None) -> None:
         """Nothing more comes of this reading until it is stepped over, or sought elsewhere."""
-        self._later[reading] = _Trouble(reading, error, None, next_offset, True)
+        self._later[reading] = _Unreadable(reading, error, None, next_offset, True)
         self.ring()
 
     def skip(self) -> tuple[Reading, int | None]:
@@ -263,13 +271,13 @@ class StreamBuffer:
 
         Raises NotAssigned when there is nothing to step over.
         """
-        trouble = self._trouble
-        if trouble is None or trouble.next_offset is None:
-            raise NotAssigned(_why_not(trouble), hint="skip() follows a PoisonMessage; seek() reads on elsewhere")
-        self._trouble = None
-        self._rest = trouble.rest
-        trouble.reading.settle_at(trouble.next_offset)
-        return trouble.reading, trouble.next_offset if trouble.ends_fetches else None
+        unreadable = self._unreadable
+        if unreadable is None or unreadable.next_offset is None:
+            raise NotAssigned(_why_not(unreadable), hint="skip() follows a PoisonMessage; seek() reads on elsewhere")
+        self._unreadable = None
+        self._rest = unreadable.rest
+        unreadable.reading.settle_at(unreadable.next_offset)
+        return unreadable.reading, unreadable.next_offset if unreadable.ends_fetches else None
 
     def drop(self, reading: Reading) -> None:
         """Hand out nothing that was fetched of this reading."""
@@ -277,5 +285,5 @@ class StreamBuffer:
         self._later.pop(reading, None)
         if self._rest_is_of(reading):
             self._rest = None
-        if self._trouble is not None and self._trouble.reading is reading:
-            self._trouble = None
+        if self._unreadable is not None and self._unreadable.reading is reading:
+            self._unreadable = None

@@ -144,5 +144,5 @@ class Desk:
         return True
 
     def offsets(self, stream: int = 0) -> list[int]:
-        """All that is there, asked past the last one."""
+        """All that is there; the last one is passed, too."""
         return [message.offset for message in self.streams[stream]]

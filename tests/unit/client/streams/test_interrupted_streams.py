@@ -43,7 +43,9 @@ def test_interrupt_before_a_batch_is_begun_leaves_nothing_out() -> None:
     desk = Desk()
     desk.start(0, 0)
     desk.bring(0, [b"a", b"b"])
-    assert desk.engine.ask(desk.buffers[0]) is not None, "the caller is interrupted before it does anything with it"
+    assert desk.engine.next_hand_out(desk.buffers[0]) is not None, (
+        "the caller is interrupted before it does anything with it"
+    )
     assert desk.offsets() == []
     desk.bring(0, [b"a", b"b"])
     assert desk.offsets() == [0, 1]

@@ -47,7 +47,7 @@ def test_messages_below_the_position_are_left_out_of_their_batch() -> None:
     assert desk.offsets() == [12, 13, 14]
 
 
-def test_committed_is_what_was_asked_past_and_not_what_is_in_hand() -> None:
+def test_committed_is_what_was_passed_and_not_what_is_in_hand() -> None:
     desk = Desk()
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"] * 5)
@@ -56,7 +56,7 @@ def test_committed_is_what_was_asked_past_and_not_what_is_in_hand() -> None:
             break
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed == [(T0, claim, 3)]
-    # The loop continues: the one in hand is asked past, too.
+    # The loop continues: the one in hand is passed, too.
     assert desk.offsets() == [4]
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed[1:] == [(T0, claim, 5)]
@@ -485,7 +485,7 @@ def test_error_of_the_membership_reaches_whoever_asks() -> None:
         desk.streams[0].commit()
 
 
-def test_close_ends_streams_and_gives_back_what_was_asked_past() -> None:
+def test_close_ends_streams_and_gives_back_what_was_passed() -> None:
     desk = Desk()
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"] * 5)
