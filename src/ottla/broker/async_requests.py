@@ -197,7 +197,7 @@ class AsyncRequests:
             del self._in_making[key]
             making.is_over.set()
 
-    def _brokers_state(self) -> tuple[int, bool, int]:
+    def _brokers_state(self) -> tuple[int, bool, bool, int]:
         """What an answer depends on besides the topics.
 
         A broker that registers again may lead before it has read that registration, and before its partitions may.
@@ -205,6 +205,7 @@ class AsyncRequests:
         return (
             self._context.brokers.live.version,
             self._context.brokers.may_lead,
+            self._context.brokers.is_replaced,
             self._context.partitions.resignations_count,
         )
 
