@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
 from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
-from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
@@ -36,6 +35,22 @@ from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageEr
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
+
+
+class NotLeader(OttlaError):
+    """This broker does not lead the partition."""
+
+    error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RestOfPipeline(NotLeader):
+    """The batch does not follow its producer's last one, since one before it was refused: all of them come again."""
+
+
+class NotEnoughReplicas(OttlaError):
+    """Fewer replicas are in sync than `min.insync.replicas` requires; nothing was appended."""
+
+    error_code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class ParkedProduce(Protocol):
