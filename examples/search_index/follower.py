@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.streams.deserializers import Deserializers
-from ottla.client.streams.message_run import message_runs
+from ottla.client.streams.message_run import Deserializers, message_runs
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from ottla.client.wire.options import ClientOptions

@@ -11,8 +11,8 @@ from typing import Any
 from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
 from ottla.broker.partitions.partition import Partition
-from ottla.client.producing.acks import ProducerOptions
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics import TopicRegistry

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.producing.acks import Delivery
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
@@ -42,7 +42,7 @@ def test_producer_and_fetcher_continue_when_the_broker_is_killed_and_restarted()
             results += producer.flush()
             for fetched in fetcher:
                 seen[fetched.partition] += values_of(fetched.batches())
-    assert {result.delivery for result in results} == {Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results} == {DeliveryStatus.ACKNOWLEDGED}
     assert len(results) == 2 * BATCHES_COUNT
     assert seen == {partition: [b"%d" % number for number in range(BATCHES_COUNT)] for partition in partitions}
 
@@ -61,7 +61,7 @@ def test_partition_whose_tree_is_older_than_its_log_is_led_in_an_epoch_above_bot
         broker.start()
         with Cluster(broker.bootstrap) as cluster, RawProducer(cluster) as producer:
             producer.send(partition, build_batch([Record(0, 1000, None, b"under epoch 1")]))
-            assert [result.delivery for result in producer.flush()] == [Delivery.ACKNOWLEDGED]
+            assert [result.status for result in producer.flush()] == [DeliveryStatus.ACKNOWLEDGED]
         broker.stop()
         for file in data_dir.glob("tree.sqlite*"):
             file.unlink()

@@ -7,10 +7,11 @@ import pytest
 from ottla.client.fetching.fetch import fetch_raw
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import LATEST, list_offsets
-from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.record_producer import Batching, RecordProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.model.error_code import ErrorCode
@@ -47,7 +48,7 @@ def test_producer_returns_base_offsets_in_the_order_of_sending(cluster: Cluster,
     for number in range(3):
         mine = [result for result in results if result.partition.partition == number]
         assert [result.base_offset for result in mine] == list(range(0, 80, 4))
-        assert {result.delivery for result in mine} == {Delivery.ACKNOWLEDGED}
+        assert {result.status for result in mine} == {DeliveryStatus.ACKNOWLEDGED}
 
 
 def test_producer_marks_its_batches_so_that_the_broker_recognises_duplicates(
@@ -73,7 +74,7 @@ def test_producer_continues_after_a_batch_that_is_too_large(cluster: Cluster, ne
         for tag, size_bytes in enumerate((10, 6000, 20, 30, 6000, 40)):
             producer.send(partition, batch_of(1, size_bytes), tag)
         results = {result.tag: result for result in producer.flush()}
-    assert [results[tag].delivery is Delivery.ACKNOWLEDGED for tag in range(6)] == [
+    assert [results[tag].status is DeliveryStatus.ACKNOWLEDGED for tag in range(6)] == [
         True,
         False,
         True,
@@ -93,7 +94,7 @@ def test_producer_continues_when_its_first_batch_is_refused(cluster: Cluster, ne
     with RawProducer(cluster) as producer:
         for tag, size_bytes in enumerate((6000, 10, 20, 6000, 30)):
             producer.send(partition, batch_of(1, size_bytes), tag)
-        stored = [result.tag for result in producer.flush() if result.delivery is Delivery.ACKNOWLEDGED]
+        stored = [result.tag for result in producer.flush() if result.status is DeliveryStatus.ACKNOWLEDGED]
     assert stored == [1, 2, 4]
     assert [len(value or b"") for value in values_of(cluster, partition)] == [10, 20, 30]
 
@@ -108,7 +109,7 @@ def test_producer_without_idempotence_stores_with_the_configured_acks(
             producer.send(partition, batch_of(2))
         results = producer.flush()
         assert producer.identity.producer_id == -1
-    assert {result.delivery for result in results} == {Delivery.SENT if acks == 0 else Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results} == {DeliveryStatus.SENT if acks == 0 else DeliveryStatus.ACKNOWLEDGED}
     assert {result.base_offset >= 0 for result in results} == {acks == 1}
     # With acks 0 no response shows when they are stored: a fetch waits for them.
     with Fetcher(cluster, {partition: 0}, {partition: 20}) as fetcher:
@@ -132,9 +133,9 @@ def test_producer_refuses_batches_for_a_partition_that_is_not_there(cluster: Clu
         producer.send(TopicPartition(topic, 5), batch_of(1), "lost")
         producer.send(TopicPartition(topic, 0), batch_of(1), "kept")
         results = {result.tag: result for result in producer.flush()}
-    assert results["lost"].delivery is Delivery.REFUSED
+    assert results["lost"].status is DeliveryStatus.REFUSED
     assert isinstance(results["lost"].error, UnknownTopic)
-    assert results["kept"].delivery is Delivery.ACKNOWLEDGED
+    assert results["kept"].status is DeliveryStatus.ACKNOWLEDGED
 
 
 def test_record_producer_makes_the_topic_and_puts_keys_where_java_puts_them(cluster: Cluster) -> None:
@@ -144,7 +145,7 @@ def test_record_producer_makes_the_topic_and_puts_keys_where_java_puts_them(clus
         cluster.topic(topic, allow_auto_topic_creation=True)
         for key in keys:
             producer.add(topic, key, b"value of " + key, timestamp_ms=SystemClock().now_ms())
-        assert {result.delivery for result in producer.flush()} == {Delivery.ACKNOWLEDGED}
+        assert {result.status for result in producer.flush()} == {DeliveryStatus.ACKNOWLEDGED}
     partitions_count = len(cluster.partitions(topic))
     found = {partition: values_of(cluster, TopicPartition(topic, partition)) for partition in range(partitions_count)}
     for key in keys:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client.groups.subscription import Subscription
 from ottla.client.streams import fetch_loop
-from ottla.client.streams.connector_api import core_of
+from ottla.client.streams.connector_core import core_of
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.errors import CallTimedOut

@@ -14,8 +14,9 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from ottla.client.admin.admin import Admin
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, ProducerStopped
 from ottla.client.wire.options import ClientOptions
@@ -119,11 +120,11 @@ class KillRun:
 
     def _settle(self, results: list[BatchResult]) -> None:
         for result in results:
-            if result.delivery is Delivery.ACKNOWLEDGED:
+            if result.status is DeliveryStatus.ACKNOWLEDGED:
                 assert isinstance(result.tag, tuple)
                 self._acknowledged[result.tag] = result.base_offset
             else:
-                self.outcome.unsettled.append(f"{result.tag}: {result.delivery} {result.error}")
+                self.outcome.unsettled.append(f"{result.tag}: {result.status} {result.error}")
 
     def _check(self) -> None:
         outcome = self.outcome

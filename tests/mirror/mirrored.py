@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import IO, Final
 
 from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
-from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -63,7 +64,7 @@ def write(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int
     with Cluster(bootstrap) as cluster, RawProducer(cluster) as producer:
         producer.send(TopicPartition(topic, partition), batch_of(values, key=key))
         (result,) = producer.flush()
-    assert result.delivery is Delivery.ACKNOWLEDGED, result
+    assert result.status is DeliveryStatus.ACKNOWLEDGED, result
     return result.base_offset
 
 
@@ -114,7 +115,7 @@ class Writer:
     @staticmethod
     def _check(results: Sequence[object]) -> None:
         for result in results:
-            assert getattr(result, "delivery", None) is Delivery.ACKNOWLEDGED, result
+            assert getattr(result, "status", None) is DeliveryStatus.ACKNOWLEDGED, result
 
 
 class MirrorProcess:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.client.producing.acks import BatchResult, Delivery
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.produce_machine import ProduceFlight
 from ottla.model.identifiers import TopicPartition
 from tests.seeds.search import Violation
@@ -26,7 +26,7 @@ class Sent:
     sent_ms: float
     # Batches of one producer and one run between two halts are stored without a gap.
     run: tuple[int, int]
-    settled: Counter[Delivery] = field(default_factory=Counter)
+    settled: Counter[DeliveryStatus] = field(default_factory=Counter)
 
     @property
     def open_count(self) -> int:
@@ -80,14 +80,14 @@ class Checks:
         assert isinstance(result.tag, tuple)
         sent = self.sent[result.tag]
         if not sent.open_count:
-            raise Violation(f"P5: {sent.values} has another result: {result.delivery.name}")
-        sent.settled[result.delivery] += result.records_count
+            raise Violation(f"P5: {sent.values} has another result: {result.status.name}")
+        sent.settled[result.status] += result.records_count
         if sent.open_count < 0:
             raise Violation(f"P5: {sent.values} has results for {sent.settled.total()} records")
         waited_ms = self._simulation.timeline.now - sent.sent_ms
         if waited_ms > self._simulation.plan.delivery_timeout_ms + self._simulation.settle_slack_ms:
             raise Violation(f"P7: {sent.values} was settled after {waited_ms:.0f} ms only")
-        if result.delivery is Delivery.ACKNOWLEDGED:
+        if result.status is DeliveryStatus.ACKNOWLEDGED:
             self.acknowledged_count += 1
             found = self._simulation.partitions[sent.partition].values_at(result.base_offset, result.records_count)
             if not set(found) <= set(sent.values) or len(found) != result.records_count:
@@ -110,9 +110,9 @@ class Checks:
             counts.update(partition.values())
         for sent in self.sent.values():
             stored_count = sum(value in counts for value in sent.values)
-            if stored_count < sent.settled[Delivery.ACKNOWLEDGED]:
+            if stored_count < sent.settled[DeliveryStatus.ACKNOWLEDGED]:
                 raise Violation(f"P1: {sent.values} was acknowledged and is not in the log")
-            if plan.is_idempotent and stored_count > len(sent.values) - sent.settled[Delivery.REFUSED]:
+            if plan.is_idempotent and stored_count > len(sent.values) - sent.settled[DeliveryStatus.REFUSED]:
                 raise Violation(f"P4: {sent.values} was refused, and is in the log")
         if not plan.is_idempotent:
             return
@@ -135,5 +135,5 @@ class Checks:
             key = (sent.partition, sent.run)
             if key in refused and stored.intersection(sent.values):
                 raise Violation(f"P3: {sent.values} is stored after {refused[key].values} was refused")
-            if sent.settled[Delivery.REFUSED]:
+            if sent.settled[DeliveryStatus.REFUSED]:
                 refused.setdefault(key, sent)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ottla.client.producing.acks import Delivery
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.produce_machine import ProduceMachine
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
 from ottla.client.producing.produce_requests import ProduceAnswer
@@ -125,7 +125,7 @@ def expire_as_refused(self: ProduceMachine) -> None:
         while queue.waiting and queue.waiting[0].give_up.has_passed:
             batch = queue.waiting[0]
             queue.drop_waiting(batch)
-            self._settle(batch, Delivery.REFUSED, CallTimedOut("late"))
+            self._settle(batch, DeliveryStatus.REFUSED, CallTimedOut("late"))
 
 
 def expire_nothing(self: ProduceMachine) -> None:
@@ -141,7 +141,7 @@ def stop_without_the_flights(self: ProduceMachine, reason: str, cause: OttlaErro
     self.stopped = ProducerStopped(f"the producer stopped: {reason}")
     for queue in list(self._open.values()):
         for batch in queue.clear():
-            self._settle(batch, Delivery.REFUSED, self.stopped)
+            self._settle(batch, DeliveryStatus.REFUSED, self.stopped)
     self._flights.clear()
 
 

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ottla.client.producing.acks import ProducerOptions
 from ottla.client.producing.produce_machine import ProduceFlight, ProduceMachine, ProducerIdentity
 from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.producing.produce_requests import UNKNOWN_OUTCOME
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.deadline import Backoff
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ConnectionLost
 from ottla.client.wire.options import ClientOptions

@@ -6,7 +6,7 @@ import hashlib
 import random
 from typing import Final, NamedTuple
 
-from ottla.client.producing.acks import BatchResult, Delivery
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from tests.producer_simulation.checks import Checks, Sent
@@ -106,7 +106,7 @@ class Simulation:
         self.timeline.run_until(end_ms + HEALED_MS)
         self.checks.at_end()
         for sent in last:
-            if sent.settled[Delivery.ACKNOWLEDGED] != 1:
+            if sent.settled[DeliveryStatus.ACKNOWLEDGED] != 1:
                 raise Violation(f"P7: {sent.values} is not acknowledged, although nothing fails any more")
         return Outcome(
             self.seed,
@@ -149,14 +149,14 @@ class Simulation:
         return sent
 
     def on_result(self, producer: SimulatedProducer, result: BatchResult) -> None:
-        self.trace("result of %s: %s at %d, %s", result.tag, result.delivery.name, result.base_offset, result.error)
+        self.trace("result of %s: %s at %d, %s", result.tag, result.status.name, result.base_offset, result.error)
         self.checks.on_result(result)
         if producer is self.producer and producer.is_stopped:
             self.trace("the producer has stopped: %s", producer.machine.stopped)
             self.stops_count += 1
             self._halted.clear()
             self.producer = self._new_producer()
-        elif self.plan.halts_on_refusal and result.delivery is Delivery.REFUSED:
+        elif self.plan.halts_on_refusal and result.status is DeliveryStatus.REFUSED:
             self._halted.add(result.partition)
             self.timeline.after(0, self._resume, producer, result.partition)
 

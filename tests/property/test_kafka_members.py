@@ -128,7 +128,7 @@ class KafkaMembersMachine(RuleBasedStateMachine):
         def commit(partition: TopicPartition, offset: int) -> ErrorCode:
             if code is ErrorCode.NONE:
                 assert offset >= self.committed.get(partition, NO_OFFSET), f"{partition} is set back"
-                assert offset <= node.held[partition].asked, f"{partition} was not asked past"
+                assert offset <= node.held[partition].asked, f"{partition} was not passed"
                 self.committed[partition] = offset
             return code
 
@@ -269,7 +269,7 @@ class KafkaMembersMachine(RuleBasedStateMachine):
         self.work()
         asked = {partition: held.asked for node in self.awake for partition, held in node.held.items()}
         behind = {partition for partition, offset in asked.items() if self.committed[partition] < offset - 1}
-        assert not behind, "what was asked past is committed"
+        assert not behind, "what was passed is committed"
 
 
 def _command(request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeat:

@@ -114,7 +114,7 @@ class Streams:
         """The lease ends, and is renewed."""
         until_ms, self.desk.membership.hand_out_until_ms = self.desk.membership.hand_out_until_ms, 0
         for stream in range(2):
-            for reading in self.desk.feeds[stream].readings.values():
+            for reading in self.desk.buffers[stream].readings.values():
                 if reading.hand_out is not None:
                     reading.hand_out.until_ns = 0
             assert next(self.desk.streams[stream], None) is None
@@ -123,8 +123,8 @@ class Streams:
 
     def check(self) -> None:
         self._check_told()
-        for feed in self.desk.feeds:
-            assert feed.prefetched.waiting_bytes <= 2_000 + 1_000
+        for buffer in self.desk.buffers:
+            assert buffer.prefetched.waiting_bytes <= 2_000 + 1_000
 
     def _check_told(self) -> None:
         """Nothing was committed or released that was not processed."""

@@ -29,6 +29,15 @@ PARTITIONS_COUNT_MIN: Final = 20
 ANSWERS_COUNT_MAX: Final = 64
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 
+_UNKNOWN_VERSION_ANSWERED_AS: Final = 0
+# By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
+# cannot lead, before it is closed: clients send these to a broker that they are connected to, and find another one when
+# they are not.  The first answers count: tools that send one request see what this broker knows.  librdkafka requests
+# metadata after a refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused
+# ListOffsets hundreds of times a second, and requests metadata only when its connection closes.
+_ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
+_RELEASED: Final = "this broker may not lead now: another broker knows the leaders"
+
 
 class MetadataAnswers:
     """Metadata answers that are kept as bytes while the topics stay as they are; a new view of them empties it.
@@ -76,16 +85,6 @@ def _has_errors(response: MetadataResponse) -> bool:
         topic.error_code != ErrorCode.NONE or any(each.error_code != ErrorCode.NONE for each in topic.partitions)
         for topic in response.topics
     )
-
-
-_UNKNOWN_VERSION_ANSWERED_AS: Final = 0
-# By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
-# cannot lead, before it is closed: clients send these to a broker that they are connected to, and find another one when
-# they are not.  The first answers count: tools that send one request see what this broker knows.  librdkafka requests
-# metadata after a refused ListOffsets, and waits long before it connects again; kafka-python 3.0 repeats a refused
-# ListOffsets hundreds of times a second, and requests metadata only when its connection closes.
-_ANSWERED_IN_VAIN_MAX: Final = {ApiKey.METADATA: 1, ApiKey.FIND_COORDINATOR: 1, ApiKey.LIST_OFFSETS: 100}
-_RELEASED: Final = "this broker may not lead now: another broker knows the leaders"
 
 
 class _InMaking:
@@ -204,7 +203,7 @@ class AsyncRequests:
             del self._in_making[key]
             making.is_over.set()
 
-    def _brokers_state(self) -> tuple[int, bool, int]:
+    def _brokers_state(self) -> tuple[int, bool, bool, int]:
         """What an answer depends on besides the topics.
 
         A broker that registers again may lead before it has read that registration, and before its partitions may.
@@ -212,6 +211,7 @@ class AsyncRequests:
         return (
             self._context.brokers.live.version,
             self._context.brokers.may_lead,
+            self._context.brokers.is_replaced,
             self._context.partitions.resignations_count,
         )
 

@@ -30,6 +30,12 @@ _BACKOFF_S_MAX: Final = 30.0
 # A process that has run for so long did start.
 _STARTED_AFTER_MS: Final = 30_000
 
+AUDIT_COMMAND: Final = ("-m", "ottla.audit.counting")
+# At its end it reports what it has counted; without that the next process counts it again.
+_AUDIT_STOPS_WITHIN_S: Final = 5.0
+REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof")
+_REGISTRY_STOPS_WITHIN_S: Final = 15.0
+
 
 class ChildProcess:
     """`name` is for the log; `stops_within_s` is how long it has to end in order."""
@@ -82,11 +88,6 @@ class ChildProcess:
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
 
 
-AUDIT_COMMAND: Final = ("-m", "ottla.audit.counting")
-# At its end it reports what it has counted; without that the next process counts it again.
-_AUDIT_STOPS_WITHIN_S: Final = 5.0
-
-
 def audit_process(
     address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
 ) -> ChildProcess:
@@ -101,10 +102,6 @@ def audit_process(
         }
     )
     return ChildProcess("audit", (sys.executable, *AUDIT_COMMAND, settings), clock, _AUDIT_STOPS_WITHIN_S)
-
-
-REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof")
-_REGISTRY_STOPS_WITHIN_S: Final = 15.0
 
 
 def registry_process(options: RegistryOptions, broker: tuple[str, int], clock: Clock) -> ChildProcess:

@@ -121,6 +121,11 @@ class Brokers(Protocol):
         """Whether this broker is registered, in a session that is certain; else others may lead by now what it led."""
         ...
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its session has ended, so that the others list it no more and lead what it led."""
+        ...
+
     def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
         """The live brokers by id, with the addresses for a client that connected to `local_address`."""
         ...

@@ -16,6 +16,7 @@ class LiveBrokers:
     """`Brokers` of the context.
 
     `peer_listener`: the listener, by its name, at which brokers reach each other where they have it.
+    `session_timeout_ms`: of this broker's session with the tree.
     """
 
     def __init__(
@@ -25,12 +26,14 @@ class LiveBrokers:
         advertising: Advertising,
         peer_listener: str,
         clock: Clock,
+        session_timeout_ms: int,
     ) -> None:
         self._registrar: Final = registrar
         self._lifecycle: Final = lifecycle
         self._advertising: Final = advertising
         self._peer_listener: Final = peer_listener
         self._clock: Final = clock
+        self._session_timeout_ms: Final = session_timeout_ms
 
     @property
     def live(self) -> BrokersView:
@@ -44,6 +47,12 @@ class LiveBrokers:
     def may_lead(self) -> bool:
         lifecycle = self._lifecycle
         return lifecycle.broker_epoch != NOT_REGISTERED and not lifecycle.is_uncertain(self._clock.boottime_ms())
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its session has ended, by any clock: the others list it no more, and lead what it led."""
+        lease = self._lifecycle.lease
+        return lease is not None and self._clock.boottime_ms() >= lease.until_ms + self._session_timeout_ms
 
     def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
         return self._advertising.brokers_for(local_address, self.live)

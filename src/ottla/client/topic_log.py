@@ -12,8 +12,9 @@ from typing import Final
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.messages import Message, messages_between
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut, ClientError, UnknownTopic
 from ottla.model.error_code import ErrorCode
@@ -95,7 +96,7 @@ class TopicLog:
                 producer.add(self._topic, key, value, timestamp_ms=now_ms, headers=headers, partition=partition)
                 results += producer.poll()
             results += producer.flush(timeout_ms)
-            failed = [each for each in results if each.delivery is not Delivery.ACKNOWLEDGED]
+            failed = [each for each in results if each.status is not DeliveryStatus.ACKNOWLEDGED]
             if failed or producer.pending_count:
                 reason = failed[0].error if failed else None
                 raise NotAppended(reason or CallTimedOut("no acknowledgement came in time"))

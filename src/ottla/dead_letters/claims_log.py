@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
 from ottla.client.fetching.messages import Message
-from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ottla.client.fetching.messages import Message, messages_between
 from ottla.client.fetching.offsets import log_ranges
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters.letter import DeadLetter, NotADeadLetter, letter_of
 from ottla.model.identifiers import TopicPartition
@@ -22,9 +23,8 @@ class StoredLetter(NamedTuple):
 def letters_of(cluster: Cluster, topic: str) -> Iterator[StoredLetter]:
     """All that a dead-letter topic has now.  Raises `UnknownTopic`."""
     cluster.forget([topic])
-    logs = log_ranges(cluster, [TopicPartition(topic, number) for number in cluster.partitions(topic)])
-    first = {place: log.start for place, log in logs.items()}
-    for message in messages_between(cluster, first, {place: log.stop for place, log in logs.items()}):
+    log = TopicLog(cluster, topic)
+    for message in log.read_in(log.ranges()):
         yield StoredLetter(message, letter_or_none(message))
 
 

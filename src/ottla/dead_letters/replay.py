@@ -11,10 +11,11 @@ from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.produce_machine import ProducerIdentity
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
@@ -318,9 +319,9 @@ class Replay:
             self._step("sending")
             for result in producer.flush():
                 assert isinstance(result.tag, ClaimedBatch)
-                if result.delivery is Delivery.ACKNOWLEDGED:
+                if result.status is DeliveryStatus.ACKNOWLEDGED:
                     acknowledged.append(result.tag)
-                elif result.delivery is Delivery.REFUSED:
+                elif result.status is DeliveryStatus.REFUSED:
                     assert result.error is not None, "a refusal has an error"
                     refusals.append((result.tag, result.error))
                 else:

@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import Final
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated
 from ottla.mirror.journal import Entry, progress_entries
@@ -278,12 +280,12 @@ class Copier:
             self._unsettled_bytes[copy.partition] -= len(flight.batch)
             if copy.phase is not Phase.COPYING or self._copies.get(copy.partition) is not copy:
                 continue  # its flights are forgotten: the proof finds their records
-            if result.delivery is Delivery.ACKNOWLEDGED and result.base_offset >= 0:
+            if result.status is DeliveryStatus.ACKNOWLEDGED and result.base_offset >= 0:
                 self._on_stored(copy, flight, result.base_offset)
             else:
                 is_refused = isinstance(result.error, ClientError) and not result.error.is_retriable
                 # Only a mirror that keeps running can wait for a change of the target.
-                is_final = is_refused and self._failures_max is not None and result.delivery is Delivery.REFUSED
+                is_final = is_refused and self._failures_max is not None and result.status is DeliveryStatus.REFUSED
                 self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
         if self._producer.is_stopped:
             # Its numbers are not trusted any more.  Everything is settled; copies with batches in flight were stopped.

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, ClientError
@@ -128,7 +129,7 @@ class JournalWriter:
 
     def _take(self, results: Iterable[BatchResult]) -> None:
         for result in results:
-            if result.delivery is not Delivery.ACKNOWLEDGED:
+            if result.status is not DeliveryStatus.ACKNOWLEDGED:
                 self._producer.close()
                 self._producer = RawProducer(self._cluster, _PRODUCER)
                 self._written.clear()

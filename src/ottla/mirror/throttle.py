@@ -1,4 +1,4 @@
-"""How much may be read now, so that the average stays below a rate.  See `client.fetching.fetcher.FetchRoom`."""
+"""How much may be read now, so that the average stays below a rate.  See `client.fetching.fetch_machine.FetchRoom`."""
 
 from __future__ import annotations
 

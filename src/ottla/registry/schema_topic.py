@@ -12,7 +12,7 @@ from typing import Final
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, overload
 
 from ottla.client.fetching.messages import Message
-from ottla.client.producing.acks import ProducerOptions
 from ottla.client.producing.record_producer import RecordProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.testing.matching import difference

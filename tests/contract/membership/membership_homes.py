@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from ottla.client.admin.admin import Admin
-from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
+from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import CLASSIC, CONSUMER, KafkaGroupOptions

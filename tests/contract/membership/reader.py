@@ -106,7 +106,7 @@ class Reader:
                 if partition not in self.stopping:
                     self._ledger.faults.append(f"{event} at {self.name} without a revocation")
                 if offset != self._position(partition):
-                    self._ledger.faults.append(f"{event} at {self.name}, asked past {self._position(partition)}")
+                    self._ledger.faults.append(f"{event} at {self.name}, passed {self._position(partition)}")
                 self._end(partition, claim)
             case Lost(partition, claim):
                 self._expect(event, partition, claim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.producing.acks import ProducerOptions
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.client.wire.options import ClientOptions

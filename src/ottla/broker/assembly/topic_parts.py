@@ -9,7 +9,6 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.assembly.tree_updates import Registering, TreeUpdates
-from ottla.broker.partitions.damaged_logs import DamagedLogs
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.topics.served_topics import ServedTopics, TopicsObserver
 from ottla.broker.topics.topic_requests import TopicRequests
@@ -63,6 +62,7 @@ def start_cluster(
     events = start.events
     events.roles_changed.subscribe(cluster.fetchers.follow)
     events.log_start_moved.subscribe(cluster.on_log_start_moved)
+    events.log_damaged.subscribe(cluster.on_log_damaged)
     events.disk_changed.subscribe(cluster.on_logs_changed)
     events.directory_offline.subscribe(lambda _: cluster.on_logs_changed())
     start.closing.push_async_callback(cluster.stop)
@@ -105,8 +105,6 @@ async def serve_topics(
         TopicsObserver(events.topic_changed, events.roles_changed, events.topics_followed),
     )
     events.session_lost.subscribe(served.follow_registrations)
-    if cluster is not None:
-        events.log_damaged.subscribe(DamagedLogs(lambda: served.view, cluster.on_log_failed).on_damaged)
     start.closing.push_async_callback(served.stop)
     await start.retries.until_done(served.start)
     updates = TreeUpdates(registering, tree, served, cluster)

@@ -69,6 +69,7 @@ async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable
         listening.advertising,
         start.options.listeners[0].name,
         start.clock,
+        start.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS],
     )
     generation = None if start.is_sole else await _open_generation(start, coordination, space)
     return TreeParts(space, coordination, brokers, generation)

@@ -20,9 +20,21 @@ from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
 from ottla.records.record import first_batch_size_bytes, key_values
 
+log = logging.getLogger(__name__)
+
 # Between two reads of the clock; a record takes some 5 us.
 RECORDS_BETWEEN_LOOKS: Final = 16
 _READ_BYTES: Final = 256 * 1024
+
+# A request waits this long at most, and for the records between two reads of the clock.
+SLICE_S: Final = 0.0002
+# A turn that took the loop this long between two slices has served requests.
+BUSY_TURN_S: Final = 0.00005
+# A client that was served once sends its next request soon.
+BUSY_FOR_S: Final = 0.005
+# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside clients
+# that are always busy they take some 12 s.
+PAUSE_S: Final = 0.001
 
 
 class ShardLoading:
@@ -77,18 +89,6 @@ class ShardLoading:
         if position == 0:
             raise CorruptBatch(f"no whole batch at offset {self._next_offset} of {self._partition.topic_partition}")
 
-
-log = logging.getLogger(__name__)
-
-# A request waits this long at most, and for the records between two reads of the clock.
-SLICE_S: Final = 0.0002
-# A turn that took the loop this long between two slices has served requests.
-BUSY_TURN_S: Final = 0.00005
-# A client that was served once sends its next request soon.
-BUSY_FOR_S: Final = 0.005
-# Timers of the loop are up to twice as late.  A million offsets are some 2.5 s of work, 12,000 slices: beside clients
-# that are always busy they take some 12 s.
-PAUSE_S: Final = 0.001
 
 OnLoaded = Callable[[OttlaError | OSError | None], None]
 

@@ -19,6 +19,8 @@ from ottla.observe.events import fields
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
 
+log = logging.getLogger(__name__)
+
 
 class PartitionLog:
     """A `GroupLog` over a partition, written with acks=all: stable here means below the high watermark.
@@ -91,9 +93,6 @@ class PartitionLog:
 
     def expire(self) -> None:
         """Never called: replies wait for the flush however long it takes; only the flush decides their outcome."""
-
-
-log = logging.getLogger(__name__)
 
 
 class ServedShard:

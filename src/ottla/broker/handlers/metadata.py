@@ -13,8 +13,10 @@ UNKNOWN_TOPIC_OR_PARTITION once.  There is no controller: any broker serves admi
 with the lowest id.  A partition whose leader is not live, or not elected, is LEADER_NOT_AVAILABLE without a leader;
 replicas on brokers that are not live are offline.  So is this broker's where its log could not be created or opened.
 While this broker may not lead and others live, the connection is closed after the second answer
-(async_requests.py).  It still names itself among the brokers, since librdkafka drops a broker that is not there and
-looks no more for the leader of a partition that another answer says it leads.  No topic gets an error as a whole:
+(async_requests.py).  Until its session has ended it still names itself among the brokers, since librdkafka drops a
+broker that is not there and looks no more for the leader of a partition that another answer says it leads.  Then no
+other answer does, and it leaves itself out: kafka-python requests metadata from the broker with the fewest requests in
+flight, which is this one while it has produces in flight to the others.  No topic gets an error as a whole:
 kafka-python takes it for deleted, and its group rebalances.
 Authorized operations, when requested, are all operations: there are no access rules yet. Not done: v13 (top-level
 error code).
@@ -25,7 +27,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.context import BrokerContext, Call, NewTopic, releases_clients
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import PartitionNode, Topic
@@ -75,10 +77,16 @@ async def handle(request: MetadataRequest, context: BrokerContext, call: Call) -
             topics.append(
                 await _wanted_entry(context, wanted, call, request.allow_auto_topic_creation, operations, turn)
             )
+    brokers = context.brokers.addresses_for(call.local_address)
+    controller_id = context.brokers.controller_id
+    if context.brokers.is_replaced and request.topics != [] and releases_clients(context):
+        brokers = [each for each in brokers if each.node_id != context.node_id]
+        if controller_id == context.node_id:
+            controller_id = min((each.node_id for each in brokers), default=controller_id)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(*address) for address in context.brokers.addresses_for(call.local_address)],
+        brokers=[MetadataResponseBroker(*address) for address in brokers],
         cluster_id=context.cluster_id,
-        controller_id=context.brokers.controller_id,
+        controller_id=controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS

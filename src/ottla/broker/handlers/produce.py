@@ -39,8 +39,7 @@ from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.partitions.batch_rules import batch_error
 from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition
-from ottla.broker.partitions.partition_errors import RestOfPipeline
+from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition, RestOfPipeline
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
 from ottla.broker.partitions.sequence_gaps import GapReports
 from ottla.broker.replicas.leader_hints import LeaderHints

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from ottla.broker.partitions.batch_opening import opening_of, record_check_of
 from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
-from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader, RestOfPipeline
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
@@ -36,6 +35,49 @@ from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageEr
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment.time_index import TimestampOffset
+
+_log = logging.getLogger(__name__)
+
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+# The required end of a batch that its producer need not wait for.
+NO_WAIT: Final = 0
+_LOG_APPEND_TIME: Final = "LogAppendTime"
+# How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
+# for that: brokers that start together need about as long to join.  Then what is known can be read.
+EPOCH_START_WAIT_MS: Final = 3_000
+# How long they wait in all, also while enough replicas are in sync: one that keeps its session but does not fetch in
+# the new epoch leaves the in-sync set only after `replica.lag.time.max.ms`.
+WITHHELD_READS_MAX_MS: Final = 6_000
+# No high watermark reaches it.
+_UNREACHABLE_OFFSET: Final = 1 << 63
+
+# Plain ints: they are compared for every fetch.
+_NONE: Final = int(ErrorCode.NONE)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_ENOUGH_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_LEADER: Final = Role.LEADER
+
+
+class NotLeader(OttlaError):
+    """This broker does not lead the partition."""
+
+    error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RestOfPipeline(NotLeader):
+    """The batch does not follow its producer's last one, since one before it was refused: all of them come again."""
+
+
+class NotEnoughReplicas(OttlaError):
+    """Fewer replicas are in sync than `min.insync.replicas` requires; nothing was appended."""
+
+    error_code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class ParkedProduce(Protocol):
@@ -95,33 +137,6 @@ class ParkedProduces(deque[tuple[int, ParkedProduce, int]]):
                 produce.expire()
 
 
-_log = logging.getLogger(__name__)
-
-ACKS_ALL: Final = -1
-ACKS_LEADER: Final = 1
-# The required end of a batch that its producer need not wait for.
-NO_WAIT: Final = 0
-_LOG_APPEND_TIME: Final = "LogAppendTime"
-# How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
-# for that: brokers that start together need about as long to join.  Then what is known can be read.
-EPOCH_START_WAIT_MS: Final = 3_000
-# How long they wait in all, also while enough replicas are in sync: one that keeps its session but does not fetch in
-# the new epoch leaves the in-sync set only after `replica.lag.time.max.ms`.
-WITHHELD_READS_MAX_MS: Final = 6_000
-# No high watermark reaches it.
-_UNREACHABLE_OFFSET: Final = 1 << 63
-
-# Plain ints: they are compared for every fetch.
-_NONE: Final = int(ErrorCode.NONE)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_FENCED_EPOCH: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
-_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
-_OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
-_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_NOT_ENOUGH_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-
-
 class WakeOn(enum.Enum):
     """What a parked fetch waits for: consumers for the high watermark, replicas for the log's end."""
 
@@ -145,9 +160,6 @@ class InSyncObserver(Protocol):
     """Is called for partitions whose in-sync set may have to change; see `Partition.propose`."""
 
     def look_at(self, partition: Partition) -> None: ...
-
-
-_LEADER: Final = Role.LEADER
 
 
 class Partition:

@@ -7,6 +7,7 @@ hands its partitions over before it stops.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from ottla.broker.partitions.partition_table import PartitionTable
@@ -24,9 +25,13 @@ from ottla.coordination.topics_view import TopicsView
 from ottla.model import broker_settings as setting
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
+
+log = logging.getLogger(__name__)
 
 
 class ClusterPart:
@@ -65,6 +70,7 @@ class ClusterPart:
         self.elector = Elector(
             lifecycle, directory, propose, rules, _balance(settings), clock, loop, others, self._reads
         )
+        self._damaged_logs = DamagedLogs(lambda: topics.view, self.on_log_failed)
         self._reassigner = Reassigner(lifecycle, topics, rules.min_in_sync, loop)
         self.fetchers = ReplicaFetchers(
             lifecycle,
@@ -130,6 +136,10 @@ class ClusterPart:
             self.fetchers.follow([partition])
         self.elector.on_log_failed(topic_partition)
 
+    def on_log_damaged(self, damaged: Log) -> None:
+        """Damage was read in a log."""
+        self._damaged_logs.on_damaged(damaged)
+
     def on_log_start_moved(self, moved: Log) -> None:
         """Records of the log were deleted here."""
         partition = self._partitions.find(*moved.topic_partition)
@@ -173,3 +183,35 @@ def _balance(settings: BrokerSettings) -> LeaderBalance | None:
         settings[setting.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000,
         settings[setting.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
     )
+
+
+class DamagedLogs:
+    """Logs in which damage was read: another replica leads, and answers readers, where there is one.
+
+    `on_distrusted` is called when a log's mark is on the disk.
+    """
+
+    def __init__(self, topics: Callable[[], TopicsView], on_distrusted: Callable[[TopicPartition], None]) -> None:
+        self._topics = topics
+        self._on_distrusted = on_distrusted
+        # Marks that are being written.
+        self._marking: set[asyncio.Task[None]] = set()
+
+    def on_damaged(self, damaged: Log) -> None:
+        # Not within the read that found the damage.
+        marking = asyncio.get_running_loop().create_task(self._distrust(damaged))
+        self._marking.add(marking)
+        marking.add_done_callback(self._marking.discard)
+
+    async def _distrust(self, damaged: Log) -> None:
+        """Let the other replicas have the partition.  One without other replicas serves what can be read."""
+        node = self._topics().partition(damaged.topic_partition)
+        if node is None or len(node.replicas) < 2 or damaged.is_deleted:
+            return
+        # At once: nothing is fetched for it, and it is elected nowhere, while the mark is written.
+        damaged.distrust()
+        try:
+            await LoopOffload()(damaged.mark_distrusted)
+        except OSError as error:
+            log.error("log.not_marked", extra=fields(partition=damaged.topic_partition, error=str(error)))
+        self._on_distrusted(damaged.topic_partition)

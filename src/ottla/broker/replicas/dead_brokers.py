@@ -26,6 +26,9 @@ PROBE_TIMEOUT_S: Final = 1.0
 
 Address = tuple[str, int]
 
+# Each after the one before: together longer than a moment, and short beside a session's time-out.
+LOOKS_AFTER_S: Final = (0.1, 0.4)
+
 
 async def is_refused(address: Address) -> bool:
     """Whether the machine at this address refuses connections there; no answer proves nothing."""
@@ -100,10 +103,6 @@ class GoneFollowers:
             if await self._is_refused(address):
                 self.on_gone(node_id, broker_epoch)
                 return
-
-
-# Each after the one before: together longer than a moment, and short beside a session's time-out.
-LOOKS_AFTER_S: Final = (0.1, 0.4)
 
 
 class RefusedLeaders:

@@ -47,6 +47,11 @@ ELECTION_PATIENCE_MS: Final = 2_000
 # How long another broker has to report whether its logs can be used; one that is up needs some ms.
 USABILITY_TIMEOUT_MS: Final = 2_000
 
+# Each attempt but the first follows a change by another broker, or an unknown outcome.
+DEPARTURE_ATTEMPTS_MAX: Final = 5
+_LOG_DIRS_VERSION: Final = 4
+_LOG_DIRS_BYTES_MAX: Final = 64 * MIB
+
 
 class ReplicaLogs(Protocol):
     """What this broker's log directory says about its logs."""
@@ -442,10 +447,6 @@ def _tell(result: asyncio.Future[ErrorCode], outcome: ChangeOutcome) -> None:
         result.set_result(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)
 
 
-# Each attempt but the first follows a change by another broker, or an unknown outcome.
-DEPARTURE_ATTEMPTS_MAX: Final = 5
-
-
 class Departure:
     """Controlled shutdown: before a broker stops, the others lead its partitions and count on it no more.
 
@@ -511,10 +512,6 @@ class Departure:
             if after is not None:
                 found.append(StateChange.of(topic, partition, after))
         return found
-
-
-_LOG_DIRS_VERSION: Final = 4
-_LOG_DIRS_BYTES_MAX: Final = 64 * MIB
 
 
 class RemoteLogs:

@@ -16,7 +16,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
+    from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
     from ottla.client.groups.group_home import GroupHome
     from ottla.client.groups.group_types import ListedGroup
     from ottla.client.groups.groups import GroupAdmin
@@ -175,6 +175,6 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
 
 
 def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:
-    from ottla.client.consumer_registry.blocking_admin import TreeGroupAdmin
+    from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
 
     return TreeGroupAdmin(zookeeper, given_digest(os.environ), within_ms)

@@ -245,7 +245,7 @@ def _seek_added(
 
 def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits: bool) -> list[FetchedPartition]:
     """Where retention has overtaken the reader, continue with the oldest record."""
-    from ottla.client.fetching.fetcher import FetchFailure
+    from ottla.client.fetching.fetch_machine import FetchFailure
     from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
     from ottla.client.wire.errors import ClientError, OffsetOutOfRange
     from ottla.records.errors import CorruptBatch

@@ -37,7 +37,7 @@ from ottla.model.limits import KIB, MIB
 from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from ottla.client.producing.acks import BatchResult
+    from ottla.client.producing.batch_result import BatchResult
     from ottla.client.producing.record_producer import RecordProducer
     from ottla.client.wire.waiting import Waiting
 
@@ -192,8 +192,8 @@ def command(
     if as_json and how != LineFormat():
         raise click.UsageError("--json has its own fields for key and headers.")
 
-    from ottla.client.producing.acks import ProducerOptions
     from ottla.client.producing.record_producer import Batching, RecordProducer
+    from ottla.client.producing.settings import ProducerOptions
     from ottla.records.compression import Codec
 
     source = sys.stdin.buffer
@@ -263,18 +263,18 @@ def _look(results: Sequence[BatchResult], verbose: bool, waiting: Waiting) -> No
 
 def _check(results: Iterable[BatchResult], verbose: bool) -> None:
     """Stop at the first batch that was not stored."""
-    from ottla.client.producing.acks import Delivery
+    from ottla.client.producing.batch_result import DeliveryStatus
 
     for result in results:
-        if result.delivery in (Delivery.REFUSED, Delivery.UNKNOWN):
-            fate = "not stored" if result.delivery is Delivery.REFUSED else "may be stored or not"
+        if result.status in (DeliveryStatus.REFUSED, DeliveryStatus.UNKNOWN):
+            fate = "not stored" if result.status is DeliveryStatus.REFUSED else "may be stored or not"
             records = counted(result.records_count, "record")
             raise OttlaError(f"{records} {fate}: {result.error}", hint=_hint(result))
         if verbose:
             first = result.base_offset
             where = f" offsets {first} to {first + result.records_count - 1}" if first >= 0 else ""
             say(
-                f"{result.partition}: {result.delivery.value} {counted(result.records_count, 'record')}{where}",
+                f"{result.partition}: {result.status.value} {counted(result.records_count, 'record')}{where}",
                 err=True,
             )
 

@@ -1,66 +1,31 @@
-"""Continuous reads from many partitions: the next fetch is in flight while the last one is decoded."""
+"""Continuous reads from many partitions: the next fetch is in flight while the last one is decoded.  Blocking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.client.fetching.fetch import (
-    BatchTooLarge,
-    FetchedPartition,
-    FetchLimits,
-    FetchOutcome,
-    FetchPosition,
-    checked_room,
-    receive_fetch,
-    send_fetch,
-)
+from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, receive_fetch, send_fetch
+from ottla.client.fetching.fetch_machine import FetchFailure, FetchFlight, FetchMachine, FetchRoom, FetchTarget
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.deadline import Deadline
-from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, TopicRecreated
-from ottla.client.wire.postponed import Postponed
+from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.client.wire.transport import Readable
-from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 
 
-class FetchRoom(Protocol):
-    """How much may be fetched ahead."""
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """A leader with a fetch in flight."""
 
-    def reserve(self, partition: TopicPartition) -> int:
-        """The bytes that a fetch may bring of this partition now; 0: it is left out until there is room.
-
-        One batch may be larger.
-        """
-        ...
-
-    def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
-        """The fetch has ended, and brought so many bytes that the next `poll` gives."""
-        ...
-
-
-class FetchFailure(NamedTuple):
-    """The partition cannot be read from `offset` on; it is skipped until `seek`."""
-
-    partition: TopicPartition
-    offset: int
-    error: OttlaError
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A fetch in flight to a leader."""
-
+    leader_id: int
     connection: Connection
-    positions: Mapping[TopicPartition, FetchPosition]
-    deadline: Deadline
+    flight: FetchFlight
 
     def fileno(self) -> int:
         return self.connection.fileno()
@@ -93,29 +58,28 @@ class Fetcher:
         wake: Readable | None = None,
     ) -> None:
         self._cluster = cluster
-        self._room = room
         self._wake = wake
         self._pool = cluster.new_pool()
         self._limits = limits or FetchLimits()
         self._isolation = isolation
-        self._ends = dict(ends or {})
-        self._topic_ids = dict(topic_ids or {})
-        # Until when another id of a topic may be a lagging broker's.
-        self._doubts: dict[str, Deadline] = {}
         self._has_read_by_name = False
-        # In the order of requests: partitions that just returned records come last.
-        self._positions: dict[TopicPartition, int] = {}
-        self._flights: dict[int, _Flight] = {}
-        self._postponed = Postponed[TopicPartition](cluster.retrying)
-        self._rooms: dict[TopicPartition, int] = {}
-        self._failures: list[FetchFailure] = []
+        self._machine = FetchMachine(
+            cluster.retrying,
+            self._limits,
+            ends or {},
+            topic_ids or {},
+            room,
+            request_ms=cluster.options.request_timeout_ms,
+            recreated_wait_ms=cluster.options.unknown_topic_wait_ms,
+        )
+        self._leaders: dict[int, _Leader] = {}
         for partition, offset in positions.items():
             self.seek(partition, offset)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition, without those that have reached their end or failed."""
-        return self._positions
+        return self._machine.positions
 
     @property
     def has_read_by_name(self) -> bool:
@@ -124,22 +88,18 @@ class Fetcher:
 
     @property
     def is_finished(self) -> bool:
-        return not self._positions and not self._failures
+        return self._machine.is_finished
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from `offset` on: a new one, a failed one, or one that skips."""
-        self.drop(partition)
-        if offset < self._ends.get(partition, offset + 1):
-            self._positions[partition] = offset
+        self._machine.seek(partition, offset)
 
     def drop(self, partition: TopicPartition) -> None:
         """Stop reading this partition; a failure that no `poll` has given yet counts no more."""
-        self._positions.pop(partition, None)
-        self._failures = [failure for failure in self._failures if failure.partition != partition]
-        self._postponed.clear(partition)
+        self._machine.drop(partition)
 
     def close(self) -> None:
-        self._flights.clear()
+        self._leaders.clear()
         self._pool.close()
 
     def __enter__(self) -> Fetcher:
@@ -164,9 +124,10 @@ class Fetcher:
         deadline = self._cluster.retrying.deadline(timeout_ms)
         while True:
             self._send()
-            if self._failures:
-                raise self._failures.pop(0).error
-            fetched, is_woken = self._receive(deadline) if self._positions else ([], False)
+            failure = self._machine.take_failure()
+            if failure is not None:
+                raise failure.error
+            fetched, is_woken = self._receive(deadline) if self.positions else ([], False)
             if fetched or is_woken or deadline.has_passed or self.is_finished:
                 return fetched
 
@@ -175,7 +136,7 @@ class Fetcher:
         deadline = self._cluster.retrying.deadline(timeout_ms)
         while True:
             self._send()
-            failures, self._failures = self._failures, []
+            failures = list(iter(self._machine.take_failure, None))
             if failures:
                 return [*failures]
             fetched, is_woken = self._receive(deadline)
@@ -184,133 +145,73 @@ class Fetcher:
 
     def _send(self) -> None:
         """Send a fetch to each leader that has none in flight, for all its partitions that have room."""
-        flying = {partition for flight in self._flights.values() for partition in flight.positions}
-        groups: dict[int, dict[TopicPartition, FetchPosition]] = {}
-        for partition, offset in list(self._positions.items()):
-            if partition in flying or not self._postponed.may_try(partition):
-                continue
+        groups: dict[int, dict[TopicPartition, FetchTarget]] = {}
+        for partition in self._machine.fetchable():
             try:
                 leader = self._cluster.leader(partition)
-                topic_id = self._checked_id(partition)
+                topic_id = self._topic_id(partition)
             except ClientError as error:
-                self._failed([partition], error)
+                self._machine.cannot_fetch(partition, error)
+                self._forget_stale_topics()
                 continue
-            if leader.leader_id in self._flights:
-                continue
-            room = self._limits.partition_max_bytes if self._room is None else self._room.reserve(partition)
-            if room > 0:
-                room = self._rooms.get(partition, room)
-                position = FetchPosition(offset, room, leader.leader_epoch, topic_id)
-                groups.setdefault(leader.leader_id, {})[partition] = position
+            groups.setdefault(leader.leader_id, {})[partition] = FetchTarget(leader.leader_epoch, topic_id)
         for leader_id, group in groups.items():
-            self._take_off(leader_id, group)
+            flight = self._machine.take_request(leader_id, group)
+            if flight is not None:
+                self._take_off(leader_id, flight)
 
-    def _checked_id(self, partition: TopicPartition) -> UUID:
-        """The id to fetch by; all zeros: by name.  Raises TopicRecreated, at first as one that is retriable."""
-        expected = self._topic_ids.get(partition.topic, ZERO_UUID)
-        if expected == ZERO_UUID:
+    def _topic_id(self, partition: TopicPartition) -> UUID:
+        if not self._machine.is_by_id(partition.topic):
             return ZERO_UUID
-        found = self._cluster.topic(partition.topic).topic_id
-        if found in (expected, ZERO_UUID):
-            self._doubts.pop(partition.topic, None)
-            return found
-        wait_ms = self._cluster.options.unknown_topic_wait_ms
-        doubt = self._doubts.setdefault(partition.topic, self._cluster.retrying.deadline(wait_ms))
-        error = TopicRecreated(partition, expected, found)
-        error.is_retriable = not doubt.has_passed
-        raise error
+        return self._machine.checked_id(partition, self._cluster.topic(partition.topic).topic_id)
 
-    def _take_off(self, leader_id: int, group: Mapping[TopicPartition, FetchPosition]) -> None:
-        wait_ms = self._cluster.options.request_timeout_ms + self._limits.max_wait_ms
-        deadline = self._cluster.retrying.deadline(wait_ms)
+    def _take_off(self, leader_id: int, flight: FetchFlight) -> None:
         try:
-            connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
-            is_by_id = send_fetch(connection, group, self._limits, self._isolation, deadline)
-            self._has_read_by_name = self._has_read_by_name or not is_by_id
+            connection = self._cluster.connect_broker(leader_id, flight.deadline, self._pool)
+            is_by_id = send_fetch(connection, flight.positions, self._limits, self._isolation, flight.deadline)
         except ClientError as error:
-            self._landed(group, [])
-            self._failed(group, error)
+            self._lose(leader_id, error)
             return
-        self._flights[leader_id] = _Flight(connection, group, deadline)
+        self._has_read_by_name = self._has_read_by_name or not is_by_id
+        self._leaders[leader_id] = _Leader(leader_id, connection, flight)
 
     def _receive(self, deadline: Deadline) -> tuple[list[FetchedPartition], bool]:
         """Wait for the first responses; each leader gets its next fetch before the caller gets them.
 
         Also: whether it was woken.
         """
-        remaining_ms = self._postponed.next_try_ms(deadline.remaining_ms)
+        remaining_ms = self._machine.next_try_ms(deadline.remaining_ms)
         wakes = [] if self._wake is None else [self._wake]
-        if not self._flights and not wakes:
+        if not self._leaders and not wakes:
             self._cluster.retrying.sleep_ms(remaining_ms)
             return [], False
-        ready = self._cluster.wait([*self._flights.values(), *wakes], remaining_ms)
+        ready = self._cluster.wait([*self._leaders.values(), *wakes], remaining_ms)
         fetched: list[FetchedPartition] = []
-        for leader_id, flight in list(self._flights.items()):
-            if flight in ready:
-                del self._flights[leader_id]
-                landed = self._land(flight)
-                self._landed(flight.positions, landed)
-                fetched += landed
-            elif flight.deadline.has_passed:
-                del self._flights[leader_id]
-                flight.connection.close()
-                self._landed(flight.positions, [])
-                self._failed(flight.positions, CallTimedOut(f"{flight.connection.address} did not answer a fetch"))
+        for leader in list(self._leaders.values()):
+            if leader in ready:
+                fetched += self._land(leader)
+            elif leader.flight.deadline.has_passed:
+                leader.connection.close()
+                self._lose(leader.leader_id, CallTimedOut(f"{leader.connection.address} did not answer a fetch"))
         if fetched:
             self._send()
         return fetched, self._wake in ready
 
-    def _landed(self, partitions: Iterable[TopicPartition], fetched: Iterable[FetchedPartition]) -> None:
-        if self._room is not None:
-            sizes_bytes = {each.partition: len(each.records) for each in fetched}
-            for partition in partitions:
-                self._room.on_landed(partition, sizes_bytes.get(partition, 0))
-
-    def _land(self, flight: _Flight) -> list[FetchedPartition]:
+    def _land(self, leader: _Leader) -> list[FetchedPartition]:
         try:
-            outcomes = receive_fetch(flight.connection, flight.positions, self._limits, flight.deadline)
+            outcomes = receive_fetch(leader.connection, leader.flight.positions, self._limits, leader.flight.deadline)
         except ClientError as error:
-            self._failed(flight.positions, error)
+            self._lose(leader.leader_id, error)
             return []
-        fetched: list[FetchedPartition] = []
-        for partition, asked in flight.positions.items():
-            if self._positions.get(partition) != asked.offset:
-                continue  # the caller has called `seek` or `drop` meanwhile
-            outcome = outcomes.get(partition)
-            if isinstance(outcome, FetchedPartition):
-                self._postponed.clear(partition)
-                if outcome.records:
-                    self._advance(outcome)
-                    fetched.append(outcome)
-            else:
-                self._refused(partition, outcome)
+        del self._leaders[leader.leader_id]
+        fetched = self._machine.on_answer(leader.leader_id, outcomes)
+        self._forget_stale_topics()
         return fetched
 
-    def _advance(self, fetched: FetchedPartition) -> None:
-        assert fetched.next_offset > fetched.fetch_offset, "a fetch with records advances"
-        self._rooms.pop(fetched.partition, None)
-        self.seek(fetched.partition, fetched.next_offset)
+    def _lose(self, leader_id: int, error: ClientError) -> None:
+        self._leaders.pop(leader_id, None)
+        self._machine.on_lost(leader_id, error)
+        self._forget_stale_topics()
 
-    def _refused(self, partition: TopicPartition, outcome: FetchOutcome | None) -> None:
-        if isinstance(outcome, BatchTooLarge):
-            try:
-                self._rooms[partition] = checked_room(outcome, self._limits)
-            except ClientError as error:
-                self._failed([partition], error)
-            return
-        assert not isinstance(outcome, FetchedPartition)
-        missing = BrokerRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(partition), "the answer leaves it out")
-        self._failed([partition], outcome or missing)
-
-    def _failed(self, partitions: Iterable[TopicPartition], error: OttlaError) -> None:
-        """Postpone retriable failures; drop other partitions, and keep the error for `poll`."""
-        may_get_better = isinstance(error, ClientError) and error.is_retriable
-        for partition in list(partitions):
-            if may_get_better and not self._postponed.is_hopeless(partition):
-                self._cluster.retrying.on_wait(error)
-                self._postponed.postpone(partition)
-            elif partition in self._positions:
-                failure = FetchFailure(partition, self._positions[partition], error)
-                self.drop(partition)
-                self._failures.append(failure)
-        self._cluster.forget({partition.topic for partition in partitions})
+    def _forget_stale_topics(self) -> None:
+        self._cluster.forget(self._machine.take_stale_topics())

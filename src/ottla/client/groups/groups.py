@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.client.groups.coordinators import Coordinators
-from ottla.client.groups.group_descriptions import describe_classic, describe_consumer
-from ottla.client.groups.group_listing import GroupListing, listing
 from ottla.client.groups.group_offsets import by_topic, commit_topics, group_error_of, offset_fetch, offset_rows
-from ottla.client.groups.group_types import CommittedOffset, GroupDescription, ListedGroup
+from ottla.client.groups.group_types import (
+    CLASSIC,
+    CONSUMER,
+    CommittedOffset,
+    Coordinator,
+    GroupDescription,
+    GroupMember,
+    ListedGroup,
+    decode_assignment,
+)
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
+from ottla.client.wire.metadata import PartitionInfo
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.errors import WireError
+from ottla.model.group_partition import partition_of
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.protocol.api import ApiKey
+from ottla.protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+)
 from ottla.protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -31,6 +48,168 @@ from ottla.protocol.schemas.offset_delete import (
 from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
+
+CONSUMER_PROTOCOL: Final = "consumer"
+_DEAD: Final = "Dead"
+
+
+def describe_consumer(
+    connection: Connection, group_id: str, coordinator: Coordinator, deadline: Deadline
+) -> GroupDescription | None:
+    """None when the broker has no KIP-848 group of this id; it may still be a classic one.  Raises BrokerRefused."""
+    if not connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        return None
+    request = ConsumerGroupDescribeRequest([group_id])
+    answer = connection.call(ApiKey.CONSUMER_GROUP_DESCRIBE, request, ConsumerGroupDescribeResponse, deadline)
+    [row] = answer.groups
+    if row.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    if row.error_code:
+        raise BrokerRefused(error_code_of(row.error_code), f"group {group_id}", row.error_message)
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.member_epoch,
+            _partitions(member.assignment),
+            _partitions(member.target_assignment),
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        group_id,
+        CONSUMER,
+        row.group_state,
+        CONSUMER_PROTOCOL,
+        row.assignor_name,
+        row.group_epoch,
+        coordinator,
+        members,
+    )
+
+
+def describe_classic(
+    connection: Connection, group_id: str, coordinator: Coordinator, deadline: Deadline
+) -> GroupDescription:
+    """Raises BrokerRefused; GROUP_ID_NOT_FOUND also where an old broker describes an unknown group as dead."""
+    request = DescribeGroupsRequest([group_id])
+    answer = connection.call(ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse, deadline)
+    [row] = answer.groups
+    code = error_code_of(row.error_code)
+    if not code and row.group_state == _DEAD:
+        code = ErrorCode.GROUP_ID_NOT_FOUND
+    if code:
+        raise BrokerRefused(code, f"group {group_id}", row.error_message)
+    is_consumer = row.protocol_type == CONSUMER_PROTOCOL
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            -1,
+            _classic_partitions(member.member_assignment) if is_consumer else (),
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        group_id, CLASSIC, row.group_state, row.protocol_type, row.protocol_data, -1, coordinator, members
+    )
+
+
+def _classic_partitions(data: bytes) -> tuple[TopicPartition, ...]:
+    """Written by clients, opaque to brokers: an unreadable assignment is shown as empty."""
+    try:
+        return decode_assignment(bytes(data))
+    except WireError:
+        return ()
+
+
+def _partitions(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, partition)
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+_STATES_FROM: Final = 4  # KIP-518
+_TYPES_FROM: Final = 5  # KIP-848
+_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_NOT_LOADED: Final = "its coordinator could not load it, and says why in its log (groups.not_loaded)"
+
+
+class GroupListing(NamedTuple):
+    """`missing`: by partition of `__consumer_offsets`, why its groups are not among them."""
+
+    groups: Sequence[ListedGroup]
+    missing: Mapping[int, str]
+
+
+def listing(cluster: Cluster, states: Sequence[str], kinds: Sequence[str], deadline: Deadline) -> GroupListing:
+    """One attempt.  Raises `ClientError`: retriable while groups are being loaded, or none can be asked."""
+    found: dict[str, ListedGroup] = {}
+    missing: dict[int, str] = {}
+    led_by: dict[int, list[int]] = {}
+    for index, partition in _offsets_partitions(cluster, deadline).items():
+        if partition.leader_id < 0:
+            missing[index] = "no broker leads it now"
+        else:
+            led_by.setdefault(partition.leader_id, []).append(index)
+    at_least = _TYPES_FROM if kinds else _STATES_FROM if states else 0
+    request = ListGroupsRequest(list(states), list(kinds))
+    for node_id in cluster.info.brokers:
+        connection = cluster.connect_broker(node_id, deadline)
+        answer = connection.call(ApiKey.LIST_GROUPS, request, ListGroupsResponse, deadline, at_least=at_least)
+        if answer.error_code:
+            refusal = BrokerRefused(error_code_of(answer.error_code), "listing groups")
+            led = led_by.get(node_id, [])
+            refused = _refused(connection, refusal, led, _count(led_by, missing), deadline)
+            if not answer.groups and (len(refused) == len(led) or refusal.code is not _NOT_AVAILABLE):
+                # Of all of the broker, or as long as it loads: so Apache Kafka answers, too.
+                raise refusal
+            missing.update(dict.fromkeys(refused, _NOT_LOADED))
+        for row in answer.groups:
+            found[row.group_id] = ListedGroup(row.group_id, row.protocol_type, row.group_state, row.group_type.lower())
+    return GroupListing([found[group_id] for group_id in sorted(found)], missing)
+
+
+def _offsets_partitions(cluster: Cluster, deadline: Deadline) -> Mapping[int, PartitionInfo]:
+    [topic] = cluster.refresh([OFFSETS_TOPIC], deadline=deadline)
+    return {} if topic.error_code else topic.partitions
+
+
+def _count(led_by: Mapping[int, Sequence[int]], missing: Mapping[int, str]) -> int:
+    return max([-1, *missing, *(index for led in led_by.values() for index in led)]) + 1
+
+
+def _refused(
+    connection: Connection, refusal: BrokerRefused, led: Sequence[int], count: int, deadline: Deadline
+) -> list[int]:
+    """Which of a broker's partitions cannot be asked: those that refuse to describe a group that would be theirs.
+
+    Raises the refusal when it is of no single partitions.
+    """
+    by_id = {_group_in(index, count): index for index in led}
+    request = DescribeGroupsRequest(list(by_id))
+    answer = connection.call(ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse, deadline)
+    refused = sorted(by_id[row.group_id] for row in answer.groups if row.error_code == refusal.code)
+    if not refused:
+        raise refusal
+    return refused
+
+
+def _group_in(index: int, count: int) -> str:
+    """The id of a group of this partition; nothing is made by describing it."""
+    number = 0
+    while partition_of(f"ottla-{number}", count) != index:
+        number += 1
+    return f"ottla-{number}"
+
 
 T = TypeVar("T")
 

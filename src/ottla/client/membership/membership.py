@@ -36,7 +36,7 @@ class Membership(Protocol):
 
     * Each `Start` is ended by exactly one `Lost` or `Released` of its claim; a partition has one claim at a time.
       Until then the stream may hand out, while `clock.boottime_ms()` is below `hand_out_until_ms`.
-    * After `Revoke` nothing more is handed out, and `on_stopped` says what was asked past; it is committed with the
+    * After `Revoke` nothing more is handed out, and `on_stopped` says what was passed; it is committed with the
       release.  `Lost` may come before, after, or instead of the `Revoke`: nothing is committed then.
     * `Start.offset` is the next offset to read, `NO_OFFSET` where the group has none.
     * `commit` is answered for each partition by `Committed` with this offset or a later one, by `CommitRefused`, or by
@@ -54,11 +54,11 @@ class Membership(Protocol):
         ...
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
-        """Everything below each offset was handed out by that claim and asked past (or the user has sought there)."""
+        """Everything below each offset was handed out by that claim and passed (or the user has sought there)."""
         ...
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int) -> None:
-        """After `Revoke`: nothing is handed out any more, and everything below `offset` was asked past."""
+        """After `Revoke`: nothing is handed out any more, and everything below `offset` was passed."""
         ...
 
     def leave(self) -> None:

@@ -7,8 +7,8 @@ RawProducer          whole batches that exist already: copies of logs, replays
 
 The parts:
 
-send ─▶ Offer ─▶ Accumulator (open batches, a lock) ─▶ SendEngine (a thread: encodes, compresses) ─▶ RawProducer
-Delivery ◀── Settlement ◀───────────────────────────── outcomes of batches ◀─────────────────────────┘
+send ─▶ SendStep ─▶ Accumulator (open batches, a lock) ─▶ SendEngine (a thread: encodes, compresses) ─▶ RawProducer
+Delivery ◀── BatchDelivery ◀───────────────────────────── outcomes of batches ◀─────────────────────────┘
 
 RawProducer      drives a ProduceMachine over connections; blocking, without threads
 ProduceMachine   the state: queues, sequence numbers, splits, halts, requests in flight; pure

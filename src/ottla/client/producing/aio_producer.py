@@ -11,11 +11,10 @@ from typing import TypeVar, overload
 
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
-from ottla.client.producing.offer import Offer
-from ottla.client.producing.prepared import HeadersLike, Prepared
 from ottla.client.producing.producer import MessageSet
-from ottla.client.producing.producer_api import KeyT, ProducerApi, ValueT
-from ottla.client.producing.serializing import is_set
+from ottla.client.producing.producer_core import KeyT, ProducerApi, ValueT
+from ottla.client.producing.send_steps import SendStep
+from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.wire.errors import CallTimedOut
 
 
@@ -127,13 +126,13 @@ class Producer(ProducerApi[KeyT, ValueT]):
             assert isinstance(messages, Iterable)
             return await self._receipt(
                 await self._send_set(
-                    self._preparing.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
+                    self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
                 )
             )
         if keys is not None:
             raise MessageRefused("keys are for a set of messages; one message has a key")
-        prepared = self._preparing.message(topic, messages, key, partition, headers, timestamp_ms)
-        return await self._receipt(await self._send_one(prepared, until_s))
+        message = self._serializer.message(topic, messages, key, partition, headers, timestamp_ms)
+        return await self._receipt(await self._send_one(message, until_s))
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
@@ -142,9 +141,9 @@ class Producer(ProducerApi[KeyT, ValueT]):
         CallTimedOut after `timeout_ms`.
         """
         ends = []
-        for settlement in self._core.begin_flush():
+        for batch_delivery in self._core.begin_flush():
             future, end = self._loop_calls().future()
-            settlement.on_settled(None, end)
+            batch_delivery.on_settled(None, end)
             ends.append(future)
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -167,23 +166,23 @@ class Producer(ProducerApi[KeyT, ValueT]):
             await asyncio.to_thread(core.abandon, timeout_ms or 0)
         self._raise_failures()
 
-    async def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
-        partition = prepared.partition
-        key = prepared.keys[0]
+    async def _send_one(self, messages: SerializedMessages, until_s: float) -> Delivery[Receipt]:
+        partition = messages.partition
+        key = messages.keys[0]
         if partition is None and key is not None:
-            count = await self._wait(self._core.topic_offer(prepared), until_s)
-            partition = self._preparing.partition(key, count)
-        return await self._wait(self._core.message_offer(prepared, partition), until_s)
+            count = await self._wait(self._core.topic_step(messages), until_s)
+            partition = self._serializer.partition(key, count)
+        return await self._wait(self._core.message_step(messages, partition), until_s)
 
-    async def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
-        count = await self._wait(self._core.topic_offer(prepared), until_s) if prepared.has_keys else None
-        return await self._wait(self._core.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+    async def _send_set(self, messages: SerializedMessages, until_s: float) -> Delivery[list[Receipt]]:
+        count = await self._wait(self._core.topic_step(messages), until_s) if messages.has_keys else None
+        return await self._wait(self._core.set_step(messages, self._serializer.runs(messages, count)), until_s)
 
-    async def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
+    async def _wait(self, step: SendStep[Taken], until_s: float) -> Taken:
         monitor = self._core.monitor
         while True:
             with monitor.lock:
-                taken = offer.attempt()
+                taken = step.attempt()
                 if taken is not None:
                     return taken
                 changed, end = self._loop_calls().future()
@@ -193,7 +192,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
                     await changed
             except TimeoutError:
                 with monitor.lock:
-                    raise offer.too_late(self._core.settings.max_block_ms) from None
+                    raise step.too_late(self._core.settings.max_block_ms) from None
 
     async def _receipt(self, delivery: Delivery[ReceiptT]) -> ReceiptT:
         done, end = self._loop_calls().future()

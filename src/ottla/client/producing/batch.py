@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.client.producing.delivery import MessageDelivery, Part
+from ottla.client.producing.delivery import BatchDelivery, MessageDelivery, Part
 from ottla.client.producing.producer_monitor import ProducerMonitor
-from ottla.client.producing.settlement import Settlement
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import encode_batch
 from ottla.records.compression import Codec
@@ -28,13 +27,13 @@ class Batch:
         "_last_index",
         "_timestamps_ms",
         "_values",
+        "batch_delivery",
         "due_ms",
         "is_taken",
         "opened_ms",
         "partition",
         "reserved_bytes",
         "room_bytes",
-        "settlement",
     )
 
     def __init__(
@@ -51,7 +50,7 @@ class Batch:
         self._keys: list[bytes | None] = []
         self._headers: list[Headers] = []
         self._timestamps_ms: list[int] = []
-        self.settlement = Settlement(monitor, partition, self._timestamps_ms)
+        self.batch_delivery = BatchDelivery(monitor, partition, self._timestamps_ms)
 
     @property
     def count(self) -> int:
@@ -90,7 +89,7 @@ class Batch:
             return None
         # Fields set from here: a call of Python's for each message would cost more than the object.
         delivery = MessageDelivery()
-        delivery.settlement = self.settlement
+        delivery.batch_delivery = self.batch_delivery
         delivery.index = index
         try:
             self._timestamps_ms.append(timestamp_ms)
@@ -137,7 +136,7 @@ class Batch:
             self._cut(first)
             raise
         self.room_bytes -= size_bytes
-        return Part(self.settlement, first, positions)
+        return Part(self.batch_delivery, first, positions)
 
     def take(self) -> None:
         """It is the sending thread's from now on."""

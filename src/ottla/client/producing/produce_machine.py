@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
 from ottla.client.producing.produce_requests import ACKS_NONE, UNKNOWN_OUTCOME, ProduceAnswer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped
 from ottla.client.wire.postponed import Postponed
@@ -249,7 +250,7 @@ class ProduceMachine:
                 late = CallTimedOut(
                     f"{partition}: not delivered in time: {batch.last_error or 'no leader accepted it'}"
                 )
-                self._settle(batch, Delivery.REFUSED, late)
+                self._settle(batch, DeliveryStatus.REFUSED, late)
                 self._halt(batch, late)
                 if self.stopped is not None:
                     return
@@ -259,7 +260,7 @@ class ProduceMachine:
     def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError) -> None:
         for batch in list(queue.waiting):
             queue.drop_waiting(batch)
-            self._settle(batch, Delivery.REFUSED, error)
+            self._settle(batch, DeliveryStatus.REFUSED, error)
 
     def _halt(self, refused: PendingBatch, error: OttlaError) -> None:
         """A batch was refused.  What waits for its partition is refused too; what is in flight is settled by its
@@ -282,7 +283,7 @@ class ProduceMachine:
             self._stop(f"{batch.partition}: {error}, after another batch was refused", error)
         else:
             self._queues[batch.partition].refuse(batch)
-            self._settle(batch, Delivery.REFUSED, halt.error)
+            self._settle(batch, DeliveryStatus.REFUSED, halt.error)
 
     def _answered(self, batch: PendingBatch, answer: ProduceAnswer) -> None:
         queue = self._queues[batch.partition]
@@ -290,8 +291,8 @@ class ProduceMachine:
         if error is None or error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             queue.acknowledge(batch)
             self._postponed.clear(batch.partition)
-            delivery = Delivery.SENT if self._options.acks == ACKS_NONE else Delivery.ACKNOWLEDGED
-            self._settle(batch, delivery, None, answer)
+            status = DeliveryStatus.SENT if self._options.acks == ACKS_NONE else DeliveryStatus.ACKNOWLEDGED
+            self._settle(batch, status, None, answer)
         elif error.code in UNKNOWN_OUTCOME:
             self._unanswered(batch, error)
         elif error.is_retriable:
@@ -313,7 +314,7 @@ class ProduceMachine:
             self._stop(f"{error}, and an earlier attempt was not answered", error)
         else:
             queue.refuse(batch)
-            self._settle(batch, Delivery.REFUSED, error)
+            self._settle(batch, DeliveryStatus.REFUSED, error)
             self._halt(batch, error)
 
     def _proves_absence(self, batch: PendingBatch, error: BrokerRefused) -> bool:
@@ -354,7 +355,7 @@ class ProduceMachine:
         else:
             self._stale_topics.add(batch.partition.topic)
             self._queues[batch.partition].refuse(batch)
-            self._settle(batch, Delivery.UNKNOWN, error)
+            self._settle(batch, DeliveryStatus.UNKNOWN, error)
 
     def _try_again(self, batch: PendingBatch, error: OttlaError, *, may_be_stored: bool) -> None:
         batch.last_error = error
@@ -374,11 +375,15 @@ class ProduceMachine:
         for queue in list(self._open.values()):
             for batch in queue.clear():
                 is_unknown = batch.may_be_stored or batch.base_sequence >= 0
-                self._settle(batch, Delivery.UNKNOWN if is_unknown else Delivery.REFUSED, self.stopped)
+                self._settle(batch, DeliveryStatus.UNKNOWN if is_unknown else DeliveryStatus.REFUSED, self.stopped)
         self._flights.clear()
 
     def _settle(
-        self, batch: PendingBatch, delivery: Delivery, error: OttlaError | None, answer: ProduceAnswer | None = None
+        self,
+        batch: PendingBatch,
+        status: DeliveryStatus,
+        error: OttlaError | None,
+        answer: ProduceAnswer | None = None,
     ) -> None:
         self.buffered_bytes -= len(batch.batch)
         if not self._queues[batch.partition]:
@@ -390,7 +395,7 @@ class ProduceMachine:
                 batch.tag,
                 batch.records_count,
                 len(batch.batch),
-                delivery,
+                status,
                 base_offset,
                 append_time_ms,
                 error,

@@ -10,11 +10,10 @@ from typing import Final, TypeAlias, TypeVar, overload
 
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
-from ottla.client.producing.offer import Offer
 from ottla.client.producing.partitioner import partition_of_key
-from ottla.client.producing.prepared import HeadersLike, Prepared
-from ottla.client.producing.producer_api import KeyT, ProducerApi, ValueT
-from ottla.client.producing.serializing import is_set
+from ottla.client.producing.producer_core import KeyT, ProducerApi, ValueT
+from ottla.client.producing.send_steps import SendStep
+from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.wire.errors import CallTimedOut
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.runtime.clock import wall_time_ns
@@ -148,11 +147,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         if is_set(messages):
             assert isinstance(messages, Iterable)
             return self._send_set(
-                self._preparing.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
+                self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
             )
         if keys is not None:
             raise MessageRefused("keys are for a set of messages; one message has a key")
-        return self._send_one(self._preparing.message(topic, messages, key, partition, headers, timestamp_ms), until_s)
+        return self._send_one(self._serializer.message(topic, messages, key, partition, headers, timestamp_ms), until_s)
 
     def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
@@ -161,9 +160,9 @@ class Producer(ProducerApi[KeyT, ValueT]):
         `timeout_ms`, by which nothing is cancelled.
         """
         until_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        for settlement in self._core.begin_flush():
+        for batch_delivery in self._core.begin_flush():
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            if settlement.wait(left_s) is None:
+            if batch_delivery.wait(left_s) is None:
                 raise CallTimedOut(f"not everything is acknowledged after {timeout_ms:g} ms", hint="it still may be")
         self._raise_failures()
 
@@ -179,25 +178,25 @@ class Producer(ProducerApi[KeyT, ValueT]):
             core.abandon(timeout_ms or 0)
         self._raise_failures()
 
-    def _send_one(self, prepared: Prepared, until_s: float) -> Delivery[Receipt]:
-        partition = prepared.partition
-        key = prepared.keys[0]
+    def _send_one(self, messages: SerializedMessages, until_s: float) -> Delivery[Receipt]:
+        partition = messages.partition
+        key = messages.keys[0]
         if partition is None and key is not None:
-            count = self._wait(self._core.topic_offer(prepared), until_s)
-            partition = self._preparing.partition(key, count)
-        return self._wait(self._core.message_offer(prepared, partition), until_s)
+            count = self._wait(self._core.topic_step(messages), until_s)
+            partition = self._serializer.partition(key, count)
+        return self._wait(self._core.message_step(messages, partition), until_s)
 
-    def _send_set(self, prepared: Prepared, until_s: float) -> Delivery[list[Receipt]]:
-        count = self._wait(self._core.topic_offer(prepared), until_s) if prepared.has_keys else None
-        return self._wait(self._core.set_offer(prepared, self._preparing.runs(prepared, count)), until_s)
+    def _send_set(self, messages: SerializedMessages, until_s: float) -> Delivery[list[Receipt]]:
+        count = self._wait(self._core.topic_step(messages), until_s) if messages.has_keys else None
+        return self._wait(self._core.set_step(messages, self._serializer.runs(messages, count)), until_s)
 
-    def _wait(self, offer: Offer[Taken], until_s: float) -> Taken:
+    def _wait(self, step: SendStep[Taken], until_s: float) -> Taken:
         monitor = self._core.monitor
         with monitor.lock:
-            while (taken := offer.attempt()) is None:
+            while (taken := step.attempt()) is None:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
-                    raise offer.too_late(self._core.settings.max_block_ms)
+                    raise step.too_late(self._core.settings.max_block_ms)
                 monitor.wait(left_s)
             self._core.yield_to_sender()
             return taken

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-from ottla.client.producing.acks import BatchResult, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult
 from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdentity
 from ottla.client.producing.produce_requests import ACKS_NONE, produce_body, read_answers
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.deadline import Deadline

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
-from ottla.client.producing.acks import BatchResult, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.client.producing.accumulator import Accumulator
-from ottla.client.producing.acks import BatchResult, Delivery
 from ottla.client.producing.batch import Batch
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.delivery import Acknowledged, BatchDelivery, BatchOutcome, Callback, Failures
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
-from ottla.client.producing.lookup import LookUp
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Acknowledged, Callback, Failures, Outcome, Settlement
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.deadline import Backoff, Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
 from ottla.model.error_code import ErrorCode
@@ -29,6 +28,31 @@ _IDLE_MS: Final = 60_000
 _TOPICS_CHECK_MS: Final = 1_000
 _TOPIC_CHECK_CALL_MS: Final = 500
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class LookUp:
+    """Asked by the sending thread, again and again until there is an answer: partitions, or an `error` that stays.
+
+    `missing_until`: so long the topic may be missing, since it may just have been created.
+    """
+
+    def __init__(self, topic: str, backoff: Backoff, missing_until: Deadline) -> None:
+        self.topic = topic
+        self.missing_until = missing_until
+        self.is_done = False
+        self.error: ClientError | None = None
+        # Why there is no answer yet.
+        self.last_problem: ClientError | None = None
+        self.next_try_ms: float = 0
+        self._backoff = backoff
+
+    def postpone(self, problem: ClientError, now_ms: float) -> None:
+        self.last_problem = problem
+        self.next_try_ms = now_ms + self._backoff.next_ms()
+
+    def end(self, error: ClientError | None = None) -> None:
+        self.is_done = True
+        self.error = error
 
 
 class _Encoded:
@@ -132,12 +156,12 @@ class SendEngine:
 
     def abandon(self, reason: OttlaError) -> None:
         """Settle everything that is under way, by its present state.  Without the lock."""
-        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        callbacks: list[tuple[BatchDelivery, Sequence[Callback]]] = []
         with self._monitor.lock:
             self._accumulator.close_all()
             for batch in list(self._accumulator.unsettled):
                 error = MessageNotDelivered(batch.partition, reason, may_be_stored=batch in self._sent)
-                self._settle(batch, Outcome(error=error), callbacks)
+                self._settle(batch, BatchOutcome(error=error), callbacks)
             for look_up in self._look_ups.values():
                 look_up.end(CallTimedOut(str(reason), hint=reason.hint))
             self._look_ups.clear()
@@ -249,7 +273,7 @@ class SendEngine:
             self._backlog.popleft()
 
     def _settle_all(self, results: Sequence[BatchResult]) -> None:
-        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        callbacks: list[tuple[BatchDelivery, Sequence[Callback]]] = []
         for call in self._acknowledged_calls:
             for acknowledged in filter(None, map(_acknowledged, results)):
                 call(acknowledged)
@@ -264,26 +288,28 @@ class SendEngine:
         _run(callbacks)
 
     def _fail(self, batch: Batch, reason: OttlaError) -> None:
-        callbacks: list[tuple[Settlement, Sequence[Callback]]] = []
+        callbacks: list[tuple[BatchDelivery, Sequence[Callback]]] = []
         with self._monitor.lock:
             error = MessageNotDelivered(batch.partition, reason, may_be_stored=False)
-            self._settle(batch, Outcome(error=error), callbacks)
+            self._settle(batch, BatchOutcome(error=error), callbacks)
             self._monitor.announce()
         _run(callbacks)
 
-    def _settle(self, batch: Batch, outcome: Outcome, callbacks: list[tuple[Settlement, Sequence[Callback]]]) -> None:
+    def _settle(
+        self, batch: Batch, outcome: BatchOutcome, callbacks: list[tuple[BatchDelivery, Sequence[Callback]]]
+    ) -> None:
         if self._accumulator.settle(batch):
-            found = batch.settlement.settle(outcome)
+            found = batch.batch_delivery.settle(outcome)
             if found:
-                callbacks.append((batch.settlement, found))
+                callbacks.append((batch.batch_delivery, found))
             if outcome.error is not None:
-                self._failures.add(batch.settlement)
+                self._failures.add(batch.batch_delivery)
 
     def _is_sent_again(self, result: BatchResult, encoded: _Encoded) -> bool:
         """Whether the next raw producer sends this batch: another batch stopped this one before it was sent."""
         return (
             isinstance(result.error, ProducerStopped)
-            and result.delivery is Delivery.REFUSED
+            and result.status is DeliveryStatus.REFUSED
             and not encoded.give_up.has_passed
         )
 
@@ -357,18 +383,18 @@ def _acknowledged(result: BatchResult) -> Acknowledged | None:
     """None for a batch that failed; one that was sent with acks 0 counts as stored, as for its senders."""
     if result.error is not None or not isinstance(result.tag, _Encoded):
         return None
-    settlement = result.tag.batch.settlement
-    return Acknowledged(*result.partition, settlement.timestamps_ms, result.log_append_time_ms)
+    batch_delivery = result.tag.batch.batch_delivery
+    return Acknowledged(*result.partition, batch_delivery.timestamps_ms, result.log_append_time_ms)
 
 
-def _outcome(result: BatchResult) -> Outcome:
-    if result.delivery in (Delivery.ACKNOWLEDGED, Delivery.SENT):
-        return Outcome(result.base_offset, result.log_append_time_ms)
+def _outcome(result: BatchResult) -> BatchOutcome:
+    if result.status in (DeliveryStatus.ACKNOWLEDGED, DeliveryStatus.SENT):
+        return BatchOutcome(result.base_offset, result.log_append_time_ms)
     reason = result.error or OttlaError("no reason is known")
-    may_be_stored = result.delivery is Delivery.UNKNOWN
-    return Outcome(error=MessageNotDelivered(result.partition, reason, may_be_stored=may_be_stored))
+    may_be_stored = result.status is DeliveryStatus.UNKNOWN
+    return BatchOutcome(error=MessageNotDelivered(result.partition, reason, may_be_stored=may_be_stored))
 
 
-def _run(callbacks: Sequence[tuple[Settlement, Sequence[Callback]]]) -> None:
-    for settlement, found in callbacks:
-        settlement.run_callbacks(found)
+def _run(callbacks: Sequence[tuple[BatchDelivery, Sequence[Callback]]]) -> None:
+    for batch_delivery, found in callbacks:
+        batch_delivery.run_callbacks(found)

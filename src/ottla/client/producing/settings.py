@@ -1,18 +1,23 @@
-"""A producer's settings: Kafka's names and meanings, where Kafka has them."""
+"""Settings of producers: of batches (`ProducerOptions`), and of messages, with Kafka's names where Kafka has them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from ottla.client.producing.acks import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
-from ottla.client.producing.produce_requests import ACKS_ALL
-from ottla.client.producing.serializing import Partitioner, Serializer
+from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
 from ottla.records.compression import Codec, check_level
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+Partitioner: TypeAlias = Callable[[bytes, int], int]
+
+# The leader recognises this many of a producer's last batches in each partition.
+IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 
 LINGER_MS: Final = 5
 # Of 64 KiB to 1 MiB the smallest that is as fast as any: the work for a batch is shared by more messages.
@@ -27,6 +32,46 @@ MAX_IN_FLIGHT: Final = IDEMPOTENT_IN_FLIGHT_MAX
 METADATA_MAX_AGE_MS: Final = 300_000
 
 _ACKS: Final = {"all": ACKS_ALL, "-1": ACKS_ALL, "1": 1, "0": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """Kafka's producer settings; times in ms.  Raises ConfigError for settings that contradict each other.
+
+    acks                 -1 all in-sync replicas, 1 the leader, 0 no answer
+    idempotent           None: with acks -1
+    max_in_flight        unanswered requests for each broker; at most 5 when idempotent
+    request_bytes_max    batches of several partitions share a request up to this; one batch may be larger
+    buffer_bytes_max     `send` blocks while more than this is unacknowledged
+    delivery_timeout_ms  from `send` to the result, all retries included
+    halts_on_refusal     after a batch was refused the later ones of its partition are too, until `resume`: what is
+                         stored has no gap.  For copies of a log; needs an idempotent producer
+    """
+
+    acks: int = ACKS_ALL
+    idempotent: bool | None = None
+    max_in_flight: int = IDEMPOTENT_IN_FLIGHT_MAX
+    request_bytes_max: int = 1 * MIB
+    buffer_bytes_max: int = 32 * MIB
+    delivery_timeout_ms: int = 120_000
+    allow_auto_topic_creation: bool = True
+    halts_on_refusal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+            raise ConfigError(f"acks {self.acks} does not exist", hint="use all (-1), 1 or 0")
+        if self.max_in_flight < 1:
+            raise ConfigError("a producer needs at least one request in flight")
+        if self.is_idempotent and self.acks != ACKS_ALL:
+            raise ConfigError(f"an idempotent producer needs acks all, not {self.acks}")
+        if self.is_idempotent and self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
+            raise ConfigError(f"an idempotent producer has at most {IDEMPOTENT_IN_FLIGHT_MAX} requests in flight")
+        if self.halts_on_refusal and not self.is_idempotent:
+            raise ConfigError("without idempotence later batches may be stored before an earlier one is refused")
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.acks == ACKS_ALL if self.idempotent is None else self.idempotent
 
 
 @dataclass(frozen=True, slots=True)

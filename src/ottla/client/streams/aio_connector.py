@@ -11,11 +11,11 @@ from typing import Any
 
 from ottla.client.fetching.messages import Message
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_api import ConnectorApi, KeyT, ValueT
-from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorHold
-from ottla.client.streams.engine import StreamEnded, StreamsEngine
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, ConnectorHold, KeyT, ValueT
+from ottla.client.streams.consume_machine import StreamEnded
+from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamApi, weakly
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.model.identifiers import TopicPartition
 
 
@@ -29,17 +29,17 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     def __init__(
         self,
         engine: StreamsEngine,
-        feed: StreamFeed,
+        buffer: StreamBuffer,
         topics: Iterable[str] | None,
         consumer_timeout_ms: int | None,
         hold: ConnectorHold | None,
     ) -> None:
-        super().__init__(engine, feed, topics, hold)
+        super().__init__(engine, buffer, topics, hold)
         self._timeout_s = None if consumer_timeout_ms is None else consumer_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_rung = asyncio.Event()
         self._is_ringing = False
-        feed.ring = weakly(self._ring)
+        buffer.ring = weakly(self._ring)
 
     async def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
         while True:
@@ -63,13 +63,13 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     async def commit(
         self, message: Message[Any, Any] | None = None, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS
     ) -> None:
-        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+        """Commit what was passed; with `message`, that it is done, too, and all before it of its partition.
 
         Raises CommitFailed and NotAssigned, as the stream for threads does.
         """
         if message is not None:
-            self._engine.mark_done(self._feed, TopicPartition(message.topic, message.partition), message.offset)
-        outcome = self._engine.commit([self._feed])
+            self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
+        outcome = self._engine.commit([self._buffer])
         await asyncio.to_thread(self._engine.wait_for, outcome, timeout_ms)
 
     async def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
@@ -79,7 +79,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         while True:
             self._is_rung.clear()
             try:
-                hand_out = self._engine.ask(self._feed)
+                hand_out = self._engine.next_hand_out(self._buffer)
             except StreamEnded:
                 return None
             if hand_out is not None:
@@ -91,7 +91,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             await self._wait(None if end_s is None else end_s - self._loop.time())
 
     async def _wait(self, timeout_s: float | None) -> None:
-        if self._feed.readings and not self._engine.is_leased():
+        if self._buffer.readings and not self._engine.is_leased():
             timeout_s = LEASE_POLL_S if timeout_s is None else min(LEASE_POLL_S, timeout_s)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_rung.wait(), timeout_s)
@@ -129,26 +129,26 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     async def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[MessageStream[KeyT, ValueT]]]:
         """Join the group, and read each topic by so many streams, which share its partitions here."""
-        feeds = await asyncio.to_thread(self._core.open, Subscription.by_name(topics))
-        return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
+        buffers = await asyncio.to_thread(self._core.open, Subscription.by_name(topics))
+        return {topic: [self._stream(buffer, [topic]) for buffer in each] for topic, each in buffers.items()}
 
     async def create_message_streams_by_filter(
         self, streams_count: int = 1, *, allow: str, deny: str | None = None
     ) -> list[MessageStream[KeyT, ValueT]]:
         """Join the group, and read all topics whose whole names match `allow` and do not match `deny`."""
         subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
-        feeds = await asyncio.to_thread(self._core.open, subscription)
-        return [self._stream(feed, None) for each in feeds.values() for feed in each]
+        buffers = await asyncio.to_thread(self._core.open, subscription)
+        return [self._stream(buffer, None) for each in buffers.values() for buffer in each]
 
     async def commit(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
         """`MessageStream.commit` for all streams."""
         engine = self._core.opened()
-        await asyncio.to_thread(engine.wait_for, engine.commit(self._core.feeds), timeout_ms)
+        await asyncio.to_thread(engine.wait_for, engine.commit(self._core.buffers), timeout_ms)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group: what was asked past is committed, the streams end.  `async with` does the same."""
+        """Leave the group: what was passed is committed, the streams end.  `async with` does the same."""
         # Tasks of this loop request no further message while they have one in hand: the close does not wait for them.
         await asyncio.to_thread(self._core.close, timeout_ms, threading.get_ident())
 
-    def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
-        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms, self._hold)
+    def _stream(self, buffer: StreamBuffer, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
+        return MessageStream(self._core.opened(), buffer, topics, self._core.settings.consumer_timeout_ms, self._hold)

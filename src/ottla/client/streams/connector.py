@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_api import ConnectorApi, KeyT, ValueT
-from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, KeyT, ValueT
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import StreamBuffer
 
 
 class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
@@ -29,7 +28,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     auto_offset_reset         where a group begins that has committed nothing, or whose offset is not in the log any
                               more: "latest", "earliest", or "error", which the stream raises
-    enable_auto_commit        commit what was asked past every `auto_commit_interval_ms`, and when partitions are given
+    enable_auto_commit        commit what was passed every `auto_commit_interval_ms`, and when partitions are given
                               back; without it only `commit` does
     consumer_timeout_ms       a stream ends when no message comes for so long; None: it waits
     key_deserializer,         called with the bytes of a key or a value; a null stays None.  An error of theirs is
@@ -62,8 +61,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         Each stream is for one thread.  A topic that does not exist yet is read from the time on when it does.  Once for
         each connector.
         """
-        feeds = self._core.open(Subscription.by_name(topics))
-        return {topic: [self._stream(feed, [topic]) for feed in each] for topic, each in feeds.items()}
+        buffers = self._core.open(Subscription.by_name(topics))
+        return {topic: [self._stream(buffer, [topic]) for buffer in each] for topic, each in buffers.items()}
 
     def create_message_streams_by_filter(
         self, streams_count: int = 1, *, allow: str, deny: str | None = None
@@ -72,23 +71,23 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
         `deny`: patterns of Python's `re`.  Topics that are made later join.  Once for each connector.
         """
         subscription = Subscription({}, TopicFilter(allow, deny), streams_count)
-        feeds = self._core.open(subscription)
-        return [self._stream(feed, None) for each in feeds.values() for feed in each]
+        buffers = self._core.open(subscription)
+        return [self._stream(buffer, None) for each in buffers.values() for buffer in each]
 
     def commit(self, *, wait: bool = True, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> None:
         """`MessageStream.commit` for all streams."""
         engine = self._core.opened()
-        outcome = engine.commit(self._core.feeds)
+        outcome = engine.commit(self._core.buffers)
         if wait:
             engine.wait_for(outcome, timeout_ms)
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group: what was asked past is committed, the streams end, in all threads.
+        """Leave the group: what was passed is committed, the streams end, in all threads.
 
         It waits up to `release_wait_ms` for messages that other threads have in hand, and up to `timeout_ms` for the
         group.  `with` does the same.
         """
         self._core.close(timeout_ms, threading.get_ident())
 
-    def _stream(self, feed: StreamFeed, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
-        return MessageStream(self._core.opened(), feed, topics, self._core.settings.consumer_timeout_ms, self._hold)
+    def _stream(self, buffer: StreamBuffer, topics: Iterable[str] | None) -> MessageStream[KeyT, ValueT]:
+        return MessageStream(self._core.opened(), buffer, topics, self._core.settings.consumer_timeout_ms, self._hold)

@@ -1,4 +1,4 @@
-"""A connector below its interface: the streams, their threads, and the close."""
+"""A connector below its interfaces: the settings, the choice of a membership, the streams, their threads, the close."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Generic
+
+from typing_extensions import TypeVar
 
 from ottla.client.groups.subscription import Subscription
+from ottla.client.membership.kafka_group.membership import kafka_group_membership
+from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
 from ottla.client.membership.membership import Membership
-from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import ConsumerClosed
 from ottla.client.streams.fetch_loop import FetchLoop
-from ottla.client.streams.message_run import message_runs
-from ottla.client.streams.prefetched import Prefetched
-from ottla.client.streams.settings import StreamSettings
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.message_run import Deserializers, message_runs
+from ottla.client.streams.settings import ResetPolicy, StreamSettings
+from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
+from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.stream_id import StreamId
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.model.limits import MIB
 from ottla.runtime.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
@@ -76,7 +84,7 @@ class ConnectorCore:
     ) -> None:
         self.settings = settings
         self.engine: StreamsEngine | None = None
-        self.feeds: list[StreamFeed] = []
+        self.buffers: list[StreamBuffer] = []
         self._membership = membership
         self._brokers = brokers
         self._clock: Clock = clock or SystemClock()
@@ -86,8 +94,8 @@ class ConnectorCore:
         # A handler of a signal may close what this thread closes already.
         self._ends = threading.RLock()
 
-    def open(self, subscription: Subscription) -> Mapping[str, list[StreamFeed]]:
-        """Join the group: each topic's feeds; those of a filter are under ""."""
+    def open(self, subscription: Subscription) -> Mapping[str, list[StreamBuffer]]:
+        """Join the group: each topic's buffers; those of a filter are under ""."""
         if self._is_closed:
             raise ConsumerClosed("the connector was closed")
         if self.engine is not None:
@@ -95,23 +103,23 @@ class ConnectorCore:
                 "the streams of this connector were created before", hint="ask for all topics at once, or open another"
             )
         counts = {"": subscription.filter_streams_count} if subscription.filter is not None else subscription.topics
-        feeds = {
-            topic: [self._feed(f"{number} of {topic or 'a filter'}") for number in range(n)]
+        buffers = {
+            topic: [self._new_buffer(f"{number} of {topic or 'a filter'}") for number in range(n)]
             for topic, n in counts.items()
         }
-        self.feeds = [feed for each in feeds.values() for feed in each]
+        self.buffers = [buffer for each in buffers.values() for buffer in each]
         brokers = self._brokers()
 
-        def feed_of(partition: TopicPartition, stream: StreamId) -> StreamFeed:
-            return feeds["" if subscription.filter is not None else partition.topic][stream.number]
+        def buffer_of(partition: TopicPartition, stream: StreamId) -> StreamBuffer:
+            return buffers["" if subscription.filter is not None else partition.topic][stream.number]
 
         # What wakes the two threads.
         ordered, due_earlier = WakeUp(), threading.Event()
         engine = StreamsEngine(
             self._membership,
             self.settings,
-            self.feeds,
-            feed_of,
+            self.buffers,
+            buffer_of,
             self._clock,
             on_orders=ordered.ring,
             on_due=due_earlier.set,
@@ -122,7 +130,7 @@ class ConnectorCore:
         self._membership.join(subscription, engine.on_events)
         self._fetching.start()
         self._timekeeper.start()
-        return feeds
+        return buffers
 
     @property
     def is_over(self) -> bool:
@@ -135,7 +143,7 @@ class ConnectorCore:
         return self.engine
 
     def close(self, timeout_ms: int, closer: int) -> None:
-        """Commit what was asked past, give everything back, end the threads.  A second call does nothing."""
+        """Commit what was passed, give everything back, end the threads.  A second call does nothing."""
         if self.engine is not None and not self.engine.is_of_this_process:
             return
         if self.engine is not None and not self._can_lock(self.engine):
@@ -166,11 +174,11 @@ class ConnectorCore:
         engine.lock.release()
         return True
 
-    def _feed(self, name: str) -> StreamFeed:
+    def _new_buffer(self, name: str) -> StreamBuffer:
         settings = self.settings
         deserializers = Deserializers(settings.key_deserializer, settings.value_deserializer)
         open_batch = partial(message_runs, deserializers=deserializers, check_crc=settings.check_crcs)
-        return StreamFeed(
+        return StreamBuffer(
             name, Prefetched(settings.stream_buffer_bytes, settings.max_partition_fetch_bytes), open_batch
         )
 
@@ -198,3 +206,126 @@ class ConnectorHold:
             closing.start()
         # At last: where warnings are errors it raises.
         warnings.warn(f"{self.name} was not closed", ResourceWarning, stacklevel=1, source=self)
+
+
+def core_of(
+    bootstrap: str | Sequence[str] | None, zookeeper: str | None, group: str, settings: StreamSettings
+) -> ConnectorCore:
+    """Raises ConfigError unless exactly one of `bootstrap` and `zookeeper` is given."""
+    if (bootstrap is None) == (zookeeper is None):
+        raise ConfigError(
+            "a connector needs either brokers or a ZooKeeper",
+            hint='bootstrap="localhost:9092", or zookeeper="localhost:2181/ottla"',
+        )
+    if not isinstance(group, str) or not group:
+        raise ConfigError(f"{group!r} is not a group", hint="its name is a text")
+    if zookeeper is not None:
+        if settings.group_protocol != AUTO:
+            raise ConfigError(
+                f"group_protocol is {settings.group_protocol!r}, with ZooKeeper",
+                hint="it is of groups that brokers coordinate: leave it out",
+            )
+        # Imported late: most users have no ZooKeeper.
+        from ottla.client.membership.tree.brokers import brokers_of_tree
+        from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
+
+        of_tree = TreeOptions(
+            connection_timeout_ms=settings.connection_timeout_ms,
+            client_id=settings.client_id,
+            digest=settings.zookeeper_digest,
+        )
+        if settings.session_timeout_ms is not None:
+            of_tree = replace(of_tree, session_timeout_ms=settings.session_timeout_ms)
+        return ConnectorCore(
+            TreeMembership(zookeeper, group, of_tree),
+            lambda: brokers_of_tree(
+                zookeeper,
+                digest=settings.zookeeper_digest,
+                timeout_ms=settings.connection_timeout_ms,
+                protocol=settings.security.protocol,
+            ),
+            settings,
+        )
+    assert bootstrap is not None
+    if settings.zookeeper_digest is not None:
+        raise ConfigError("a zookeeper_digest was given, but no ZooKeeper", hint="it goes with zookeeper=...")
+    brokers = parse_bootstrap(bootstrap)
+    of_group = KafkaGroupOptions(protocol=settings.group_protocol)
+    if settings.session_timeout_ms is not None:
+        of_group = replace(
+            of_group,
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=max(1, min(of_group.heartbeat_interval_ms, settings.session_timeout_ms // 3)),
+        )
+    client = ClientOptions(client_id=settings.client_id, security=settings.security)
+    membership = kafka_group_membership(bootstrap, group, of_group, client)
+    return ConnectorCore(membership, lambda: [str(broker) for broker in brokers], settings)
+
+
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
+
+
+class ConnectorApi(Generic[KeyT, ValueT]):
+    """See `ConsumerConnector` for the settings."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        zookeeper: str | None = None,
+        group: str,
+        auto_offset_reset: ResetPolicy = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
+        key_deserializer: Callable[[bytes], KeyT] | None = None,
+        value_deserializer: Callable[[bytes], ValueT] | None = None,
+        stream_buffer_bytes: int = 4 * MIB,
+        max_partition_fetch_bytes: int = 1 * MIB,
+        fetch_max_bytes: int = 50 * MIB,
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        check_crcs: bool = True,
+        release_wait_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+        session_timeout_ms: int | None = None,
+        connection_timeout_ms: int = 10_000,
+        group_protocol: str = "auto",
+        zookeeper_digest: str | None = None,
+        client_id: str = "ottla",
+        security: ClientSecurity | Mapping[str, object] | None = None,
+    ) -> None:
+        settings = StreamSettings(
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            stream_buffer_bytes=stream_buffer_bytes,
+            max_partition_fetch_bytes=max_partition_fetch_bytes,
+            fetch_max_bytes=fetch_max_bytes,
+            fetch_min_bytes=fetch_min_bytes,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            check_crcs=check_crcs,
+            release_wait_ms=release_wait_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            connection_timeout_ms=connection_timeout_ms,
+            client_id=client_id,
+            session_timeout_ms=session_timeout_ms,
+            group_protocol=group_protocol,
+            zookeeper_digest=zookeeper_digest,
+            security=given_security(security),
+        )
+        self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, settings)
+        self._name = f"{type(self).__name__} of group {group!r}"
+        self._hold = ConnectorHold(self._core, self._name)
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, {len(self._core.buffers)} streams>"
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why a rebalance does not end: who holds what; None while there is no such."""
+        return None if self._core.engine is None else self._core.engine.blocked_reason

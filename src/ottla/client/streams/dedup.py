@@ -11,7 +11,7 @@ from ottla.client.streams.message_stream import KeyT, MessageStream, ValueT
 LoadOffset: TypeAlias = Callable[[str, int], int | None]
 
 
-class Assigned(Protocol):
+class AssignedStream(Protocol):
     """A stream for threads or for coroutines."""
 
     @property
@@ -29,7 +29,7 @@ class Dedup:
     offsets leave some out or go back; not for each message.
     """
 
-    def __init__(self, stream: Assigned, load: LoadOffset) -> None:
+    def __init__(self, stream: AssignedStream, load: LoadOffset) -> None:
         self._stream = stream
         self._load = load
         self._assignments_count = -1

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
-from ottla.client.fetching.fetcher import Fetcher, FetchFailure
+from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
-from ottla.client.streams.assignments import FetchOrder
+from ottla.client.streams.consume_machine import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
 from ottla.client.streams.settings import StreamSettings
@@ -66,14 +67,13 @@ class _Closing(Exception):
 
 
 class FetchLoop:
-    """`run` is the thread's whole life; `close` is for the others."""
+    """`run` is the thread's whole life; `close` is for the others.  A `FetchRoom`: the room is that of the streams."""
 
     def __init__(
         self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings, wake: WakeUp
     ) -> None:
         """`wake` rings when the engine has orders; the thread closes it."""
         self._engine = engine
-        self._scheduler = engine.fetching
         self._wake = wake
         self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
@@ -95,7 +95,7 @@ class FetchLoop:
                 min_bytes=settings.fetch_min_bytes,
                 max_wait_ms=settings.fetch_max_wait_ms,
             ),
-            room=engine.fetching,
+            room=self,
             wake=self._wake,
         )
         self._orders: dict[TopicPartition, FetchOrder] = {}
@@ -140,20 +140,31 @@ class FetchLoop:
     def turn(self) -> None:
         """Follow the orders, look up offsets, and pass on what was fetched."""
         self._wake.clear()
-        for partition, order in self._scheduler.take_orders().items():
+        with self._engine.locked() as machine:
+            orders = machine.take_orders()
+        for partition, order in orders.items():
             self._follow(partition, order)
         for partition, due in self._postponed.take_due().items():
             self._begin(partition, due)
-        self._ask()
+        self._look_up_offsets()
         for outcome in self._fetcher.poll_each(self._postponed.wait_ms(_POLL_MS)):
-            order = self._orders.get(outcome.partition)
+            present = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
                 self._postponed.succeeded(outcome.partition)
-                self._scheduler.on_fetched(outcome, None if order is None else order.token)
-                if order is not None and not outcome.is_end_known:
-                    self._stop_behind(outcome, order)
-            elif order is not None:
-                self._on_failure(outcome, order)
+                with self._engine.locked() as machine:
+                    machine.on_fetched(outcome, None if present is None else present.token)
+                if present is not None and not outcome.is_end_known:
+                    self._stop_after(outcome, present)
+            elif present is not None:
+                self._on_failure(outcome, present)
+
+    def reserve(self, partition: TopicPartition) -> int:
+        with self._engine.locked() as machine:
+            return machine.reserve(partition)
+
+    def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
+        with self._engine.locked() as machine:
+            machine.on_landed(partition, size_bytes)
 
     def _follow(self, partition: TopicPartition, order: FetchOrder | None) -> None:
         self._fetcher.drop(partition)
@@ -170,7 +181,7 @@ class FetchLoop:
         else:
             self._fetcher.seek(partition, order.offset)
 
-    def _ask(self) -> None:
+    def _look_up_offsets(self) -> None:
         """Ask the leaders for the offsets of all places that are not known yet."""
         orders, self._questions = self._questions, {}
         if not orders:
@@ -184,31 +195,45 @@ class FetchLoop:
                 answer = ends[partition]
             if isinstance(answer, OffsetAnswer):
                 self._postponed.succeeded(partition)
-                self._scheduler.on_place(partition, orders[partition].token, answer.offset)
+                with self._engine.locked() as machine:
+                    machine.on_place(partition, orders[partition].token, answer.offset)
             else:
                 order = orders[partition]
                 self._on_failure(FetchFailure(partition, order.offset, answer), order)
 
     def _on_failure(self, failure: FetchFailure, order: FetchOrder) -> None:
         partition, offset, error = failure
-        if isinstance(error, OffsetOutOfRange) and self._scheduler.may_reset(partition, order.token):
-            self._scheduler.on_out_of_range(error, order.token, self._range_of(partition))
-        elif isinstance(error, OffsetOutOfRange):
-            self._postponed.postpone(partition, order._replace(offset=offset))
+        if isinstance(error, OffsetOutOfRange):
+            self._on_out_of_range(error, order, offset)
         elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
             # A topic may be made, a leader be elected, a broker come back.
             log.debug("%s cannot be read yet: %s", partition, error)
             self._postponed.postpone(partition, order._replace(offset=offset))
         else:
-            self._scheduler.on_unreadable(partition, order.token, offset, error)
+            self._give_up(partition, order, offset, error)
 
-    def _stop_behind(self, fetched: FetchedPartition, order: FetchOrder) -> None:
+    def _on_out_of_range(self, error: OffsetOutOfRange, order: FetchOrder, offset: int) -> None:
+        partition = error.partition
+        with self._engine.locked() as machine:
+            may_reset = machine.may_reset(partition, order.token)
+        if not may_reset:
+            self._postponed.postpone(partition, order._replace(offset=offset))
+            return
+        log_range = self._range_of(partition)
+        with self._engine.locked() as machine:
+            machine.on_out_of_range(error, order.token, log_range)
+
+    def _give_up(self, partition: TopicPartition, order: FetchOrder, offset: int, error: OttlaError) -> None:
+        with self._engine.locked() as machine:
+            machine.on_unreadable(partition, order.token, offset, error)
+
+    def _stop_after(self, fetched: FetchedPartition, order: FetchOrder) -> None:
         """Its last batch points out of the log, from where reading would continue as `auto_offset_reset` says."""
         partition = fetched.partition
         self._fetcher.drop(partition)
         text = f"{partition}: a damaged batch says that it ends at offset {fetched.next_offset - 1}"
         error = NoPosition(f"{text}; the log ends at {fetched.high_watermark}", hint=_DAMAGED)
-        self._scheduler.on_unreadable(partition, order.token, fetched.next_offset, error)
+        self._give_up(partition, order, fetched.next_offset, error)
 
     def _range_of(self, partition: TopicPartition) -> range | None:
         """The readable offsets, if the leader answers."""

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from ottla.client.fetching.messages import Message, messages_of_columns
-from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.errors import PoisonMessage
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.records.header import read_header
+from ottla.records.record import Headers
 from ottla.records.record_run import RecordRun, read_runs
+
+Deserializer: TypeAlias = Callable[[bytes], Any]
+
+
+class Deserializers:
+    """Plain callables from bytes for keys and for values: applied to the columns of a run, item by item, on request.
+
+    A null stays None.
+    """
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        self._key = key
+        self._value = value
+
+    def columns(self, run: RecordRun, offsets: Iterable[int], headers: Iterable[Headers]) -> list[Iterable[object]]:
+        """The columns of a message after topic and partition; `offsets` and `headers` replace the run's own."""
+        return [
+            offsets,
+            run.timestamps_ms,
+            _applied(self._key, run.keys),
+            _applied(self._value, run.values),
+            headers,
+        ]
+
+
+def _applied(deserializer: Deserializer | None, column: Sequence[bytes | None]) -> Iterable[object]:
+    if deserializer is None:
+        return column
+    if None not in column:
+        return map(deserializer, cast("Sequence[bytes]", column))
+    return (None if content is None else deserializer(content) for content in column)
 
 
 class MessageRun:

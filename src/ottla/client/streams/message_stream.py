@@ -12,11 +12,12 @@ from typing_extensions import TypeVar
 
 from ottla.client.fetching.messages import Message
 from ottla.client.streams.connector_core import ConnectorHold
-from ottla.client.streams.engine import StreamEnded, StreamsEngine
+from ottla.client.streams.consume_machine import StreamEnded
+from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.reading import HandOut
 from ottla.client.streams.seek_target import Place, target_of
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import boottime_ns
@@ -45,35 +46,35 @@ class StreamApi(Generic[KeyT, ValueT]):
     """What a stream can do besides handing out; nothing here waits."""
 
     def __init__(
-        self, engine: StreamsEngine, feed: StreamFeed, topics: Iterable[str] | None, hold: ConnectorHold | None
+        self, engine: StreamsEngine, buffer: StreamBuffer, topics: Iterable[str] | None, hold: ConnectorHold | None
     ) -> None:
         self._engine = engine
-        self._feed = feed
+        self._buffer = buffer
         self._hold = hold
         self._topics = None if topics is None else frozenset(topics)
         # The batch that is being handed out: the next loop continues it when one is left.
         self._messages: Iterator[Message[Any, Any]] = iter(())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._feed.name}>"
+        return f"<{type(self).__name__} {self._buffer.name}>"
 
     @property
     def partitions(self) -> list[TopicPartition]:
         """What it reads now; that changes as consumers come and go."""
         with self._engine.lock:
-            return sorted(self._feed.readings)
+            return sorted(self._buffer.readings)
 
     @property
     def assignments_count(self) -> int:
         """How often the group has given it a partition so far."""
-        return self._feed.assignments_count
+        return self._buffer.assignments_count
 
     def position(self, partition: int | tuple[str, int]) -> int | None:
-        """What would be committed now: everything below was asked past.  None while that is still to be found out.
+        """What would be committed now: everything below was passed.  None while that is still to be found out.
 
         Raises NotAssigned.
         """
-        return self._engine.position(self._feed, self._named(partition))
+        return self._engine.position(self._buffer, self._named(partition))
 
     def seek(
         self,
@@ -88,17 +89,17 @@ class StreamApi(Generic[KeyT, ValueT]):
         or a later one.  What is handed out next comes from there, and so does what is committed: a `seek` back sets the
         committed offset back.  Raises NotAssigned.
         """
-        self._engine.seek(self._feed, [self._named(partition)], target_of(to, timestamp_ms))
+        self._engine.seek(self._buffer, [self._named(partition)], target_of(to, timestamp_ms))
 
     def seek_all(self, to: Place | None = None, *, timestamp_ms: int | None = None) -> None:
         """`seek` in all partitions that the stream reads now."""
         if isinstance(to, int):
             raise ConfigError("an offset is of one partition", hint="seek(partition, offset)")
-        self._engine.seek(self._feed, None, target_of(to, timestamp_ms))
+        self._engine.seek(self._buffer, None, target_of(to, timestamp_ms))
 
     def skip(self) -> None:
         """Step over the message that cannot be read, or its damaged batch: after a PoisonMessage."""
-        self._engine.skip(self._feed)
+        self._engine.skip(self._buffer)
 
     def _named(self, partition: int | tuple[str, int]) -> TopicPartition:
         if isinstance(partition, tuple):
@@ -114,20 +115,20 @@ class StreamApi(Generic[KeyT, ValueT]):
             for run in hand_out.runs:
                 hand_out.run = run
                 for message in run.messages:
-                    if clock_ns() >= hand_out.until_ns and not self._engine.may_hand_out(self._feed, hand_out):
+                    if clock_ns() >= hand_out.until_ns and not self._engine.may_hand_out(self._buffer, hand_out):
                         return
                     yield message
                 if run.has_left:
                     raise RuntimeError("it raised StopIteration")
             hand_out.is_ended = True
         except PoisonMessage as damage:
-            if self._engine.on_poison(self._feed, hand_out, damage, is_of_one_message=False):
+            if self._engine.on_poison(self._buffer, hand_out, damage, is_of_one_message=False):
                 raise
         except Exception as error:
             poison = hand_out.run.poison(error) if hand_out.run is not None else None
             if poison is None:
                 raise
-            if self._engine.on_poison(self._feed, hand_out, poison, is_of_one_message=True):
+            if self._engine.on_poison(self._buffer, hand_out, poison, is_of_one_message=True):
                 raise poison from error
 
 
@@ -142,16 +143,16 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     def __init__(
         self,
         engine: StreamsEngine,
-        feed: StreamFeed,
+        buffer: StreamBuffer,
         topics: Iterable[str] | None,
         consumer_timeout_ms: int | None,
         hold: ConnectorHold | None,
     ) -> None:
-        super().__init__(engine, feed, topics, hold)
+        super().__init__(engine, buffer, topics, hold)
         self._timeout_ms = consumer_timeout_ms
         self._bell = threading.Condition(engine.lock)
         self._is_rung = False
-        feed.ring = weakly(self._ring)
+        buffer.ring = weakly(self._ring)
 
     def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
         # A chain asks for the next batch when the last one has ended, and lives on when a batch raises an error.
@@ -170,15 +171,15 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         wait: bool = True,
         timeout_ms: int | None = COMMIT_TIMEOUT_MS,
     ) -> None:
-        """Commit what was asked past; with `message`, that it is done, too, and all before it of its partition.
+        """Commit what was passed; with `message`, that it is done, too, and all before it of its partition.
 
         Raises CommitFailed when it was not committed, or is not known to be within `timeout_ms`.  With `wait=False` it
         returns at once, and a failure is logged only.  Raises NotAssigned for a message of a partition that the group
         has given to others meanwhile.
         """
         if message is not None:
-            self._engine.mark_done(self._feed, TopicPartition(message.topic, message.partition), message.offset)
-        outcome = self._engine.commit([self._feed])
+            self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
+        outcome = self._engine.commit([self._buffer])
         if wait:
             self._engine.wait_for(outcome, timeout_ms)
 
@@ -192,7 +193,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             # Before the request: what comes after it rings again.
             self._is_rung = False
             try:
-                hand_out = self._engine.ask(self._feed)
+                hand_out = self._engine.next_hand_out(self._buffer)
             except StreamEnded:
                 return None
             if hand_out is not None:
@@ -213,7 +214,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     def _wait(self, timeout_s: float | None) -> None:
         """Until `ring` is called, or the lease may allow more."""
         with self._engine.lock:
-            if self._feed.readings and not self._engine.is_leased():
+            if self._buffer.readings and not self._engine.is_leased():
                 timeout_s = LEASE_POLL_S if timeout_s is None else min(LEASE_POLL_S, timeout_s)
             self._bell.wait_for(lambda: self._is_rung, timeout_s)
 

@@ -1,4 +1,4 @@
-"""One claim of a partition, as its stream reads it: what was handed out, asked past, committed.  Pure."""
+"""One claim of a partition, as its stream reads it: what was handed out, passed, committed.  Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class HandOut:
         self.is_ended = False
 
     def rest(self, first: MessageRun, start: int) -> HandOut:
-        """What is left of the batch: `first` and the runs after it; everything below `start` was asked past."""
+        """What is left of the batch: `first` and the runs after it; everything below `start` was passed."""
         runs = chain([first], self.runs)
         return HandOut(self.reading, runs, start, self.next_offset, until_ns=0, is_end_known=self.is_end_known)
 
@@ -72,14 +72,14 @@ class HandOut:
         return not self.is_ended and not self.is_cut and self.is_current
 
     @property
-    def asked_past(self) -> int:
-        """Everything below was asked past; the message at it may be in hand.  Never too high, in any thread."""
+    def passed_end(self) -> int:
+        """Everything below was passed; the message at it may be in hand.  Never too high, in any thread."""
         return self.start if self.run is None else max(self.start, self.run.last_taken)
 
     @property
     def handed_out_end(self) -> int:
         """Everything that was handed out is below."""
-        return self.asked_past if self.run is None or not self.run.taken_count else self.run.last_taken + 1
+        return self.passed_end if self.run is None or not self.run.taken_count else self.run.last_taken + 1
 
 
 class Reading:
@@ -119,7 +119,7 @@ class Reading:
         self.is_answered = False
         # When a stopped reading waits no longer for the message in hand.
         self.release_by_ms: int | None = None
-        # While nothing is handed out: everything below was asked past.
+        # While nothing is handed out: everything below was passed.
         self._position = offset
         # Said by the user to be done, though nothing after it was asked for.
         self._done = NO_OFFSET
@@ -127,16 +127,16 @@ class Reading:
         self._pending: deque[_Pending] = deque()
 
     @property
-    def asked_past(self) -> int:
+    def passed_end(self) -> int:
         """What may be committed, exclusive; NO_OFFSET while the first position is not known."""
-        position = self._position if self.hand_out is None else self.hand_out.asked_past
+        position = self._position if self.hand_out is None else self.hand_out.passed_end
         return max(position, self._done)
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether a message may be in hand that was not asked past."""
+        """Whether a message may be in hand that was not passed."""
         hand_out = self.hand_out
-        return hand_out is not None and (not hand_out.run or hand_out.handed_out_end > self.asked_past)
+        return hand_out is not None and (not hand_out.run or hand_out.handed_out_end > self.passed_end)
 
     def move_to(self, offset: int, token: int) -> None:
         """Read on from `offset`, wherever it was before."""
@@ -148,7 +148,7 @@ class Reading:
 
     def move_to_answer(self, question: int, token: int) -> None:
         """Read on from what this question is answered; until then what may be committed stays."""
-        position = self.asked_past
+        position = self.passed_end
         self.move_to(position, token)
         self.question = question
 
@@ -156,7 +156,7 @@ class Reading:
         """What was being handed out has come to its end, or was cut."""
         hand_out, self.hand_out = self.hand_out, None
         if hand_out is not None and hand_out.token == self.token:
-            self._position = hand_out.next_offset if hand_out.is_ended else hand_out.asked_past
+            self._position = hand_out.next_offset if hand_out.is_ended else hand_out.passed_end
 
     def settle_at(self, offset: int) -> None:
         """What was being handed out ends before `offset`."""
@@ -189,7 +189,7 @@ class Reading:
 
         `waiting` gets the outcome, also that of a commit which is on its way already.
         """
-        offset = self.asked_past
+        offset = self.passed_end
         if offset == NO_OFFSET or (offset == self.committed and not self._pending):
             return None
         is_on_its_way = bool(self._pending) and self._pending[-1].offset == offset
@@ -202,8 +202,8 @@ class Reading:
         return None if is_on_its_way else offset
 
     def await_release(self, waiting: CommitOutcome) -> None:
-        """It is being given back: `waiting` learns whether what was asked past was committed with that."""
-        offset = self.asked_past
+        """It is being given back: `waiting` learns whether what was passed was committed with that."""
+        offset = self.passed_end
         if offset != NO_OFFSET and (offset != self.committed or self._pending):
             waiting.expect()
             self._pending.append(_Pending(offset, waiting))

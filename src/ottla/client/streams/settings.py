@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.client.membership.kafka_group.options import AUTO
-from ottla.client.streams.deserializers import Deserializer
+from ottla.client.streams.message_run import Deserializer
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB

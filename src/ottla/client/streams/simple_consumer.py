@@ -12,9 +12,8 @@ from typing_extensions import TypeVar
 from ottla.client.fetching.fetch import FetchedPartition, fetch_raw
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
-from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.errors import PoisonMessage
-from ottla.client.streams.message_run import MessageRun, message_runs
+from ottla.client.streams.message_run import Deserializers, MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions

@@ -17,7 +17,6 @@ import pyarrow as pa
 from ottla.audit.comparison import COMPARED_MS, TierCount, TierLine, compare_sums, unfit_text
 from ottla.audit.results import newest, result_fields, result_key, result_to_json
 from ottla.audit.topic import ensure_topic, store
-from ottla.client.fetching.offsets import log_ranges
 from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
@@ -93,8 +92,7 @@ def run_audit(
         for table in tables:
             table.publish_counts(cluster, audit_topic)
         ensure_topic(cluster, audit_topic)
-        partitions = [TopicPartition(audit_topic, each) for each in cluster.partitions(audit_topic)]
-        ends = {partition: offsets.stop for partition, offsets in log_ranges(cluster, partitions).items()}
+        ends = {partition: offsets.stop for partition, offsets in TopicLog(cluster, audit_topic).ranges().items()}
         sums, left_out = _sums(spark, bootstrap, ends, window_ms)
         lines = compare_sums(sums, seen_since_ms=cluster.clock.now_ms() - COMPARED_MS)
         known = newest(each.value for each in TopicLog(cluster, results_topic).read())

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.producing.acks import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from ottla.client.producing.settings import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
 from ottla.model.identifiers import topic_name_problem
 from ottla.model.limits import MIB
 from ottla.records.compression import Codec

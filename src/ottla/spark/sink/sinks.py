@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.client.producing.acks import BatchResult, Delivery
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.model.counted import counted
 from ottla.spark.errors import NotWritten, with_brief_errors
@@ -63,8 +63,8 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
 
 def check_acknowledged(results: Sequence[BatchResult]) -> None:
     for result in results:
-        if result.delivery not in (Delivery.ACKNOWLEDGED, Delivery.SENT):
-            reason = result.error if result.error is not None else result.delivery.value
+        if result.status not in (DeliveryStatus.ACKNOWLEDGED, DeliveryStatus.SENT):
+            reason = result.error if result.error is not None else result.status.value
             hint = result.error.hint if result.error is not None else None
             raise NotWritten(f"{counted(result.records_count, 'record')} for {result.partition}: {reason}", hint=hint)
 

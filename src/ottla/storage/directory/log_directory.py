@@ -60,6 +60,20 @@ from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.room import Room
 from ottla.storage.segment.index_files import IndexCache
 
+_log = logging.getLogger(__name__)
+
+_DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when it was examined"
+_STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when its records are not wanted"
+_FOREIGN_HINT: Final = "it holds other files than a log's; move it out of the data directory"
+_UNFLUSHED_HINT: Final = (
+    "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
+    "taken some; use flush.policy=ack, or more replicas"
+)
+_STALE_HINT: Final = (
+    "an operator accepted this directory, which may lack acknowledged records; of these partitions there is no other "
+    "replica that could have them"
+)
+
 
 class FailedSyncs:
     """Brings a failed sync from the thread that met it to the event loop's, which takes the directory offline for it.
@@ -90,21 +104,6 @@ class FailedSyncs:
         """Whether another thread's sync failed: then it counts from now on."""
         if self._failed is not None:
             self._on_failed(self._failed)
-
-
-_log = logging.getLogger(__name__)
-
-_DAMAGED_HINT: Final = "another replica's records replaced it; remove the directory when it was examined"
-_STRAY_HINT: Final = "no topic of the cluster had its id; remove the directory when its records are not wanted"
-_FOREIGN_HINT: Final = "it holds other files than a log's; move it out of the data directory"
-_UNFLUSHED_HINT: Final = (
-    "their only replica acknowledged records before they were flushed (flush.policy=os), and a power cut may have "
-    "taken some; use flush.policy=ack, or more replicas"
-)
-_STALE_HINT: Final = (
-    "an operator accepted this directory, which may lack acknowledged records; of these partitions there is no other "
-    "replica that could have them"
-)
 
 
 def _ignore(_event: object) -> None:

@@ -70,6 +70,11 @@ from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
 
+_log = logging.getLogger(__name__)
+
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_BASE_OFFSET: Final = Struct(">q")
+
 
 class Appended(NamedTuple):
     """What was appended to a log since it was opened, removed records included."""
@@ -116,12 +121,6 @@ class LogParts(NamedTuple):
     caches_end: int
     # The topic's settings; `was_compacted` if the log's directory has the mark of a clean.
     config: LogConfig
-
-
-_log = logging.getLogger(__name__)
-
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
-_BASE_OFFSET: Final = Struct(">q")
 
 
 class _ClosedForCut(Room):

@@ -53,6 +53,7 @@ class SmallBrokers:
         self.controller_id = NODE_ID
         self.live = live(NODE_ID)
         self.may_lead = True
+        self.is_replaced = False
 
     def addresses_for(self, local_address: tuple[str, int]) -> list[BrokerAddress]:
         own = BrokerAddress(NODE_ID, *local_address, "rack-1")

@@ -187,6 +187,21 @@ async def test_broker_that_may_have_been_replaced_does_not_name_itself_the_leade
     assert answer.topics[0].error_code == 0, "kafka-python takes a topic with an error for deleted, and rebalances"
 
 
+async def test_broker_whose_session_has_ended_names_only_the_others() -> None:
+    broker = SmallBroker()
+    broker.add_topic("orders", leader_epoch=4)
+    broker.place("orders", replicas=(NODE_ID, 7), leader=NODE_ID, in_sync=(NODE_ID, 7))
+    broker.brokers.live = live(NODE_ID, 7)
+    broker.brokers.may_lead, broker.brokers.is_replaced = False, True
+    answer = await ask(broker, 12, named("orders"))
+    assert ([each.node_id for each in answer.brokers], answer.controller_id) == ([7], 7)
+    answer = await ask(broker, 12, MetadataRequest([]))
+    assert {each.node_id for each in answer.brokers} == {NODE_ID, 7}, "a client that connects, or a tool"
+    broker.brokers.live = live(NODE_ID)
+    answer = await ask(broker, 12, named("orders"))
+    assert ([each.node_id for each in answer.brokers], answer.controller_id) == ([NODE_ID], NODE_ID)
+
+
 async def test_broker_that_registered_again_and_has_not_read_so_is_no_leader() -> None:
     broker = SmallBroker()
     broker.is_sole = False

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, WakeOn
-from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader
+from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, NotEnoughReplicas, NotLeader, WakeOn
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.errors import StorageError

@@ -13,10 +13,11 @@ from ottla.broker.partitions.partition import (
     ACKS_LEADER,
     EPOCH_START_WAIT_MS,
     WITHHELD_READS_MAX_MS,
+    NotEnoughReplicas,
+    NotLeader,
     Partition,
     WakeOn,
 )
-from ottla.broker.partitions.partition_errors import NotEnoughReplicas, NotLeader
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import GAP_PATIENCE_MS
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ottla.client.producing.accumulator import Accumulator
-from ottla.client.producing.delivery import Delivery, Receipt
-from ottla.client.producing.lookup import LookUp
-from ottla.client.producing.offer import MessageOffer, Offer, SetOffer, TopicOffer
-from ottla.client.producing.prepared import Preparing
+from ottla.client.producing.delivery import Delivery, Failures, Receipt
 from ottla.client.producing.producer_monitor import ProducerMonitor
-from ottla.client.producing.send_engine import SendEngine
+from ottla.client.producing.send_engine import LookUp, SendEngine
+from ottla.client.producing.send_steps import MessageStep, SendStep, SetStep, TopicStep
+from ottla.client.producing.serializing import MessageSerializer
 from ottla.client.producing.settings import ProducerSettings
-from ottla.client.producing.settlement import Failures
 from tests.unit.client.fake_cluster import FakeCluster
 
 Taken = TypeVar("Taken")
@@ -29,7 +27,7 @@ class Sending:
         self.monitor = ProducerMonitor()
         self.failures = Failures()
         self.interrupts_count = 0
-        self.preparing = Preparing(self.settings, fake.clock.now_ms, self._choose)
+        self.serializer = MessageSerializer(self.settings, fake.clock.now_ms, self._choose)
         self.accumulator = Accumulator(self.settings, self.monitor, fake.clock, self._choose, self._wake)
         self.engine = SendEngine(
             fake.client(self.settings.client_options()),
@@ -44,32 +42,32 @@ class Sending:
     def send(
         self, topic: str, value: bytes, *, key: bytes | None = None, partition: int | None = None
     ) -> Delivery[Receipt]:
-        prepared = self.preparing.message(topic, value, key, partition, None, None)
-        known = self.topic_offer(topic)
+        messages = self.serializer.message(topic, value, key, partition, None, None)
+        known = self.topic_step(topic)
         if key is not None and partition is None:
-            partition = self.preparing.partition(key, self.until_taken(known))
-        fields = (partition, value, key, (), prepared.timestamp_ms, prepared.total_bytes)
-        return self.until_taken(MessageOffer(topic, known, self.accumulator, *fields))
+            partition = self.serializer.partition(key, self.until_taken(known))
+        fields = (partition, value, key, (), messages.timestamp_ms, messages.total_bytes)
+        return self.until_taken(MessageStep(topic, known, self.accumulator, *fields))
 
     def send_set(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None
     ) -> Delivery[list[Receipt]]:
-        prepared = self.preparing.messages(topic, values, None, keys, None, None, None)
-        known = self.topic_offer(topic)
-        runs = self.preparing.runs(prepared, self.until_taken(known))
-        return self.until_taken(SetOffer(topic, known, self.accumulator, runs, (), prepared.timestamp_ms))
+        messages = self.serializer.messages(topic, values, None, keys, None, None, None)
+        known = self.topic_step(topic)
+        runs = self.serializer.runs(messages, self.until_taken(known))
+        return self.until_taken(SetStep(topic, known, self.accumulator, runs, (), messages.timestamp_ms))
 
-    def topic_offer(self, topic: str, partitions_min: int = 1) -> TopicOffer:
-        return TopicOffer(topic, partitions_min, self.monitor, self.accumulator, self.look_up)
+    def topic_step(self, topic: str, partitions_min: int = 1) -> TopicStep:
+        return TopicStep(topic, partitions_min, self.monitor, self.accumulator, self.look_up)
 
     def look_up(self, topic: str) -> LookUp:
         return self.engine.look_up(topic)
 
-    def until_taken(self, offer: Offer[Taken]) -> Taken:
-        """What the offer gives, after as many rounds as it takes."""
+    def until_taken(self, step: SendStep[Taken]) -> Taken:
+        """What the step gives, after as many rounds as it takes."""
         for _ in range(ROUNDS_MAX):
             with self.monitor.lock:
-                taken = offer.attempt()
+                taken = step.attempt()
             if taken is not None:
                 return taken
             self.engine.turn()

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
+from ottla.client.producing.delivery import BatchDelivery, BatchOutcome, Failures
 from ottla.client.producing.errors import MessageNotDelivered, MessagesNotDelivered
 from ottla.client.producing.producer_monitor import ProducerMonitor
-from ottla.client.producing.settlement import Failures, Outcome, Settlement
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
 PARTITION = TopicPartition("t", 1)
 
 
-def failed(messages_count: int) -> Settlement:
-    settlement = Settlement(ProducerMonitor(), PARTITION, [0] * messages_count)
+def failed(messages_count: int) -> BatchDelivery:
+    batch_delivery = BatchDelivery(ProducerMonitor(), PARTITION, [0] * messages_count)
     error = MessageNotDelivered(PARTITION, OttlaError("no room", hint="make some"), may_be_stored=False)
-    settlement.settle(Outcome(error=error))
-    return settlement
+    batch_delivery.settle(BatchOutcome(error=error))
+    return batch_delivery
 
 
 def test_messages_that_nobody_was_told_of_are_counted_once() -> None:

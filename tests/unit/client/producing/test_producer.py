@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client.producing.acks import BatchResult, Delivery, ProducerOptions
+from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.errors import CallTimedOut, ProducerStopped
 from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
@@ -47,7 +48,7 @@ def test_producer_stores_every_batch_once_and_in_order_when_a_request_is_lost(fa
         results = send_all(producer, partition, "abcdefgh")
     assert names_in(fake, partition) == list("abcdefgh")
     assert [results[name].base_offset for name in "abcdefgh"] == list(range(0, 16, 2))
-    assert {result.delivery for result in results.values()} == {Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results.values()} == {DeliveryStatus.ACKNOWLEDGED}
 
 
 def test_producer_follows_the_leader_and_keeps_the_order() -> None:
@@ -58,7 +59,7 @@ def test_producer_follows_the_leader_and_keeps_the_order() -> None:
         fake.move_leader(partition, 2)
         results = send_all(producer, partition, "cdef")
     assert names_in(fake, partition) == list("abcdef")
-    assert {result.delivery for result in results.values()} == {Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results.values()} == {DeliveryStatus.ACKNOWLEDGED}
 
 
 def test_producer_waits_while_nobody_leads() -> None:
@@ -70,7 +71,7 @@ def test_producer_waits_while_nobody_leads() -> None:
         assert producer.poll(1000) == []
         fake.move_leader(partition, 1)
         (result,) = producer.flush()
-    assert result.delivery is Delivery.ACKNOWLEDGED
+    assert result.status is DeliveryStatus.ACKNOWLEDGED
 
 
 def test_producer_refuses_what_nobody_took_in_time_and_can_go_on() -> None:
@@ -80,10 +81,10 @@ def test_producer_refuses_what_nobody_took_in_time_and_can_go_on() -> None:
     with fake.client() as cluster, RawProducer(cluster, ProducerOptions(delivery_timeout_ms=2000)) as producer:
         producer.send(partition, batch_of("a"), "a")
         (result,) = producer.flush(60_000)
-        assert result.delivery is Delivery.REFUSED
+        assert result.status is DeliveryStatus.REFUSED
         assert isinstance(result.error, CallTimedOut)
         fake.move_leader(partition, 1)
-        assert send_all(producer, partition, "b")["b"].delivery is Delivery.ACKNOWLEDGED
+        assert send_all(producer, partition, "b")["b"].status is DeliveryStatus.ACKNOWLEDGED
     assert names_in(fake, partition) == ["b"]
 
 
@@ -99,7 +100,7 @@ def test_flush_without_a_time_tells_of_every_batch_that_nobody_took(code: ErrorC
             producer.send(partition, batch_of(name), name)
         results = producer.flush()
         assert producer.pending_count == 0
-    assert {result.tag: result.delivery for result in results} == dict.fromkeys("abc", Delivery.REFUSED)
+    assert {result.tag: result.status for result in results} == dict.fromkeys("abc", DeliveryStatus.REFUSED)
 
 
 def test_producer_stops_when_the_fate_of_a_batch_stays_unknown() -> None:
@@ -110,8 +111,8 @@ def test_producer_stops_when_the_fate_of_a_batch_stays_unknown() -> None:
         for name in "ab":
             producer.send(partition, batch_of(name), name)
         results = producer.flush(60_000)
-        fates = {result.tag: result.delivery for result in results}
-        assert fates == {"a": Delivery.UNKNOWN, "b": Delivery.REFUSED}, "b was never sent"
+        fates = {result.tag: result.status for result in results}
+        assert fates == {"a": DeliveryStatus.UNKNOWN, "b": DeliveryStatus.REFUSED}, "b was never sent"
         assert [type(result.error) for result in results if result.tag == "a"] == [ProducerStopped]
         with pytest.raises(ProducerStopped):
             producer.send(partition, batch_of("c"))
@@ -127,7 +128,7 @@ def test_producer_stops_when_the_leader_has_lost_its_numbers() -> None:
         numbers.append((90, 91, 0))
         producer.send(partition, batch_of("c"))
         (result,) = producer.flush()
-    assert result.delivery is Delivery.UNKNOWN
+    assert result.status is DeliveryStatus.UNKNOWN
     assert "next number" in str(result.error)
 
 
@@ -138,10 +139,10 @@ def test_producer_without_idempotence_does_not_send_again_what_may_be_stored() -
     options = ProducerOptions(idempotent=False, max_in_flight=1)
     with fake.client() as cluster, RawProducer(cluster, options) as producer:
         results = send_all(producer, partition, "abc")
-    assert [results[name].delivery for name in "abc"] == [
-        Delivery.ACKNOWLEDGED,
-        Delivery.UNKNOWN,
-        Delivery.ACKNOWLEDGED,
+    assert [results[name].status for name in "abc"] == [
+        DeliveryStatus.ACKNOWLEDGED,
+        DeliveryStatus.UNKNOWN,
+        DeliveryStatus.ACKNOWLEDGED,
     ]
     assert names_in(fake, partition) == ["a", "b", "c"]
 
@@ -153,7 +154,7 @@ def test_producer_without_idempotence_sends_again_what_was_surely_refused() -> N
         cluster.leader(partition)
         fake.move_leader(partition, 2)
         results = send_all(producer, partition, "abc")
-    assert {result.delivery for result in results.values()} == {Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results.values()} == {DeliveryStatus.ACKNOWLEDGED}
     assert names_in(fake, partition) == ["a", "b", "c"]
 
 
@@ -164,8 +165,8 @@ def test_producer_closes_the_gap_of_refused_batches() -> None:
     fake.brokers[1].error_of = lambda api, _: next(answers, None) if api is ApiKey.PRODUCE else None
     with fake.client() as cluster, RawProducer(cluster) as producer:
         results = send_all(producer, partition, "abcdef")
-    refused = [name for name in "abcdef" if results[name].delivery is Delivery.REFUSED]
-    stored = [name for name in "abcdef" if results[name].delivery is Delivery.ACKNOWLEDGED]
+    refused = [name for name in "abcdef" if results[name].status is DeliveryStatus.REFUSED]
+    stored = [name for name in "abcdef" if results[name].status is DeliveryStatus.ACKNOWLEDGED]
     assert len(refused) == 2
     assert names_in(fake, partition) == stored
 
@@ -179,7 +180,10 @@ def test_producer_stops_when_a_batch_that_may_be_stored_is_refused() -> None:
     fake.brokers[1].error_of = lambda api, _: codes.pop(0) if api is ApiKey.PRODUCE and codes else None
     with fake.client() as cluster, RawProducer(cluster) as producer:
         results = send_all(producer, partition, "ab")
-    assert {tag: result.delivery for tag, result in results.items()} == {"a": Delivery.UNKNOWN, "b": Delivery.REFUSED}
+    assert {tag: result.status for tag, result in results.items()} == {
+        "a": DeliveryStatus.UNKNOWN,
+        "b": DeliveryStatus.REFUSED,
+    }
     assert names_in(fake, partition) == ["a"]
 
 
@@ -190,7 +194,7 @@ def test_producer_keeps_batches_of_several_partitions_in_one_request_to_a_leader
         for round_number in range(3):
             for partition in partitions:
                 producer.send(partition, batch_of(str(round_number)))
-        assert {result.delivery for result in producer.flush()} == {Delivery.ACKNOWLEDGED}
+        assert {result.status for result in producer.flush()} == {DeliveryStatus.ACKNOWLEDGED}
     for partition in partitions:
         assert names_in(fake, partition) == ["0", "1", "2"]
     for broker in fake.brokers.values():
@@ -267,8 +271,10 @@ def test_acknowledged_batches_are_stored_once_and_in_order_whatever_goes_wrong(
     fates = {str(result.tag): result for result in results}
     assert len(results) == len(fates) == len(sizes), "each batch has one fate"
     stored = names_in(fake, partition)
-    acknowledged = [str(number) for number in range(len(sizes)) if fates[str(number)].delivery is Delivery.ACKNOWLEDGED]
-    refused = {tag for tag, result in fates.items() if result.delivery is Delivery.REFUSED}
+    acknowledged = [
+        str(number) for number in range(len(sizes)) if fates[str(number)].status is DeliveryStatus.ACKNOWLEDGED
+    ]
+    refused = {tag for tag, result in fates.items() if result.status is DeliveryStatus.REFUSED}
     assert len(stored) == len(set(stored)), "a batch was stored twice"
     assert stored == sorted(stored, key=int), "the order of sending was not kept"
     assert set(acknowledged) <= set(stored)
@@ -291,10 +297,10 @@ def test_producer_that_halts_stores_nothing_after_a_refused_batch_until_it_is_re
     fake.brokers[1].error_of = refuses_batch(hit, ErrorCode.MESSAGE_TOO_LARGE)
     with fake.client() as cluster, RawProducer(cluster, ProducerOptions(halts_on_refusal=True)) as producer:
         results = send_all(producer, partition, "abcdef")
-        assert [name for name in "abcdef" if results[name].delivery is Delivery.REFUSED] == list("abcdef"[hit:])
-        assert send_all(producer, partition, "g")["g"].delivery is Delivery.REFUSED
+        assert [name for name in "abcdef" if results[name].status is DeliveryStatus.REFUSED] == list("abcdef"[hit:])
+        assert send_all(producer, partition, "g")["g"].status is DeliveryStatus.REFUSED
         producer.resume(partition)
-        assert send_all(producer, partition, "hi")["i"].delivery is Delivery.ACKNOWLEDGED
+        assert send_all(producer, partition, "hi")["i"].status is DeliveryStatus.ACKNOWLEDGED
     assert names_in(fake, partition) == [*"abcdef"[:hit], "h", "i"]
 
 
@@ -308,7 +314,7 @@ def test_producer_that_halts_refuses_what_waits_behind_a_batch_that_nobody_took_
         fake.clock.advance(1900)
         producer.send(partition, batch_of("b"), "b")
         results = producer.flush()
-    assert [result.delivery for result in results] == [Delivery.REFUSED, Delivery.REFUSED]
+    assert [result.status for result in results] == [DeliveryStatus.REFUSED, DeliveryStatus.REFUSED]
     assert names_in(fake, partition) == []
 
 
@@ -325,7 +331,7 @@ def test_batch_refused_by_a_replaced_leader_and_then_late_is_of_unknown_outcome(
         # A leader that is replaced before its followers have the batch answers so; the next one may have it.
         fake.brokers[1].error_of = lambda api, _: ErrorCode.NOT_LEADER_OR_FOLLOWER if api is ApiKey.PRODUCE else None
         results = send_all(producer, partition, "b")
-        assert results["b"].delivery is Delivery.UNKNOWN
+        assert results["b"].status is DeliveryStatus.UNKNOWN
         assert producer.is_stopped
 
 
@@ -342,7 +348,7 @@ def test_halted_partition_does_not_split_what_is_in_flight() -> None:
     with fake.client() as cluster, RawProducer(cluster, options, split=halves) as producer:
         send_all(producer, partition, "a")
         results = send_all(producer, partition, "bc")
-    assert [results[name].delivery for name in "bc"] == [Delivery.REFUSED, Delivery.REFUSED]
+    assert [results[name].status for name in "bc"] == [DeliveryStatus.REFUSED, DeliveryStatus.REFUSED]
     assert names_in(fake, partition) == ["a"]
 
 
@@ -366,7 +372,7 @@ def test_batch_that_is_too_large_for_the_next_leader_is_split() -> None:
         producer.send(partition, batch_of("bc"), "bc")
         results = producer.flush()
         assert not producer.is_stopped
-    assert [result.delivery for result in results] == [Delivery.ACKNOWLEDGED, Delivery.ACKNOWLEDGED]
+    assert [result.status for result in results] == [DeliveryStatus.ACKNOWLEDGED, DeliveryStatus.ACKNOWLEDGED]
     assert names_in(fake, partition) == ["a", "x", "y"]
 
 
@@ -382,10 +388,10 @@ def test_refusal_of_content_after_a_leader_move_fails_only_that_batch(code: Erro
         producer.send(other, batch_of("z"), "z")
         results = send_all(producer, partition, "bc")
         assert not producer.is_stopped
-    assert {tag: result.delivery for tag, result in results.items()} == {
-        "z": Delivery.ACKNOWLEDGED,
-        "b": Delivery.REFUSED,
-        "c": Delivery.ACKNOWLEDGED,
+    assert {tag: result.status for tag, result in results.items()} == {
+        "z": DeliveryStatus.ACKNOWLEDGED,
+        "b": DeliveryStatus.REFUSED,
+        "c": DeliveryStatus.ACKNOWLEDGED,
     }
     assert names_in(fake, partition) == ["a", "c"]
 
@@ -398,7 +404,7 @@ def test_other_refusal_after_a_leader_move_stops_the_producer() -> None:
     fake.brokers[1].error_of = answers(None, *refusals)
     with fake.client() as cluster, RawProducer(cluster) as producer:
         send_all(producer, partition, "a")
-        assert send_all(producer, partition, "b")["b"].delivery is Delivery.UNKNOWN
+        assert send_all(producer, partition, "b")["b"].status is DeliveryStatus.UNKNOWN
         assert producer.is_stopped
 
 
@@ -409,7 +415,7 @@ def test_refusal_of_content_after_a_lost_answer_and_a_leader_move_stops_the_prod
     fake.brokers[1].error_of = answers(None, None, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD)
     with fake.client() as cluster, RawProducer(cluster) as producer:
         send_all(producer, partition, "a")
-        assert send_all(producer, partition, "b")["b"].delivery is Delivery.UNKNOWN
+        assert send_all(producer, partition, "b")["b"].status is DeliveryStatus.UNKNOWN
         assert producer.is_stopped
     assert names_in(fake, partition) == ["a", "b"]
 
@@ -430,10 +436,10 @@ def test_halt_around_a_leader_move_does_not_stop_the_producer(codes: list[ErrorC
     with fake.client() as cluster, RawProducer(cluster, ProducerOptions(halts_on_refusal=True)) as producer:
         send_all(producer, partition, "a")
         results = send_all(producer, partition, "bc")
-        assert [results[name].delivery for name in "bc"] == [Delivery.REFUSED, Delivery.REFUSED]
+        assert [results[name].status for name in "bc"] == [DeliveryStatus.REFUSED, DeliveryStatus.REFUSED]
         assert not producer.is_stopped
         producer.resume(partition)
-        assert send_all(producer, partition, "d")["d"].delivery is Delivery.ACKNOWLEDGED
+        assert send_all(producer, partition, "d")["d"].status is DeliveryStatus.ACKNOWLEDGED
     assert names_in(fake, partition) == ["a", "d"]
 
 
@@ -447,6 +453,6 @@ def test_partition_without_a_leader_beyond_the_delivery_timeout_stops_a_producer
         producer.send(other, batch_of("z"), "z")
         results = send_all(producer, partition, "b")
         assert producer.is_stopped
-    assert results["z"].delivery is Delivery.ACKNOWLEDGED
-    assert results["b"].delivery is Delivery.UNKNOWN
+    assert results["z"].status is DeliveryStatus.ACKNOWLEDGED
+    assert results["b"].status is DeliveryStatus.UNKNOWN
     assert isinstance(results["b"].error, ProducerStopped)

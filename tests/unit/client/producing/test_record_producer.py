@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.producing.acks import Delivery, ProducerOptions
+from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.record_producer import Batching, RecordProducer
+from ottla.client.producing.settings import ProducerOptions
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.records.compression import Codec
@@ -21,7 +22,7 @@ def test_batch_that_is_too_large_for_a_segment_is_sent_in_parts(codec: Codec, ac
         for number in range(200):
             producer.add("t", b"%d" % number, b"value %d" % (number * 7919), timestamp_ms=1_000 + number)
         results = producer.flush()
-    assert {result.delivery for result in results} == {Delivery.ACKNOWLEDGED}
+    assert {result.status for result in results} == {DeliveryStatus.ACKNOWLEDGED}
     assert sum(result.records_count for result in results) == 200
     stored = fake.partitions[partition].records()
     assert sorted(record.timestamp_ms for record in stored) == list(range(1_000, 1_200))
@@ -43,9 +44,9 @@ def test_parts_are_stored_once_and_in_order_when_requests_are_lost(fault: Fault,
     stored = [record.timestamp_ms for record in fake.partitions[partition].records()]
     assert stored == list(range(len(stored)))
     # A lost request may have been stored: what is too large when it is sent again is not divided, but left open.
-    is_whole = {result.delivery for result in results} == {Delivery.ACKNOWLEDGED}
+    is_whole = {result.status for result in results} == {DeliveryStatus.ACKNOWLEDGED}
     assert is_whole == (len(stored) == 60)
-    assert is_whole or any(result.delivery is Delivery.UNKNOWN for result in results)
+    assert is_whole or any(result.status is DeliveryStatus.UNKNOWN for result in results)
 
 
 def test_record_that_is_too_large_by_itself_is_refused_and_the_others_are_stored() -> None:
@@ -56,7 +57,7 @@ def test_record_that_is_too_large_by_itself_is_refused_and_the_others_are_stored
         for size_bytes in (10, 10, 1_000, 10):
             producer.add("t", None, b"x" * size_bytes, timestamp_ms=size_bytes)
         results = producer.flush()
-    refused = [result for result in results if result.delivery is Delivery.REFUSED]
+    refused = [result for result in results if result.status is DeliveryStatus.REFUSED]
     assert [result.records_count for result in refused] == [1]
     assert [len(record.value or b"") for record in fake.partitions[partition].records()] == [10, 10, 10]
 
@@ -83,7 +84,7 @@ def test_each_reason_to_wait_is_told() -> None:
     with fake.client(on_wait=lambda reason: told.append(str(reason))) as cluster, RecordProducer(cluster) as producer:
         producer.add("t", None, b"x", timestamp_ms=0)
         (result,) = producer.flush()
-    assert result.delivery is Delivery.ACKNOWLEDGED
+    assert result.status is DeliveryStatus.ACKNOWLEDGED
     assert told == [
         "t-0: the broker answered KAFKA_STORAGE_ERROR",
         "t-0: the broker answered NOT_ENOUGH_REPLICAS",

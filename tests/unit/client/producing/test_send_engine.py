@@ -45,12 +45,12 @@ def test_lost_request_costs_and_doubles_no_message(fault: Fault, hit: int) -> No
 def test_topic_that_appears_in_time_is_waited_for() -> None:
     fake = FakeCluster()
     it = Sending(fake)
-    offer = it.topic_offer("t")
-    assert offer.attempt() is None
+    step = it.topic_step("t")
+    assert step.attempt() is None
     it.engine.turn()
-    assert offer.attempt() is None
+    assert step.attempt() is None
     fake.add_topic("t", 1, 1)
-    assert it.until_taken(offer) == 2
+    assert it.until_taken(step) == 2
 
 
 def test_topic_that_stays_missing_is_unknown() -> None:
@@ -67,24 +67,24 @@ def test_topic_is_asked_for_again_while_no_broker_answers() -> None:
     fake.add_topic("t", 1)
     fake.brokers[1].is_down = True
     it = Sending(fake)
-    offer = it.topic_offer("t")
+    step = it.topic_step("t")
     for _ in range(5):
-        assert offer.attempt() is None
+        assert step.attempt() is None
         it.engine.turn()
-    assert "no broker is at" in str(offer.too_late(60_000))
+    assert "no broker is at" in str(step.too_late(60_000))
     fake.brokers[1].is_down = False
-    assert it.until_taken(offer) == 1
+    assert it.until_taken(step) == 1
 
 
 def test_partition_beyond_the_topics_is_looked_up_once_more_and_refused() -> None:
     fake = FakeCluster()
     fake.add_topic("t", 1)
     it = Sending(fake)
-    it.until_taken(it.topic_offer("t"))
+    it.until_taken(it.topic_step("t"))
     with pytest.raises(UnknownTopic, match="no partition 2"):
-        it.until_taken(it.topic_offer("t", 3))
+        it.until_taken(it.topic_step("t", 3))
     fake.add_topic("t", 1, 1, 1)
-    assert it.until_taken(it.topic_offer("t", 3)) == 3
+    assert it.until_taken(it.topic_step("t", 3)) == 3
 
 
 def test_partitions_that_are_added_are_noticed() -> None:
@@ -305,7 +305,7 @@ def test_sleeping_engine_is_woken_for_what_is_earlier_only() -> None:
     fake = FakeCluster()
     fake.add_topic("t", 1)
     it = Sending(fake, ProducerSettings(linger_ms=5))
-    it.until_taken(it.topic_offer("t"))
+    it.until_taken(it.topic_step("t"))
     before = it.interrupts_count
     it.send("t", b"v")
     assert it.interrupts_count == before, "it is not asleep between rounds"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.client.fetching.fetch import FetchedPartition
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents
-from ottla.client.streams.assignments import FetchOrder
-from ottla.client.streams.deserializers import Deserializers
+from ottla.client.streams.consume_machine import ConsumeMachine, FetchOrder
 from ottla.client.streams.engine import StreamsEngine
-from ottla.client.streams.message_run import message_runs
+from ottla.client.streams.message_run import Deserializers, message_runs
 from ottla.client.streams.message_stream import MessageStream
-from ottla.client.streams.prefetched import Prefetched
 from ottla.client.streams.settings import StreamSettings
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.consumers.effects import Committed, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.stream_id import StreamId
@@ -24,6 +22,8 @@ from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.testing.fake_clock import FakeClock
+
+T = TypeVar("T")
 
 FOREVER_MS = 2**53
 
@@ -35,6 +35,11 @@ def batch_of(first_offset: int, values: Iterable[bytes | None]) -> bytes:
 
 def fetched(partition: TopicPartition, offset: int, next_offset: int, records: bytes) -> FetchedPartition:
     return FetchedPartition(partition, offset, next_offset, next_offset, next_offset, 0, memoryview(records))
+
+
+def as_fetch_thread(engine: StreamsEngine, call: Callable[[ConsumeMachine], T]) -> T:
+    with engine.locked() as machine:
+        return call(machine)
 
 
 class ScriptedMembership:
@@ -71,15 +76,16 @@ class Desk:
         settings = {"stream_buffer_bytes": 1 << 20, "consumer_timeout_ms": 0} | settings
         self.settings = StreamSettings(**settings)
         open_batch = partial(message_runs, deserializers=Deserializers(None, deserializer), check_crc=True)
-        self.feeds = [
-            StreamFeed(f"t-{n}", Prefetched(self.settings.stream_buffer_bytes, 1 << 16), open_batch)
+        self.buffers = [
+            StreamBuffer(f"t-{n}", Prefetched(self.settings.stream_buffer_bytes, 1 << 16), open_batch)
             for n in range(streams_count)
         ]
         self.engine = StreamsEngine(
-            self.membership, self.settings, self.feeds, lambda _, stream: self.feeds[stream.number], self.clock
+            self.membership, self.settings, self.buffers, lambda _, stream: self.buffers[stream.number], self.clock
         )
         self.streams: list[MessageStream[Any, Any]] = [
-            MessageStream(self.engine, feed, ["t"], self.settings.consumer_timeout_ms, None) for feed in self.feeds
+            MessageStream(self.engine, buffer, ["t"], self.settings.consumer_timeout_ms, None)
+            for buffer in self.buffers
         ]
         self.orders: dict[TopicPartition, FetchOrder | None] = {}
         self._claims_count = 0
@@ -106,14 +112,16 @@ class Desk:
 
     def order(self, partition: int) -> FetchOrder | None:
         """The fetch order of a partition, as the fetch thread knows it."""
-        self.orders.update(self.engine.fetching.take_orders())
+        self.orders.update(as_fetch_thread(self.engine, lambda machine: machine.take_orders()))
         return self.orders.get(TopicPartition("t", partition))
 
     def answer(self, partition: int, offset: int) -> None:
         """The log says where the place is that was asked for."""
         order = self.order(partition)
         assert order is not None
-        self.engine.fetching.on_place(TopicPartition("t", partition), order.token, offset)
+        as_fetch_thread(
+            self.engine, lambda machine: machine.on_place(TopicPartition("t", partition), order.token, offset)
+        )
 
     def bring(self, partition: int, values: Iterable[bytes | None], offset: int | None = None) -> bool:
         """A fetch of these, as one batch from what was ordered on; False when there is no room for it."""
@@ -127,12 +135,14 @@ class Desk:
         order = self.order(partition)
         assert order is not None
         key = TopicPartition("t", partition)
-        if not self.engine.fetching.reserve(key):
+        if not as_fetch_thread(self.engine, lambda machine: machine.reserve(key)):
             return False
-        self.engine.fetching.on_landed(key, len(records))
-        self.engine.fetching.on_fetched(fetched(key, offset, next_offset, records), order.token)
+        as_fetch_thread(self.engine, lambda machine: machine.on_landed(key, len(records)))
+        as_fetch_thread(
+            self.engine, lambda machine: machine.on_fetched(fetched(key, offset, next_offset, records), order.token)
+        )
         return True
 
     def offsets(self, stream: int = 0) -> list[int]:
-        """All that is there, asked past the last one."""
+        """All that is there; the last one is passed, too."""
         return [message.offset for message in self.streams[stream]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from tests.unit.client.streams.scripted import Desk
+from tests.unit.client.streams.scripted import Desk, as_fetch_thread
 
 T0 = TopicPartition("t", 0)
 
@@ -43,7 +43,9 @@ def test_interrupt_before_a_batch_is_begun_leaves_nothing_out() -> None:
     desk = Desk()
     desk.start(0, 0)
     desk.bring(0, [b"a", b"b"])
-    assert desk.engine.ask(desk.feeds[0]) is not None, "the caller is interrupted before it does anything with it"
+    assert desk.engine.next_hand_out(desk.buffers[0]) is not None, (
+        "the caller is interrupted before it does anything with it"
+    )
     assert desk.offsets() == []
     desk.bring(0, [b"a", b"b"])
     assert desk.offsets() == [0, 1]
@@ -55,16 +57,16 @@ def test_interrupt_while_a_batch_is_looked_for_leaves_nothing_out(monkeypatch: p
     desk.bring(0, [b"a", b"b"])
 
     def interrupted() -> Any:
-        taken = type(desk.feeds[0].prefetched).next_batch(desk.feeds[0].prefetched)
+        taken = type(desk.buffers[0].prefetched).next_batch(desk.buffers[0].prefetched)
         assert taken is not None
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(desk.feeds[0].prefetched, "next_batch", interrupted)
+    monkeypatch.setattr(desk.buffers[0].prefetched, "next_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         desk.offsets()
     assert desk.offsets() == []
-    again = desk.engine.fetching.take_orders()
+    again = as_fetch_thread(desk.engine, lambda machine: machine.take_orders())
     assert [(partition, order and order.offset) for partition, order in again.items()] == [(T0, 0)]
 
 
@@ -73,7 +75,7 @@ def test_next_within_a_loop_takes_the_message_after_the_one_of_the_loop() -> Non
     desk.start(0, 0)
     for _ in range(3):
         desk.bring(0, [b"a", b"b", b"c"])
-        desk.engine.fetching.take_orders()
+        as_fetch_thread(desk.engine, lambda machine: machine.take_orders())
         order = desk.orders[T0]
         assert order is not None
         desk.orders[T0] = order._replace(offset=order.offset + 3)

@@ -15,7 +15,7 @@ from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BASE_OFFSET
 from tests.malformed_batches import SHAPES, malformed_batch
-from tests.unit.client.streams.scripted import FOREVER_MS, Desk, batch_of, fetched
+from tests.unit.client.streams.scripted import FOREVER_MS, Desk, as_fetch_thread, batch_of, fetched
 
 T0 = TopicPartition("t", 0)
 
@@ -47,7 +47,7 @@ def test_messages_below_the_position_are_left_out_of_their_batch() -> None:
     assert desk.offsets() == [12, 13, 14]
 
 
-def test_committed_is_what_was_asked_past_and_not_what_is_in_hand() -> None:
+def test_committed_is_what_was_passed_and_not_what_is_in_hand() -> None:
     desk = Desk()
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"] * 5)
@@ -56,7 +56,7 @@ def test_committed_is_what_was_asked_past_and_not_what_is_in_hand() -> None:
             break
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed == [(T0, claim, 3)]
-    # The loop continues: the one in hand is asked past, too.
+    # The loop continues: the one in hand is passed, too.
     assert desk.offsets() == [4]
     desk.streams[0].commit(wait=False)
     assert desk.membership.committed[1:] == [(T0, claim, 5)]
@@ -81,11 +81,11 @@ def test_commit_raises_what_the_group_says_and_can_be_repeated() -> None:
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"] * 5)
     assert desk.offsets() == [0, 1, 2, 3, 4]
-    first = desk.engine.commit(desk.feeds)
+    first = desk.engine.commit(desk.buffers)
     desk.engine.on_events([CommitRefused(T0, claim, 5, OttlaError("the log is full"))])
     with pytest.raises(CommitFailed, match="not committed: the log is full"):
         desk.engine.wait_for(first, None)
-    second = desk.engine.commit(desk.feeds)
+    second = desk.engine.commit(desk.buffers)
     desk.confirm(0, claim, 5)
     desk.engine.wait_for(second, None)
     assert desk.membership.committed == [(T0, claim, 5)] * 2
@@ -96,7 +96,7 @@ def test_commit_of_a_claim_that_is_lost_meanwhile_fails() -> None:
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"])
     desk.offsets()
-    outcome = desk.engine.commit(desk.feeds)
+    outcome = desk.engine.commit(desk.buffers)
     desk.lose(0, claim)
     with pytest.raises(CommitFailed, match="t-0 was lost to the group"):
         desk.engine.wait_for(outcome, None)
@@ -117,9 +117,9 @@ def test_an_answer_to_an_earlier_commit_is_not_one_to_a_later_one() -> None:
     desk.bring(0, [b"a"] * 3)
     next(desk.streams[0])
     next(desk.streams[0])
-    first = desk.engine.commit(desk.feeds)
+    first = desk.engine.commit(desk.buffers)
     desk.offsets()
-    second = desk.engine.commit(desk.feeds)
+    second = desk.engine.commit(desk.buffers)
     desk.confirm(0, claim, 1)
     assert (first.is_known, second.is_known) == (True, False)
     desk.confirm(0, claim, 3)
@@ -230,7 +230,7 @@ def test_nothing_is_handed_out_when_the_lease_has_ended_and_nothing_is_left_out_
     assert next(stream).offset == 0
     desk.membership.hand_out_until_ms = 0
     # What a hand-out knows of the lease is from when it began: as if that moment had come.
-    hand_out = desk.feeds[0].readings[T0].hand_out
+    hand_out = desk.buffers[0].readings[T0].hand_out
     assert hand_out is not None
     hand_out.until_ns = 0
     assert list(stream) == []
@@ -269,13 +269,16 @@ def test_what_was_fetched_before_a_seek_counts_no_more() -> None:
     desk.start(0, 10)
     order = desk.order(0)
     assert order is not None
-    desk.engine.fetching.reserve(T0)
+    as_fetch_thread(desk.engine, lambda machine: machine.reserve(T0))
     desk.streams[0].seek(0, 4)
-    desk.engine.fetching.on_landed(T0, 100)
+    as_fetch_thread(desk.engine, lambda machine: machine.on_landed(T0, 100))
     desk.orders[T0] = order
-    desk.engine.fetching.on_fetched(fetched(T0, 10, 11, batch_of(10, [b"a"]).ljust(100)), order.token)
+    as_fetch_thread(
+        desk.engine,
+        lambda machine: machine.on_fetched(fetched(T0, 10, 11, batch_of(10, [b"a"]).ljust(100)), order.token),
+    )
     assert desk.offsets() == []
-    assert desk.feeds[0].prefetched.waiting_bytes == 0
+    assert desk.buffers[0].prefetched.waiting_bytes == 0
 
 
 def test_seek_to_a_time_waits_for_the_answer_and_commits_nothing_else_meanwhile() -> None:
@@ -366,7 +369,10 @@ def test_bytes_that_are_no_batches_are_poison_and_are_fetched_behind_when_steppe
     desk.bring(0, [b"a"])
     order = desk.order(0)
     assert order is not None
-    desk.engine.fetching.on_unreadable(T0, order.token, 1, CorruptBatch("a batch of format 1"))
+    token = order.token
+    as_fetch_thread(
+        desk.engine, lambda machine: machine.on_unreadable(T0, token, 1, CorruptBatch("a batch of format 1"))
+    )
     stream = desk.streams[0]
     assert next(stream).offset == 0, "what was fetched before comes first"
     with pytest.raises(PoisonMessage, match=r"t-0, offset 1: .*format 1"):
@@ -396,7 +402,8 @@ def test_offset_that_is_not_in_the_log_is_reset_as_the_policy_says(
     desk.start(0, 99)
     order = desk.order(0)
     assert order is not None
-    desk.engine.fetching.on_out_of_range(OffsetOutOfRange(T0, 99), order.token, range(3, 10))
+    token = order.token
+    as_fetch_thread(desk.engine, lambda machine: machine.on_out_of_range(OffsetOutOfRange(T0, 99), token, range(3, 10)))
     order = desk.order(0)
     assert order is not None
     assert order.question == question
@@ -408,11 +415,13 @@ def test_offset_that_is_not_in_the_log_is_raised_and_not_asked_for_again_when_th
     desk.start(0, 99)
     order = desk.order(0)
     assert order is not None
-    desk.engine.fetching.on_out_of_range(OffsetOutOfRange(T0, 99), order.token, range(3, 10))
+    as_fetch_thread(
+        desk.engine, lambda machine: machine.on_out_of_range(OffsetOutOfRange(T0, 99), order.token, range(3, 10))
+    )
     for _ in range(2):
         with pytest.raises(NoPosition, match="the log has 3 to 10"):
             next(desk.streams[0])
-    assert desk.engine.fetching.take_orders() == {}
+    assert as_fetch_thread(desk.engine, lambda machine: machine.take_orders()) == {}
     with pytest.raises(NotAssigned, match="not a message"):
         desk.streams[0].skip()
 
@@ -423,9 +432,9 @@ def test_reset_waits_until_what_was_fetched_before_is_handed_out() -> None:
     desk.bring(0, [b"a"] * 2)
     order = desk.order(0)
     assert order is not None
-    assert not desk.engine.fetching.may_reset(T0, order.token)
+    assert not as_fetch_thread(desk.engine, lambda machine: machine.may_reset(T0, order.token))
     assert desk.offsets() == [0, 1]
-    assert desk.engine.fetching.may_reset(T0, order.token)
+    assert as_fetch_thread(desk.engine, lambda machine: machine.may_reset(T0, order.token))
 
 
 def test_stream_that_nobody_reads_is_bounded_and_holds_up_no_other() -> None:
@@ -436,7 +445,7 @@ def test_stream_that_nobody_reads_is_bounded_and_holds_up_no_other() -> None:
     for _ in range(50):
         for partition in (0, 1):
             brought[partition] += desk.bring(partition, [bytes(9_000)], offset=brought[partition])
-        assert desk.feeds[0].prefetched.waiting_bytes <= 100_000
+        assert desk.buffers[0].prefetched.waiting_bytes <= 100_000
         desk.offsets(1)
     assert brought[1] == 50
     assert brought[0] < 12
@@ -453,10 +462,12 @@ def test_small_part_of_a_large_answer_does_not_keep_it_in_memory() -> None:
     answer[: len(batch)] = batch
     order = desk.order(0)
     assert order is not None
-    desk.engine.fetching.reserve(T0)
-    desk.engine.fetching.on_landed(T0, len(batch))
+    as_fetch_thread(desk.engine, lambda machine: machine.reserve(T0))
+    as_fetch_thread(desk.engine, lambda machine: machine.on_landed(T0, len(batch)))
     part = memoryview(answer)[: len(batch)]
-    desk.engine.fetching.on_fetched(FetchedPartition(T0, 0, 1, 1, 1, 0, part), order.token)
+    as_fetch_thread(
+        desk.engine, lambda machine: machine.on_fetched(FetchedPartition(T0, 0, 1, 1, 1, 0, part), order.token)
+    )
     part.release()
     answer.clear()  # a bytearray that is still viewed refuses this
     assert desk.offsets() == [0]
@@ -474,7 +485,7 @@ def test_error_of_the_membership_reaches_whoever_asks() -> None:
         desk.streams[0].commit()
 
 
-def test_close_ends_streams_and_gives_back_what_was_asked_past() -> None:
+def test_close_ends_streams_and_gives_back_what_was_passed() -> None:
     desk = Desk()
     claim = desk.start(0, 0)
     desk.bring(0, [b"a"] * 5)
@@ -518,8 +529,8 @@ def test_commit_in_the_middle_of_a_release_has_the_outcome_of_the_release(*, is_
     desk.bring(0, [b"a"] * 5)
     message = next(desk.streams[0])
     desk.revoke(0, claim)
-    desk.engine.mark_done(desk.feeds[0], T0, message.offset)
-    outcome = desk.engine.commit(desk.feeds)
+    desk.engine.mark_done(desk.buffers[0], T0, message.offset)
+    outcome = desk.engine.commit(desk.buffers)
     assert not outcome.is_known
     if is_lost:
         desk.lose(0, claim)

@@ -9,12 +9,10 @@ from itertools import islice
 from ottla.client.fetching.fetch import FetchedPartition
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents
-from ottla.client.streams.deserializers import Deserializers
 from ottla.client.streams.engine import StreamsEngine
-from ottla.client.streams.message_run import message_runs
-from ottla.client.streams.prefetched import Prefetched
+from ottla.client.streams.message_run import Deserializers, message_runs
 from ottla.client.streams.settings import StreamSettings
-from ottla.client.streams.stream_feed import StreamFeed
+from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.consumers.effects import Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.stream_id import StreamId
@@ -22,6 +20,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.records.builder import BatchBuilder
 from ottla.testing.fake_clock import FakeClock
+from tests.unit.client.streams.scripted import as_fetch_thread
 
 PARTITION = TopicPartition("t", 0)
 FIRST, SECOND = ClaimId(1, 1), ClaimId(1, 2)
@@ -60,32 +59,32 @@ def fetched(offset: int) -> FetchedPartition:
 def test_what_was_fetched_for_the_former_stream_is_fetched_again_for_the_next_one() -> None:
     settings = StreamSettings()
     open_batch = partial(message_runs, deserializers=Deserializers(None, None), check_crc=False)
-    feeds = [StreamFeed(f"t-{number}", Prefetched(MIB, MIB), open_batch) for number in range(2)]
+    buffers = [StreamBuffer(f"t-{number}", Prefetched(MIB, MIB), open_batch) for number in range(2)]
     membership = TellingMembership()
-    engine = StreamsEngine(membership, settings, feeds, lambda _, stream: feeds[stream.number], FakeClock())
+    engine = StreamsEngine(membership, settings, buffers, lambda _, stream: buffers[stream.number], FakeClock())
     first, second = (StreamId("c", number) for number in range(2))
 
     engine.on_events([Start(PARTITION, first, 100, FIRST, FOREVER_MS)])
-    (ordered,) = engine.fetching.take_orders().values()
+    (ordered,) = as_fetch_thread(engine, lambda machine: machine.take_orders()).values()
     assert ordered is not None
-    assert engine.fetching.reserve(PARTITION) > 0, "a fetch from 100 takes off"
+    assert as_fetch_thread(engine, lambda machine: machine.reserve(PARTITION)) > 0, "a fetch from 100 takes off"
     engine.on_events([Revoke(PARTITION, FIRST)])
     assert membership.stopped == [(FIRST, 100)]
     engine.on_events([Released(PARTITION, FIRST, 100), Start(PARTITION, second, 100, SECOND, FOREVER_MS)])
-    (ordered,) = engine.fetching.take_orders().values()
+    (ordered,) = as_fetch_thread(engine, lambda machine: machine.take_orders()).values()
     assert ordered is not None
     assert ordered.offset == 100
     # The fetch from 100 lands.  To the fetcher it is what was ordered: it continues from 101.
     landed = fetched(100)
-    engine.fetching.on_landed(PARTITION, len(landed.records))
-    engine.fetching.on_fetched(landed, ordered.token)
+    as_fetch_thread(engine, lambda machine: machine.on_landed(PARTITION, len(landed.records)))
+    as_fetch_thread(engine, lambda machine: machine.on_fetched(landed, ordered.token))
 
-    (again,) = engine.fetching.take_orders().values()
+    (again,) = as_fetch_thread(engine, lambda machine: machine.take_orders()).values()
     assert again is not None
     assert again.offset == 100
-    engine.fetching.reserve(PARTITION)
-    engine.fetching.on_landed(PARTITION, len(landed.records))
-    engine.fetching.on_fetched(landed, again.token)
-    hand_out = engine.ask(feeds[1])
+    as_fetch_thread(engine, lambda machine: machine.reserve(PARTITION))
+    as_fetch_thread(engine, lambda machine: machine.on_landed(PARTITION, len(landed.records)))
+    as_fetch_thread(engine, lambda machine: machine.on_fetched(landed, again.token))
+    hand_out = engine.next_hand_out(buffers[1])
     assert hand_out is not None
     assert [message.offset for run in hand_out.runs for message in islice(run.messages, 1)] == [100]

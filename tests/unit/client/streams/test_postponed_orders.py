@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.client.streams.assignments import FetchOrder
+from ottla.client.streams.consume_machine import FetchOrder
 from ottla.client.streams.fetch_loop import PostponedOrders
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Retrying

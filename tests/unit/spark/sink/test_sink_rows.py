@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ottla.client.producing.acks import ProducerOptions
 from ottla.client.producing.produce_requests import ACKS_LEADER
+from ottla.client.producing.settings import ProducerOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import stamp_producer
 from ottla.records.compression import Codec

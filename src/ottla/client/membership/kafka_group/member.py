@@ -434,11 +434,11 @@ class KafkaGroupMember:
     # --- the streams ------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Event]:
-        """Everything below each offset was handed out by that claim, and asked past."""
+        """Everything below each offset was handed out by that claim, and passed."""
         return [] if self.is_over else self._claims.commit(offsets)
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int, now_ms: int) -> list[Event]:
-        """Nothing is handed out any more after `Revoke`; everything below `offset` was asked past."""
+        """Nothing is handed out any more after `Revoke`; everything below `offset` was passed."""
         if self.is_over:
             return []
         return self._claims.on_stopped(partition, claim, offset, self.hand_out_until_ms) + self._conclude(now_ms)

@@ -138,7 +138,7 @@ def test_commit_of_a_claim_that_is_over_is_dropped() -> None:
     assert driver.committed == {T0: 3}
 
 
-def test_partition_is_given_back_after_what_was_asked_past_is_committed() -> None:
+def test_partition_is_given_back_after_what_was_passed_is_committed() -> None:
     driver = Driver()
     driver.own(0, 1)
     assert kinds(driver.beat(0, epoch=1)) == [("Revoke", 1)]

@@ -1,4 +1,4 @@
-"""What one `send` offers to the accumulator, until it is taken: as soon as its topic is known and there is room."""
+"""The steps of one `send`: to know its topic, and to append to a batch when there is room.  Each may have to wait."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
 from ottla.client.producing.errors import BufferFull
-from ottla.client.producing.lookup import LookUp
 from ottla.client.producing.producer_monitor import ProducerMonitor
+from ottla.client.producing.send_engine import LookUp
 from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.model.errors import OttlaError
 from ottla.records.record import Headers
@@ -17,7 +17,7 @@ from ottla.records.record import Headers
 Taken = TypeVar("Taken", covariant=True)
 
 
-class Offer(Protocol[Taken]):
+class SendStep(Protocol[Taken]):
     """`attempt` and `too_late` are called with the monitor's lock held."""
 
     def attempt(self) -> Taken | None:
@@ -29,7 +29,7 @@ class Offer(Protocol[Taken]):
         ...
 
 
-class TopicOffer:
+class TopicStep:
     """A topic, of which at least `partitions_min` partitions are needed; gives their count."""
 
     def __init__(
@@ -77,7 +77,7 @@ class TopicOffer:
 class _Contents:
     """What a message and a set have in common: a known topic, and the need of room."""
 
-    def __init__(self, topic: str, known: TopicOffer, accumulator: Accumulator) -> None:
+    def __init__(self, topic: str, known: TopicStep, accumulator: Accumulator) -> None:
         self.topic = topic
         self._known = known
         self._accumulator = accumulator
@@ -93,13 +93,13 @@ class _Contents:
         return BufferFull(f"there was no room for more messages within {waited_ms:g} ms")
 
 
-class MessageOffer(_Contents):
+class MessageStep(_Contents):
     """One message; `partition` None: any."""
 
     def __init__(
         self,
         topic: str,
-        known: TopicOffer,
+        known: TopicStep,
         accumulator: Accumulator,
         partition: int | None,
         value: bytes | None,
@@ -115,13 +115,13 @@ class MessageOffer(_Contents):
         return self._accumulator.add(self.topic, *self._message) if self.has_topic() else None
 
 
-class SetOffer(_Contents):
+class SetStep(_Contents):
     """A set of messages: all of it is taken at once."""
 
     def __init__(
         self,
         topic: str,
-        known: TopicOffer,
+        known: TopicStep,
         accumulator: Accumulator,
         runs: Sequence[Run],
         headers: Headers,
