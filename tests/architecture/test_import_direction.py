@@ -75,6 +75,7 @@ DOORS: Final = {
     "click": ("cli",),
     "cramjam": ("records.compression",),
     "crc32c": ("records.checksum",),
+    "cryptography": ("client.wire.security.certificate_store",),
     "kazoo": ("coordination.zookeeper",),
     "kio": ("protocol",),
     "pyspark": ("demo.jobs", "spark", "testing.plugin"),

@@ -28,7 +28,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 from tests.interop.security.identity_provider import CLIENT_ID, CLIENT_SECRET
 from tests.interop.security.secure_kafka import PASSWORD, SESSION_MS, USERNAME, SecureKafka, secure_kafka
-from tests.peers.kafka_jars import KafkaUnavailable
+from tests.peers.kafka_jars import KafkaUnavailable, find_java
 
 BIG_BYTES: Final = 900_000
 MESSAGES_COUNT: Final = 500
@@ -154,6 +154,31 @@ def test_the_command_line_reads_a_file_of_kafkas_tools(
     assert topic in ottla_command("topic", "list", *flags).stdout
     listed = ottla_command("group", "list", *flags)
     assert listed.returncode == 0, listed.stderr
+
+
+@pytest.mark.parametrize("store_type", ["PKCS12", "JKS"])
+def test_the_truststores_of_javas_tools_are_read(secured: SecureKafka, store_type: str, tmp_path: Path) -> None:
+    keytool = Path(find_java()).with_name("keytool")
+    store, password = tmp_path / "truststore", "changeit"
+    imported = subprocess.run(
+        [
+            *(str(keytool), "-importcert", "-noprompt", "-alias", "ca", "-file", str(secured.ca_path)),
+            *("-keystore", str(store), "-storetype", store_type, "-storepass", password),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert imported.returncode == 0, imported.stdout + imported.stderr
+    security = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(store),
+        "ssl.truststore.password": password,
+        "ssl.truststore.type": store_type,
+    }
+    with open_cluster(secured, "SSL", security) as cluster:
+        assert cluster.refresh_once(None, cluster.retrying.deadline()) is not None
 
 
 def test_the_command_line_reads_the_environment_and_a_secret_file(secured: SecureKafka, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla.client.wire.security.certificate_store import CertificateStore
 from ottla.client.wire.security.jaas import parse_jaas
 from ottla.client.wire.security.settings import (
     ClientSecurity,
     Login,
     PasswordLogin,
+    PemSource,
     SecretFile,
     SecretText,
     TlsSettings,
@@ -35,9 +37,7 @@ AWS_MSK_IAM: Final = "AWS_MSK_IAM"
 # Each name, and what it is called here.
 _ALIASES: Final = {
     "sasl.mechanisms": "sasl.mechanism",
-    "ssl.truststore.location": "ssl.ca.location",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.location": "ssl.certificate.location",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
@@ -74,7 +74,11 @@ _KNOWN: Final = frozenset(
         "ssl.key.password.file",
         "ssl.endpoint.identification.algorithm",
         "ssl.verify.hostname.unsafely.disabled",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.keystore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
         "ssl.truststore.type",
         "ssl.enabled.protocols",
         "ssl.protocol",
@@ -85,7 +89,7 @@ _KNOWN: Final = frozenset(
 _WITHOUT_MEANING: Final = re.compile(
     r"sasl\.login\..*|sasl\.client\.callback\.handler\.class|sasl\.kerberos\..*|sasl\.oauthbearer\.(?:clock|expected"
     r"|jwks)\..*|ssl\.(?:provider|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation)"
-    r"|ssl\.(?:truststore|keystore)\.password|security\.providers"
+    r"|security\.providers"
 )
 _OF_SECURITY: Final = re.compile(r"(?:security|sasl|ssl|https|aws)\.|enable\.ssl\.|enable\.sasl\.")
 _MAY_BE_BESIDE: Final = frozenset({"bootstrap.servers", "client.id"})
@@ -95,9 +99,9 @@ _ONE_MATTER: Final = (
     {"sasl.username", "sasl.jaas.config"},
     {"sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.secret.file", "sasl.jaas.config"},
     {"https.ca.location", "https.ca.pem"},
-    {"ssl.ca.location", "ssl.ca.pem"},
-    {"ssl.certificate.location", "ssl.certificate.pem"},
-    {"ssl.key.location", "ssl.key.pem"},
+    {"ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location", "ssl.truststore.password"},
+    {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location", "ssl.keystore.password"},
+    {"ssl.key.location", "ssl.key.pem", "ssl.keystore.location"},
     {"ssl.key.password", "ssl.key.password.file"},
 )
 # Settings of brokers have the same variables: where no protocol is named, they are of a broker on this machine.
@@ -107,17 +111,17 @@ _OF_BROKERS_TOO: Final = frozenset(
         "ssl.enabled.protocols",
         "ssl.endpoint.identification.algorithm",
         "ssl.key.password",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.keystore.type",
         "ssl.protocol",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
         "ssl.truststore.type",
     }
 )
-_PEM: Final = "PEM"
+_STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _TLS_VERSIONS: Final = frozenset({"TLSv1.2", "TLSv1.3", "TLS"})
-_PEM_HINT: Final = (
-    "convert a JKS file with keytool -importkeystore -deststoretype PKCS12, and a PKCS12 file with"
-    " openssl pkcs12 -in FILE -out FILE.pem, then set the type to PEM"
-)
 _TRUE: Final = frozenset({"true", "1", "yes"})
 _FALSE: Final = frozenset({"false", "0", "no"})
 _MODULES: Final = {
@@ -246,9 +250,9 @@ class _Parser:
 
     def _check_values(self) -> None:
         for store in ("ssl.truststore.type", "ssl.keystore.type"):
-            kind = self._names.get(store, _PEM)
-            if kind.upper() != _PEM:
-                raise ConfigError(f"{store} is {kind}; Ottla reads PEM", hint=_PEM_HINT)
+            kind = self._names.get(store, _STORE_TYPES[0])
+            if kind.upper() not in _STORE_TYPES:
+                raise ConfigError(f"{store} {kind} is not supported", hint=f"supported are {', '.join(_STORE_TYPES)}")
         for name in ("ssl.enabled.protocols", "ssl.protocol"):
             versions = {version.strip() for version in self._names.get(name, "TLSv1.3").split(",")}
             if not versions & _TLS_VERSIONS:
@@ -293,12 +297,24 @@ class _Parser:
 
     def _tls(self) -> TlsSettings:
         return TlsSettings(
-            ca=self._secret("ssl.ca.pem", "ssl.ca.location"),
-            certificate=self._secret("ssl.certificate.pem", "ssl.certificate.location"),
+            ca=self._certificates("ssl.ca.pem", "ssl.ca.location", "ssl.truststore"),
+            certificate=self._certificates("ssl.certificate.pem", "ssl.certificate.location", "ssl.keystore"),
             key=self._secret("ssl.key.pem", "ssl.key.location"),
             key_password=self._secret("ssl.key.password", "ssl.key.password.file"),
             ssl_verify_hostname_unsafely_disabled=not self._verifies_hostname(),
         )
+
+    def _certificates(self, text_name: str, file_name: str, store: str) -> PemSource | None:
+        path, found = self._names.get(f"{store}.location"), self._secret(text_name, file_name)
+        if path is None:
+            return found
+        if found is not None:
+            raise ConfigError(
+                f"{store}.location is given, and {text_name} or {file_name}",
+                hint="they are one setting: give one of them",
+            )
+        password = self._names.get(f"{store}.password")
+        return CertificateStore(path, None if password is None else Secret(password))
 
     def _verifies_hostname(self) -> bool:
         if self._truth("ssl.verify.hostname.unsafely.disabled", default=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
@@ -33,13 +33,21 @@ class SecretFile:
 
 
 SecretText: TypeAlias = Secret | SecretFile
+
+
+class PemSource(Protocol):
+    """A `SecretText`, or a `CertificateStore`; equal ones have equal settings, and are hashable."""
+
+    def reveal(self) -> str: ...
+
+
 # Returns a token for each login; it may keep one while that is valid.  Pickled with the settings.
 TokenSource: TypeAlias = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """All certificates and keys are PEM.
+    """Certificates and keys are PEM, or in stores of Java.
 
     ca                                       who may sign the brokers' certificates; None: the system's authorities
     certificate, key                         the client's own, for brokers that demand one; the key may be in the
@@ -49,9 +57,9 @@ class TlsSettings:
                                              of one can impersonate a broker
     """
 
-    ca: SecretText | None = None
-    certificate: SecretText | None = None
-    key: SecretText | None = None
+    ca: PemSource | None = None
+    certificate: PemSource | None = None
+    key: PemSource | None = None
     key_password: SecretText | None = None
     ssl_verify_hostname_unsafely_disabled: bool = False
 

@@ -17,11 +17,11 @@ from typing_extensions import Buffer
 from ottla.client.wire.address import Address
 from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError, ConnectionLost, ListenerMismatch, TlsFailed
-from ottla.client.wire.security.settings import SecretFile, SecretText, TlsSettings
+from ottla.client.wire.security.certificate_store import CertificateStore
+from ottla.client.wire.security.settings import PemSource, SecretFile, SecretText, TlsSettings
 from ottla.client.wire.transport import Transport
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB
-from ottla.security.secret import Secret
 
 # What is read from the socket at once; a record has at most 16 KiB.
 _RECEIVED_BYTES: Final = 128 * KIB
@@ -32,8 +32,8 @@ _JOINED_BYTES_MAX: Final = 16 * KIB
 _CONTEXTS_MAX: Final = 16
 _PEM_MARK: Final = "-----BEGIN "
 _NOT_PEM_HINT: Final = (
-    "certificates and keys are PEM text; convert a JKS file with keytool -importkeystore -deststoretype PKCS12,"
-    " and a PKCS12 file with openssl pkcs12 -in FILE -out FILE.pem"
+    "PEM text starts with -----BEGIN; a JKS or PKCS12 store is named by ssl.truststore.location or"
+    " ssl.keystore.location, with its password"
 )
 _NO_TLS_HINT: Final = (
     "the listener seems to have no TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT,"
@@ -170,8 +170,8 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     return _kept_context(settings, tuple(_stamp(source) for source in sources))
 
 
-def _stamp(source: SecretText | None) -> tuple[int, ...]:
-    if not isinstance(source, SecretFile):
+def _stamp(source: PemSource | None) -> tuple[int, ...]:
+    if not isinstance(source, SecretFile | CertificateStore):
         return ()
     try:
         status = os.stat(source.path)
@@ -197,7 +197,7 @@ def _kept_context(settings: TlsSettings, stamps: tuple[tuple[int, ...], ...]) ->
     return context
 
 
-def _load_authorities(context: ssl.SSLContext, ca: SecretText) -> None:
+def _load_authorities(context: ssl.SSLContext, ca: PemSource) -> None:
     if isinstance(ca, SecretFile) and os.path.isdir(ca.path):
         context.load_verify_locations(capath=ca.path)  # as c_rehash names its files
         return
@@ -209,7 +209,7 @@ def _load_authorities(context: ssl.SSLContext, ca: SecretText) -> None:
 
 
 def _load_certificate(
-    context: ssl.SSLContext, certificate: SecretText, key: SecretText | None, password: SecretText | None
+    context: ssl.SSLContext, certificate: PemSource, key: PemSource | None, password: SecretText | None
 ) -> None:
     def password_of_key() -> str:
         if password is None:
@@ -231,8 +231,8 @@ def _load_certificate(
             ) from None
 
 
-def _pem(source: SecretText, name: str) -> str:
-    if isinstance(source, Secret):
+def _pem(source: PemSource, name: str) -> str:
+    if not isinstance(source, SecretFile):
         text = source.reveal()
     else:
         try:
@@ -247,7 +247,7 @@ def _pem(source: SecretText, name: str) -> str:
 
 
 @contextmanager
-def _as_path(source: SecretText) -> Iterator[str]:
+def _as_path(source: PemSource) -> Iterator[str]:
     """Python loads keys only from files: a text gets one for the moment, in memory where the system has such."""
     if isinstance(source, SecretFile):
         yield source.path
@@ -264,8 +264,8 @@ def _as_path(source: SecretText) -> Iterator[str]:
             yield file.name
 
 
-def _origin(source: SecretText) -> str:
-    return source.path if isinstance(source, SecretFile) else "the PEM text"
+def _origin(source: PemSource) -> str:
+    return source.path if isinstance(source, SecretFile | CertificateStore) else "the PEM text"
 
 
 def _meaning(error: ssl.SSLError, peer: Address, *, has_certificate: bool) -> ClientError:

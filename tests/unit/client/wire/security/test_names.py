@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.certificate_store import CertificateStore
 from ottla.client.wire.security.names import (
     client_security,
     environment_names,
@@ -88,7 +89,7 @@ def test_the_options_of_kafkas_clients_mean_the_same() -> None:
     found = client_security(kafka)
     assert found.login == SCRAM_LOGIN
     assert found.tls == TlsSettings(
-        ca=SecretFile("/ca.pem"),
+        ca=CertificateStore("/ca.pem"),
         certificate=Secret("-----BEGIN CERTIFICATE-----"),
         key=Secret("-----BEGIN PRIVATE KEY-----"),
         key_password=Secret("k"),
@@ -146,13 +147,14 @@ def test_a_malformed_or_foreign_login_module_is_refused_without_its_password(jaa
         ({"sasl.password.file": "/x"}, "both sasl.password and sasl.password.file"),
         ({"sasl.usrname": "x"}, "sasl.usrname is not a security setting"),
         ({"acks": "all"}, "acks is not a security setting"),
-        ({"ssl.truststore.type": "JKS"}, "ssl.truststore.type is JKS"),
+        ({"ssl.truststore.type": "BKS"}, "BKS is not supported"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "not secure any more"),
         ({"enable.ssl.certificate.verification": "false"}, "always verified"),
         ({"ssl.endpoint.identification.algorithm": "maybe"}, "'maybe'"),
         ({"ssl.cipher.suites": "TLS_X"}, "ssl.cipher.suites is not a security setting"),
         ({"ssl.key.location": "/key.pem"}, "without its certificate"),
-        ({"ssl.ca.location": "a", "ssl.truststore.location": "b"}, "given twice"),
+        ({"ssl.ca.location": "a", "ssl.truststore.location": "b"}, r"truststore\.location is given, and"),
+        ({"ssl.ca.pem": "a", "ssl.truststore.certificates": "b"}, "given twice"),
         ({"sasl.jaas.config": JAAS.replace("alice", "bob")}, "contradict"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "needs a source of tokens"),
         ({"sasl.mechanism": "AWS_MSK_IAM", "security.protocol": "SASL_PLAINTEXT"}, "with TLS only"),

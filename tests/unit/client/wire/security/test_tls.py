@@ -240,14 +240,14 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"\xfe\xed\xfe\xed\x00\x00\x00\x02", b"", b"no certificate"])
 @pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
-def test_a_file_that_is_not_pem_is_refused_with_the_commands_that_convert_it(
+def test_a_file_that_is_not_pem_is_refused_with_the_settings_of_stores(
     name: str, content: bytes, tmp_path: Path
 ) -> None:
     file = tmp_path / "store.jks"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match="not PEM") as refused:
         tls_context(client_security(TLS | {name: str(file)}).tls)
-    assert "openssl pkcs12" in str(refused.value.hint)
+    assert "ssl.truststore.location" in str(refused.value.hint)
 
 
 def test_a_missing_file_fails_the_connection_without_a_retry(tmp_path: Path) -> None:
