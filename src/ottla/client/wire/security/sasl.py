@@ -12,6 +12,7 @@ from ottla.client.wire.errors import (
     AuthenticationFailed,
     BrokerRefused,
     ClientError,
+    ConnectionLost,
     ListenerMismatch,
     UnsupportedByBroker,
     error_code_of,
@@ -41,6 +42,7 @@ _ERROR_TEXT_MAX: Final = 300
 _NO_SASL_HINT: Final = (
     "the listener has no SASL: set security.protocol to PLAINTEXT or SSL, or use the address of a listener with SASL"
 )
+_CLOSED_HINT: Final = "some brokers refuse a login so: check the name and the secret, and the broker's log"
 
 
 class Exchange(Protocol):
@@ -144,7 +146,12 @@ class SaslSession:
         message: bytes | None = exchange.first()
         for _ in range(_ROUNDS_MAX):
             assert message is not None
-            response = call(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(message), SaslAuthenticateResponse, 0)
+            try:
+                response = call(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(message), SaslAuthenticateResponse, 0)
+            except ConnectionLost as error:
+                raise ConnectionLost(
+                    f"{self._peer} closed the connection during the login of {self._login}", hint=_CLOSED_HINT
+                ) from error
             if response.error_code:
                 raise self._refused(response)
             try:

@@ -105,9 +105,12 @@ class TlsTransport:
                     self._encrypt(view[start : start + _ENCRYPTED_BYTES_MAX])
                     if self._outgoing.pending >= _ENCRYPTED_BYTES_MAX:
                         self._flush(deadline)
+            self._flush(deadline)
         except ssl.SSLError as error:
             self._raise(error)
-        self._flush(deadline)
+        except ConnectionLost:
+            self._raise_alert(deadline)
+            raise
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
         while True:
@@ -144,6 +147,19 @@ class TlsTransport:
     def _flush(self, deadline: Deadline) -> None:
         if self._outgoing.pending:
             self._inner.send([self._outgoing.read()], deadline)
+
+    def _raise_alert(self, deadline: Deadline) -> None:
+        """Raises what the peer sent before it closed the connection: in TLS 1.3 it refuses a client's certificate after
+        the client's handshake, maybe when the first request is on its way."""
+        try:
+            while True:
+                self._receive(deadline)
+                with suppress(ssl.SSLWantReadError):
+                    self._tls.read(1)
+        except ssl.SSLError as error:
+            self._raise(error)
+        except ClientError:
+            return
 
     def _raise(self, error: ssl.SSLError) -> NoReturn:
         raise _meaning(error, self._peer, has_certificate=self._has_certificate) from error

@@ -40,7 +40,8 @@ class _Kept:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     token: str = ""
-    until_ms: float = 0
+    renew_ms: float = 0
+    expires_ms: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +78,30 @@ class ClientCredentials:
         return ClientCredentials, settings
 
     def __call__(self) -> str:
-        """A token that is valid for a while.  Raises AuthenticationFailed, TokenUnavailable."""
-        with self._kept.lock:
+        """A token that is valid for a while: a kept one as long as no newer one can be had.
+
+        Raises AuthenticationFailed, TokenUnavailable.
+        """
+        kept = self._kept
+        with kept.lock:
             now_ms = self.clock.boottime_ms()
-            if not self._kept.token or now_ms >= self._kept.until_ms:
-                answer = self._request()
-                token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
-                if not isinstance(token, str) or not token:
-                    raise TokenUnavailable(f"{self.token_endpoint_url} answered without an access_token")
-                self._kept.token = token
-                self._kept.until_ms = now_ms
-                if isinstance(lifetime_s, int | float):
-                    self._kept.until_ms += lifetime_s * 1000 * _USED_PART
-            return self._kept.token
+            if now_ms < kept.renew_ms:
+                return kept.token
+            try:
+                self._renew(kept, now_ms)
+            except TokenUnavailable:
+                if now_ms >= kept.expires_ms:
+                    raise
+            return kept.token
+
+    def _renew(self, kept: _Kept, now_ms: int) -> None:
+        answer = self._request()
+        token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
+        if not isinstance(token, str) or not token:
+            raise TokenUnavailable(f"{self.token_endpoint_url} answered without an access_token")
+        lifetime_ms = lifetime_s * 1000 if isinstance(lifetime_s, int | float) else 0
+        kept.token = token
+        kept.renew_ms, kept.expires_ms = now_ms + lifetime_ms * _USED_PART, now_ms + lifetime_ms
 
     def _request(self) -> Mapping[str, object]:
         # Imported late: few clients log in so, and it takes longer to import than the client.

@@ -116,6 +116,14 @@ def test_a_broker_before_sasl_authenticate_is_too_old() -> None:
     assert fake.brokers[1].connections[0].is_closed
 
 
+def test_a_broker_that_closes_the_connection_instead_of_an_answer_hints_at_the_secret() -> None:
+    fake = cluster_with(FakeSasl())
+    fake.brokers[1].fault_of = lambda api: Fault.CUT_BEFORE if api is ApiKey.SASL_AUTHENTICATE else None
+    with pytest.raises(ConnectionLost, match="during the login of user alice") as lost:
+        open_connection(fake, security(SaslMechanism.PLAIN))
+    assert "secret" in str(lost.value.hint)
+
+
 def test_a_connection_without_a_login_that_is_closed_at_its_first_request_hints_at_one() -> None:
     fake = FakeCluster()
     connection = open_connection(fake, client_security(None))

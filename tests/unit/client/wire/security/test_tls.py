@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
+from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
@@ -19,7 +20,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.names import client_security
 from ottla.client.wire.security.settings import SecretFile, TlsSettings
 from ottla.client.wire.security.tls import secure, tls_context
-from ottla.client.wire.transport import TcpTransport, dial_tcp
+from ottla.client.wire.transport import TcpTransport, Transport, dial_tcp
 from ottla.model.errors import ConfigError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -172,6 +173,43 @@ def test_a_client_certificate_that_the_broker_does_not_trust_is_named(version: s
     context.minimum_version = context.maximum_version = version
     with SecureFakeBroker(context) as broker, pytest.raises(TlsFailed, match="refused the client's certificate"):
         connect(broker, trusting() | own_certificate(foreign_authority()))
+
+
+class ClosedForSending:
+    """A transport whose peer has closed: what it sent before can be received."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.is_closed_by_peer = False
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        if self.is_closed_by_peer:
+            raise ConnectionLost("broken pipe")
+        self._inner.send(pieces, deadline)
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        return self._inner.receive_into(buffer, deadline)
+
+    def has_buffered(self) -> bool:
+        return self._inner.has_buffered()
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_a_refusal_that_came_before_a_failed_request_is_reported() -> None:
+    context = server_context(certificate_of(), demands_certificate=True)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with SecureFakeBroker(context) as broker:
+        inner = ClosedForSending(dial_tcp(broker.address, deadline()))
+        transport = secure(inner, broker.address, client_security(trusting()).tls, deadline())
+        inner.is_closed_by_peer = True
+        with pytest.raises(TlsFailed, match="demands a client certificate"):
+            transport.send([b"request"], deadline())
+        transport.close()
 
 
 def test_tls_at_a_plain_listener_hints_at_the_protocol() -> None:

@@ -90,6 +90,18 @@ def test_a_token_is_kept_for_a_part_of_its_life(endpoint: TokenEndpoint) -> None
     assert source() == "t2"
 
 
+def test_a_token_is_kept_to_its_end_while_the_provider_is_in_trouble(endpoint: TokenEndpoint) -> None:
+    clock = FakeClock()
+    source = source_of(endpoint, clock)
+    source()
+    endpoint.status = 503
+    clock.advance(LIFETIME_S * 990)
+    assert source() == "t1"
+    clock.advance(LIFETIME_S * 20)
+    with pytest.raises(TokenUnavailable):
+        source()
+
+
 def test_a_token_without_a_lifetime_is_used_once(endpoint: TokenEndpoint) -> None:
     endpoint.content = {"access_token": "t"}
     source = source_of(endpoint)
