@@ -24,7 +24,7 @@ STARTS_A_JVM: Final = frozenset(
 )
 # Tests with these fixtures in tests/integration get Apache Kafka, too, unless the file has its own.
 BOTH_BROKERS: Final = frozenset({"apache_kafka", "bootstrap", "cluster", "new_topic"})
-_MARK: Final = re.compile(r"^ *(?:@|pytestmark = )?pytest\.mark\.spark,?$", re.MULTILINE)
+_MARK: Final = re.compile(r"^ *(?:@|pytestmark = .*)?pytest\.mark\.spark\b", re.MULTILINE)
 # Only the names of the two kinds of brokers.
 ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
 
