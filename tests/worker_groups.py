@@ -86,9 +86,14 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/connectors/test_groups_on_apache_kafka.py": "jvm tools",
     "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
+    # Programs that start Spark: those that a prefix of the next kind covers, too, come first.
+    "tests/integration/spark/test_spark_fixture.py": "spark programs",
+    "tests/integration/spark/test_spark_java.py": "spark programs",
+    "tests/integration/spark/test_spark_sessions.py": "spark programs",
+    "tests/integration/spark_cluster": "spark programs",
     # One Spark session.
-    "tests/integration/spark": "spark",
-    # Programs that start Spark.
+    "tests/integration/spark/": "spark",
+    # More programs that start Spark.
     "tests/cluster/test_spark_through_kills.py": "spark programs",
     "tests/examples/test_abuse_alert.py": "spark programs",
     "tests/examples/test_examples_page_of_spark.py": "spark programs",
@@ -96,7 +101,6 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/loads": "spark programs",
     "tests/integration/test_demo.py": "spark programs",
     "tests/integration/test_guide_of_spark.py": "spark programs",
-    "tests/integration/test_readme.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
 # The shortest heavy group: with fewer workers than groups, one takes it after another one.
