@@ -103,8 +103,9 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_guide_of_spark.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
-# The shortest heavy group: with fewer workers than groups, one takes it after another one.
-STARTS_AFTER_OTHERS: Final = "zookeeper"
+# The heavy groups as they start.  The longest are first: there are more of them than workers, and the run ends when the
+# last one does.  Spark keeps processors busy and clusters mostly wait, so these start together.
+START_ORDER: Final = ("spark", "spark programs", "cluster", "cluster faults", "jvm tools", "jvm", "zookeeper")
 # Each test of these files is a group: it has its own broker and clients, and mostly waits.
 SEPARATE: Final = (
     "tests/cluster/test_cut_off_leaders.py",
@@ -138,11 +139,11 @@ def group_of(node_id: str) -> str:
 
 def start_rank(group: str) -> int:
     """Groups of the lowest rank start first."""
-    if group in HEAVY.values():
-        return 1 if group == STARTS_AFTER_OTHERS else 0
+    if group in START_ORDER:
+        return START_ORDER.index(group)
     if group.startswith((*SEPARATE, *LONG)):
-        return 2
-    return 4 if group.startswith(SHORT) else 3
+        return len(START_ORDER)
+    return len(START_ORDER) + (2 if group.startswith(SHORT) else 1)
 
 
 @pytest.hookimpl(optionalhook=True)
