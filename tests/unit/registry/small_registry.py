@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.registry.check_process import answer
 from ottla.registry.checks import Answer, Answers, Check, Outcome
 from ottla.registry.decisions import Decision, register
 from ottla.registry.errors import RegistryError
-from ottla.registry.formats import answer
 from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
