@@ -24,7 +24,7 @@ from ottla.client.wire.errors import ClientError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import ClusterStateMissing, RunningCluster
-from ottla.testing.place import LOOPBACK
+from ottla.testing.running import LOOPBACK
 from tests.cluster.broker_clocks import SHIFTED_COMMAND, BrokerClocks
 from tests.cluster.clock_faults import CLOCK_FAULTS, CLOCK_SETTINGS
 from tests.cluster.fault_table import (
