@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ottla.registry import decisions
 from ottla.registry.checks import SERIALIZED, Answers, Lookup, rendered
-from ottla.registry.decisions import LATEST, Decision, schema_type
+from ottla.registry.decisions import LATEST, RegistryDecision, schema_type
 from ottla.registry.errors import RegistryCode, RegistryError, invalid_schema, schema_not_found
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
@@ -209,7 +209,7 @@ def _referenced_by(registry: Registry, request: Request) -> Json:
 def _register(registry: Registry, request: Request) -> Json:
     given, normalize = schema_of(request.body), request.flag("normalize")
 
-    def decide(state: RegistryState, answers: Answers) -> Decision:
+    def decide(state: RegistryState, answers: Answers) -> RegistryDecision:
         return decisions.register(state, request.path[0], given, answers, normalize=normalize)
 
     decision = registry.answered(lambda answers: registry.change(lambda state: decide(state, answers)))
@@ -390,7 +390,7 @@ class RawText(str):
     __slots__ = ()
 
 
-def _changed(registry: Registry, decide: Callable[[RegistryState], Decision]) -> Json:
+def _changed(registry: Registry, decide: Callable[[RegistryState], RegistryDecision]) -> Json:
     return registry.change(decide).answer
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.doctor.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
+from ottla.cli.doctor.findings import Finding, Severity, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 from ottla.model.counted import counted
@@ -60,8 +60,8 @@ def command(
     for finding in _findings(config_option or config_argument, data_dir, flags, assignments):
         found.append(finding)
         say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
-    problems = sum(finding.level is Level.PROBLEM for finding in found)
-    warnings = sum(finding.level is Level.WARNING for finding in found)
+    problems = sum(finding.level is Severity.PROBLEM for finding in found)
+    warnings = sum(finding.level is Severity.WARNING for finding in found)
     say(
         f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}, {len(found) - problems - warnings} ok",
         err=True,

@@ -44,7 +44,7 @@ class TopicKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TableProgress:
     """The table's progress in the partitions that a load reads.
 
     `next_offsets`: where to continue.  `found_by_name`: those of them whose progress is under the topic's name.
@@ -63,7 +63,9 @@ class Progress:
         return self.recreated_topics | {place.topic for place in self.next_offsets}
 
 
-def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: Callable[[str], int | None]) -> Progress:
+def progress_of(
+    places: Iterable[TopicPartition], keys: TopicKeys, version_of: Callable[[str], int | None]
+) -> TableProgress:
     """`version_of` is the table's number for an application id, None where it has none.
 
     Raises `LakeError` when the table knows a topic by its id and the cluster gives none.
@@ -96,10 +98,10 @@ def progress_of(places: Iterable[TopicPartition], keys: TopicKeys, version_of: C
             next_offsets[place] = by_name
             known_topics.add(place.topic)
             found_by_name.add(place)
-    return Progress(next_offsets, frozenset(found_by_name), frozenset(earlier_topics - known_topics), numbers)
+    return TableProgress(next_offsets, frozenset(found_by_name), frozenset(earlier_topics - known_topics), numbers)
 
 
-def versions_to_commit(progress: Progress, end: Offsets, keys: TopicKeys) -> dict[str, int]:
+def versions_to_commit(progress: TableProgress, end: Offsets, keys: TopicKeys) -> dict[str, int]:
     """The number for each application id that a load up to `end` (exclusive) changes.
 
     Every partition has a number from the first load that saw it, also where nothing was loaded: what the log deletes
@@ -162,7 +164,7 @@ class LoadPlan:
     """Offsets `[first, end)` of each partition, and what the table knew of them when it was planned."""
 
     keys: TopicKeys
-    progress: Progress
+    progress: TableProgress
     first: Offsets
     end: Offsets
 
