@@ -68,35 +68,82 @@ LONG_SUITES: Final = (
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper]",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-in]",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-out]",
-            "tests/cluster/test_moves_under_load.py::*[3]",
             "tests/cluster/test_spark_through_kills.py",
         ),
         (
-            "tests/cluster/test_kills.py",
+            "tests/cluster/test_kills.py::test_library",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-and-peers]",
             "tests/cluster/test_cut_off_leaders.py::*[paused]",
-            "tests/cluster/test_moves_under_load.py::*[1]",
             "tests/integration/spark/test_stream_killed_at_its_start.py",
         ),
         "long chaos of three brokers: rounds of random faults, more kinds of the same cut, Spark as one more reader",
     ),
     LongSuite(
         (
-            "tests/history/test_histories.py::test_kills*[range]",
-            "tests/history/test_histories.py::test_kills*[cooperative-sticky]",
+            "tests/cluster/test_kills.py::test_group_of_the_consumer_protocol",
+            "tests/cluster/test_kills.py::test_paused_leaders",
+        ),
+        (
+            "tests/cluster/test_kills.py::test_library",
+            "tests/cluster/test_rolling_restart.py",
+            "tests/cluster/test_moved_coordinators.py",
+            "tests/history/test_histories.py::test_kills*[consumer-protocol-6]",
+        ),
+        "more runs of the same cluster with clients of all libraries, 45 s each: the newer group protocol, pauses, a "
+        "dead ZooKeeper; one run with kills of leaders and of the coordinator stays",
+    ),
+    LongSuite(
+        ("tests/cluster/test_moves_under_load.py",),
+        (
+            "tests/cluster/test_cluster_moves.py",
+            "tests/cluster/test_reassignments.py",
+            "tests/simulation/test_simulation.py",
+        ),
+        "moves of all replicas there and back under load with a kill take over a minute each; moves under load without "
+        "a kill stay, and the simulation kills brokers during reassignments",
+    ),
+    LongSuite(
+        ("tests/cluster/test_stuck_syncs.py",),
+        (
+            "tests/cluster/test_loop_syncs.py",
+            "tests/unit/broker/upkeep/test_flusher.py",
+            "tests/unit/broker/replicas/test_elector.py",
+        ),
+        "a disk that is stuck for 45 s, in real time; a stuck flush and its elections are tested in virtual time",
+    ),
+    LongSuite(
+        (
+            "tests/history/test_histories.py::test_kills*[range-12]",
+            "tests/history/test_histories.py::test_kills*[cooperative-sticky-12]",
+            "tests/history/test_histories.py::test_kills*[consumer-protocol-12]",
             "tests/history/test_histories.py::test_checker_notices",
         ),
         (
-            "tests/history/test_histories.py::test_kills*[consumer-protocol]",
+            "tests/history/test_histories.py::test_kills*[consumer-protocol-6]",
             "tests/history/test_checker.py",
-            "tests/cluster/test_kills.py",
+            "tests/cluster/test_kills.py::test_library",
         ),
-        "the kills run with one group protocol, with the others on three brokers; the checker is tested on histories",
+        "twelve faults with each group protocol, and planted faults of the broker: six faults with one protocol stay, "
+        "three brokers have another one; the checker is tested on histories",
     ),
     LongSuite(
         ("tests/kill/test_kill.py::test_kill_test_notices",),
         ("tests/kill/test_kill.py::test_kills_lose", "tests/history/test_checker.py"),
         "planted faults of a broker that is killed, to show that the test can fail",
+    ),
+    LongSuite(
+        (
+            "tests/connectors/test_groups_on_apache_kafka.py",
+            "tests/connectors/test_groups_on_zookeeper.py::*[all-changes]",
+        ),
+        (
+            "tests/connectors/test_groups_on_brokers.py",
+            "tests/connectors/test_groups_on_zookeeper.py::*[kills]",
+            "tests/contract/membership/test_membership_contract.py",
+            "tests/consumers_simulation/test_simulation.py",
+        ),
+        "groups of connectors through every kind of change at ZooKeeper, and at Apache Kafka's own broker; the same "
+        "groups through kills stay, and the contract of a membership runs on every kind of server",
     ),
     LongSuite(
         ("tests/connectors/test_planted_faults.py",),
@@ -111,30 +158,113 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/simulation/test_simulation.py::test_nothing_acknowledged_is_lost_in_fresh_seeds[60]",
+            "tests/consumers_simulation/test_simulation.py::test_guarantees_hold_in_fresh_seeds[40]",
+            "tests/producer_simulation/test_simulation.py::test_promises_hold_in_fresh_seeds[40]",
             "tests/simulation/test_mutants.py::*[a replica that leaves keeps the leader epoch]",
             "tests/simulation/test_mutants.py::*[an eligible member freezes nothing]",
         ),
         (
-            "tests/simulation/test_simulation.py::test_nothing_acknowledged_is_lost_in_fresh_seeds[15]",
+            "tests/simulation/test_simulation.py::test_nothing_acknowledged_is_lost_in_fresh_seeds[8]",
+            "tests/consumers_simulation/test_simulation.py::test_guarantees_hold_in_fresh_seeds[6]",
+            "tests/producer_simulation/test_simulation.py::test_promises_hold_in_fresh_seeds[5]",
             "tests/simulation/test_mutants.py::*[an election keeps the leader epoch]",
             "tests/simulation/test_mutants.py::*[a minimum that is not met freezes nothing]",
         ),
-        "a longer search by the same simulation, and planted bugs that need hundreds of seeds",
+        "longer searches by the same simulations, and planted bugs that need hundreds of seeds",
     ),
     LongSuite(
         (
+            "tests/property/test_follower_log.py::test_flushed_batches*[1-",
+            "tests/property/test_follower_log.py::test_flushed_batches*[2-",
+            "tests/property/test_follower_log.py::test_flushed_batches*[3-",
+            "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[1]",
+            "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[2]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*-2]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*-3]",
+        ),
+        (
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-",
+            "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*-0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*-1]",
+        ),
+        "more lives of a follower, a cleaner and a log with a power loss at each of their operations, thousands of "
+        "recoveries each: one or two of each stay, with every kind of sync",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_demo.py::test_a_record_that_the_lake_lost",
             "tests/integration/test_demo.py::test_interrupted_demo*[jobs -2.0]",
             "tests/integration/test_demo.py::test_interrupted_demo*[Spark loads-2.0]",
-            "tests/integration/test_demo.py::test_demo_stopped_by_another_signal*[1-broker ]",
+            "tests/integration/test_demo.py::test_interrupted_demo*[Spark finds-2.0]",
+            "tests/integration/test_demo.py::test_demo_stopped_by_another_signal*[15-jobs ]",
             "tests/integration/test_demo.py::test_demo_fails_at_once*[watching",
         ),
         (
+            "tests/integration/test_demo.py::test_every_event",
             "tests/integration/test_demo.py::test_interrupted_demo*[the day -0.5]",
-            "tests/integration/test_demo.py::test_interrupted_demo*[Spark finds-2.0]",
-            "tests/integration/test_demo.py::test_demo_stopped_by_another_signal*[15-jobs ]",
+            "tests/integration/test_demo.py::test_demo_stopped_by_another_signal*[1-broker ]",
             "tests/integration/test_demo.py::test_demo_fails_at_once*[ottla serve",
+            "tests/integration/spark/test_spark_audit.py",
         ),
-        "more moments, signals and victims of the same interruption of the demo",
+        "whole days of the demo: one with a lost record, which the audit's own tests find, too; and more moments, "
+        "signals and victims of the same interruption, when Spark runs already",
+    ),
+    LongSuite(
+        (
+            "tests/examples/test_abuse_alert.py",
+            "tests/examples/test_related_items.py::test_counts_are_those_of_the_input",
+            "tests/integration/spark/test_spark_dead_letters_through_kills.py",
+            "tests/integration/spark/test_spark_mirror.py::test_killed_job",
+            "tests/loads/test_loads_through_kills.py",
+        ),
+        (
+            "tests/examples/test_examples_page_of_spark.py",
+            "tests/examples/test_related_items.py::test_batch_that_runs_again",
+            "tests/integration/spark/test_load_killed.py",
+            "tests/integration/spark/test_spark_dead_letters.py::test_failing_rows",
+            "tests/integration/spark/test_spark_dead_letters.py::test_many_letters",
+            "tests/integration/spark/test_stream_killed_at_its_start.py",
+            "tests/mirror/test_killed_mirror.py",
+        ),
+        "programs with Spark that are killed at each point, two to four drivers one after the other: one kill of a "
+        "load and one of a stream stay, which the tests' own session continues, and batches that fail between letters "
+        "and commit",
+    ),
+    LongSuite(
+        ("tests/integration/spark_cluster/test_spark_cluster.py",),
+        (
+            "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
+            "tests/integration/test_guide_of_spark.py::*[spark-cluster.md]",
+            "tests/unit/spark/test_worker_archive.py",
+        ),
+        "a standalone cluster of Spark is five JVMs beside each driver: workers without the package, and executors "
+        "that die; the archive and spark-submit are tested on one machine",
+    ),
+    LongSuite(
+        (
+            "tests/integration/spark/test_spark_sessions.py::test_register_works",
+            "tests/integration/spark/test_spark_sessions.py::test_a_session_is_quiet",
+        ),
+        (
+            "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
+            "tests/integration/spark/test_spark_java.py",
+        ),
+        "sessions as programs start them, each with a new JVM: all threads, and nothing printed or left",
+    ),
+    LongSuite(
+        (
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[consumer]",
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf*[classic]",
+            "tests/interop/clients/test_other_languages.py::test_java_client_3_9",
+        ),
+        (
+            "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[consumer]",
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[classic]",
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf*[consumer]",
+            "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
+        ),
+        "the same tools with the other group protocol, a JVM for each command, and an older release of Java's client",
     ),
 )
 

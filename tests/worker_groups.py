@@ -87,9 +87,14 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/connectors/test_groups_on_apache_kafka.py": "jvm tools",
     "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
+    # Programs that start Spark: those that a prefix of the next kind covers, too, come first.
+    "tests/integration/spark/test_spark_fixture.py": "spark programs",
+    "tests/integration/spark/test_spark_java.py": "spark programs",
+    "tests/integration/spark/test_spark_sessions.py": "spark programs",
+    "tests/integration/spark_cluster": "spark programs",
     # One Spark session.
-    "tests/integration/spark": "spark",
-    # Programs that start Spark.
+    "tests/integration/spark/": "spark",
+    # More programs that start Spark.
     "tests/cluster/test_spark_through_kills.py": "spark programs",
     "tests/examples/test_abuse_alert.py": "spark programs",
     "tests/examples/test_examples_page_of_spark.py": "spark programs",
@@ -97,11 +102,11 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/loads": "spark programs",
     "tests/integration/test_demo.py": "spark programs",
     "tests/integration/test_guide_of_spark.py": "spark programs",
-    "tests/integration/test_readme.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
-# The shortest heavy group: with fewer workers than groups, one takes it after another one.
-STARTS_AFTER_OTHERS: Final = "zookeeper"
+# The heavy groups as they start.  The longest are first: there are more of them than workers, and the run ends when the
+# last one does.  Spark keeps processors busy and clusters mostly wait, so these start together.
+START_ORDER: Final = ("spark", "spark programs", "cluster", "cluster faults", "jvm tools", "jvm", "zookeeper")
 # Each test of these files is a group: it has its own broker and clients, and mostly waits.
 SEPARATE: Final = (
     "tests/cluster/test_cut_off_leaders.py",
@@ -135,11 +140,11 @@ def group_of(node_id: str) -> str:
 
 def start_rank(group: str) -> int:
     """Groups of the lowest rank start first."""
-    if group in HEAVY.values():
-        return 1 if group == STARTS_AFTER_OTHERS else 0
+    if group in START_ORDER:
+        return START_ORDER.index(group)
     if group.startswith((*SEPARATE, *LONG)):
-        return 2
-    return 4 if group.startswith(SHORT) else 3
+        return len(START_ORDER)
+    return len(START_ORDER) + (2 if group.startswith(SHORT) else 1)
 
 
 @pytest.hookimpl(optionalhook=True)

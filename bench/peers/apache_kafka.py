@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.apache_kafka import SERVER_OPTIONS, ApacheKafka
 
 from bench.peers.peer import HOUSEKEEPING
 from bench.wire import NO_SETTINGS
@@ -17,6 +17,7 @@ class ApacheKafkaPeer(ApacheKafka):
     """Apache Kafka with its default settings, housekeeping aside."""
 
     name = NAME
+    JVM_OPTIONS = SERVER_OPTIONS
 
 
 @contextmanager

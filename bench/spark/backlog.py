@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from tests.peers.process_usage import rss_bytes
 
 from bench.client.contenders.names import OTTLA
@@ -23,9 +26,35 @@ from bench.spark.live_tails import VALUE_BYTES, LiveTail, Tail, live_tails
 from bench.spark.matrix import VARIABLE, Shape
 from bench.spark.memory import MemoryWatch, held_apart, page_cache_bytes
 from bench.spark.processes import SparkProcesses
-from bench.spark.stored_offsets import check_each_once
 from bench.study import ROUND, Observed, StudyOptions, say
 from bench.wire import Wire
+
+
+def check_each_once(target: Path, end_offsets: Mapping[int, int]) -> int:
+    """Partitions begin at offset 0.  The sum of the values' lengths.  Raises LoadFailed with what is wrong."""
+    # A bit would do; a byte for each offset is simpler.
+    times_seen = {partition: np.zeros(end, np.uint8) for partition, end in end_offsets.items()}
+    rows_count = dict.fromkeys(end_offsets, 0)
+    value_bytes = 0
+    for batch in DeltaTable(str(target)).to_pyarrow_dataset().to_batches(columns=["partition", "offset", "value"]):
+        value_bytes += pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0
+        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+        for partition in np.unique(partitions).tolist():
+            mine = offsets[partitions == partition]
+            end = end_offsets.get(partition, 0)
+            if mine.min() < 0 or mine.max() >= end:
+                raise LoadFailed(f"partition {partition}: offsets {mine.min()}..{mine.max()}, but it ends at {end}")
+            rows_count[partition] += len(mine)
+            times_seen[partition][mine] = 1
+    for partition, seen in times_seen.items():
+        distinct = int(np.count_nonzero(seen))
+        if not distinct == rows_count[partition] == len(seen):
+            raise LoadFailed(
+                f"partition {partition}: {rows_count[partition]} rows with {distinct} offsets of {len(seen)}"
+            )
+    return value_bytes
+
 
 # Values of 75 to 225 bytes, and keys of 1 to 8 digits.
 SHAPE: Final = Shape(VARIABLE, 150, LZ4)

@@ -81,7 +81,7 @@ DOORS: Final = {
     "pyspark": ("demo.jobs", "spark", "testing.plugin"),
     "re2": ("groups.subscription_pattern",),
     "sqlite3": ("coordination.embedded",),
-    "uvicorn": ("registry.connections", "registry.server"),
+    "uvicorn": ("registry.server",),
     "uvloop": ("runtime.event_loop",),
 }
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source_tree import ROOT, files_below
-from tests.worker_groups import HEAVY, LONG, SEPARATE, SHORT, STARTS_AFTER_OTHERS, group_of, start_rank
+from tests.worker_groups import HEAVY, LONG, SEPARATE, SHORT, START_ORDER, group_of, start_rank
 
 # Tests that import these start a JVM, or may.
 STARTS_A_JVM: Final = frozenset(
@@ -24,7 +24,7 @@ STARTS_A_JVM: Final = frozenset(
 )
 # Tests with these fixtures in tests/integration get Apache Kafka, too, unless the file has its own.
 BOTH_BROKERS: Final = frozenset({"apache_kafka", "bootstrap", "cluster", "new_topic"})
-_MARK: Final = re.compile(r"^ *(?:@|pytestmark = )?pytest\.mark\.spark,?$", re.MULTILINE)
+_MARK: Final = re.compile(r"^ *(?:@|pytestmark = .*)?pytest\.mark\.spark\b", re.MULTILINE)
 # Only the names of the two kinds of brokers.
 ONLY_NAMES: Final = frozenset({"tests/interop/test_expected_failures.py"})
 
@@ -108,7 +108,10 @@ def test_heavy_groups_start_first_and_long_tests_before_files() -> None:
         "tests/unit/cli/log/test_log.py",
         "tests/property/test_log.py",
         "tests/kill/test_kill.py::test_it",
-        STARTS_AFTER_OTHERS,
-        "jvm",
+        *reversed(START_ORDER),
     ]
     assert sorted(groups, key=start_rank) == groups[::-1]
+
+
+def test_every_heavy_group_has_its_place_in_the_start_order() -> None:
+    assert sorted(START_ORDER) == sorted(set(HEAVY.values()))

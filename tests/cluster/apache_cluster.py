@@ -15,7 +15,7 @@ from typing import Final
 
 from ottla.testing.broker import READY_WITHIN_S, BrokerDidNotStart, RunningBroker
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.place import Place
+from ottla.testing.running import Place
 from tests.peers.answering import NotAnswering, wait_until_answering
 from tests.peers.apache_kafka import COLLECTOR_OPTIONS, START_TIMEOUT_S
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool

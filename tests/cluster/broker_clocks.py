@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ottla.testing.place import Place
+from ottla.testing.running import Place
 
 CLOCK_FILE_VARIABLE: Final = "OTTLA_TEST_CLOCK"
 # Brokers with shiftable clocks.

@@ -24,7 +24,7 @@ from ottla.client.wire.errors import ClientError
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.log_files import LOG_SUFFIX
 from ottla.testing.cluster import ClusterStateMissing, RunningCluster
-from ottla.testing.place import LOOPBACK
+from ottla.testing.running import LOOPBACK
 from tests.cluster.broker_clocks import SHIFTED_COMMAND, BrokerClocks
 from tests.cluster.clock_faults import CLOCK_FAULTS, CLOCK_SETTINGS
 from tests.cluster.fault_table import (
@@ -40,7 +40,7 @@ from tests.cluster.network import Network
 from tests.cluster.servability import ALL, Servability
 from tests.cluster.site import CLIENTS, ZOOKEEPER, ZOOKEEPER_PORT, Site, broker_name
 from tests.cluster.target import MIN_IN_SYNC, Fault, Target
-from tests.history.checker import check
+from tests.history.checker import check, settled_commits
 from tests.history.clients import (
     LIBRDKAFKA,
     PARTITIONS_COUNT,
@@ -52,7 +52,7 @@ from tests.history.clients import (
     is_acknowledged,
     read_finally,
 )
-from tests.history.operations import Operation, Poll, Served, Snapshot
+from tests.history.operations import Commit, Operation, Outcome, Poll, Served, Snapshot
 from tests.history.producing import SOCKET_TIMEOUT_MS
 from tests.history.report import Report
 from tests.history.workload import SETTINGS
@@ -83,6 +83,8 @@ class ClusterResult:
     longest_silence_s: float
     # Acknowledged to a producer, polled by a member, or read in all snapshots of a reader.
     records: Counter[str]
+    # Commits without a confirmation or a refusal.
+    unknown_commits: Sequence[Commit] = ()
     problems: list[str] = field(default_factory=list)
     kept_directory: Path | None = None
     last_lines: Sequence[str] = ()
@@ -96,6 +98,7 @@ class ClusterResult:
             " ".join(f"{name}={count}" for name, count in sorted(self.strikes.items())),
             f"longest_silence_s={self.longest_silence_s:.1f}",
             str(self.report),
+            *map(described, self.unknown_commits),
             *self.problems,
         ]
         if self.kept_directory is not None:
@@ -214,7 +217,15 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
     unsettled = report.figures["sends_unknown"] + report.figures["sends_failed"]
     if unsettled:
         problems.append(f"{unsettled} sends failed or were never settled: the application saw an error")
-    return ClusterResult(report, strikes, evidence, longest_silence_s(history), records_of(history), problems)
+    return ClusterResult(
+        report,
+        strikes,
+        evidence,
+        longest_silence_s(history),
+        records_of(history),
+        unknown_commits(history),
+        problems,
+    )
 
 
 def _converge(target: Target) -> None:
@@ -264,6 +275,19 @@ def _bears_a_loss(target: Target) -> bool:
         for topic in topics
         if topic.name in (TOPIC, OFFSETS_TOPIC)
         for each in topic.partitions.values()
+    )
+
+
+def unknown_commits(history: Iterable[Operation]) -> list[Commit]:
+    return [each for each in settled_commits(history) if isinstance(each, Commit) and each.outcome is Outcome.UNKNOWN]
+
+
+def described(commit: Commit) -> str:
+    took_s = (commit.completed_ns - commit.invoked_ns) / 1e9
+    error = commit.error or "its client ended"
+    return (
+        f"unknown commit of {commit.process}: partition {commit.partition} offset {commit.offset}"
+        f" after {took_s:.2f} s: {error}"
     )
 
 

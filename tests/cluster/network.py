@@ -16,7 +16,7 @@ from enum import Flag, auto
 from pathlib import Path
 from typing import Final
 
-from ottla.testing.place import Place
+from ottla.testing.running import Place
 from tests.cluster.lossy_links import READY, LinkFigures, LinkQuality
 
 _BRIDGE: Final = "switch"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.chaos import mixed
-from tests.cluster.chaos_run import differences, longest_silence_s
+from tests.cluster.chaos_run import described, differences, longest_silence_s, unknown_commits
 from tests.cluster.faults import FAULTS
 from tests.history.clients import PARTITIONS_COUNT, TOPIC
-from tests.history.operations import Outcome, Send
+from tests.history.operations import Commit, Outcome, Send
 
 
 @pytest.fixture
@@ -60,6 +60,18 @@ def test_silence_is_measured_within_a_partition_and_only_between_acknowledgement
     history = [send(0, 1), send(0, 2), send(1, 1.5), send(1, 8.5), send(0, 9), send(1, 5, Outcome.UNKNOWN)]
     assert longest_silence_s(history) == 7.0
     assert longest_silence_s([send(0, 1)]) == 0
+
+
+def test_commit_that_was_never_settled_is_described_with_its_member_and_the_error() -> None:
+    def commit(offset: int, second: float, outcome: Outcome, error: str = "") -> Commit:
+        return Commit("member0", offset, int(second * 1e9) + offset, outcome, 3, offset, error)
+
+    lost = commit(7, 1.24, Outcome.UNKNOWN, "_TRANSPORT: disconnected")
+    died = commit(9, 0, Outcome.UNKNOWN)
+    history = [commit(7, 0, Outcome.UNKNOWN), lost, commit(8, 0, Outcome.UNKNOWN), commit(8, 1, Outcome.OK), died]
+    assert unknown_commits(history) == [lost, died]
+    assert described(lost) == ("unknown commit of member0: partition 3 offset 7 after 1.24 s: _TRANSPORT: disconnected")
+    assert described(died).endswith("its client ended")
 
 
 def test_plan_has_the_requested_number_of_faults_in_a_fixed_order_for_a_seed() -> None:

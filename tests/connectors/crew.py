@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.model.identifiers import TopicPartition
-from ottla.testing.pause import pause_process
+from ottla.testing.running import pause_process
 from tests.connectors.journal import Entry, Handed, Joined, JournalReader, Left, Sent, now_ns
 from tests.connectors.member import MemberSpec
 from tests.connectors.progress import Disturbance, Progress, StallWatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,16 +11,18 @@ from tests.connectors.homes import ZooKeeperBackend
 from tests.connectors.run import SHORT, run
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
-PLAN = ("herd", "pause-past-session", "kill", "reset-offsets", "grow", "restart-zookeeper", "kill-broker")
+ALL_CHANGES = ("herd", "pause-past-session", "kill", "reset-offsets", "grow", "restart-zookeeper", "kill-broker")
+KILLS = ("kill", "restart-zookeeper")
 
 
 @pytest.mark.slow
-def test_groups_on_zookeeper_keep_their_guarantees() -> None:
+@pytest.mark.parametrize("plan", [pytest.param(ALL_CHANGES, id="all-changes"), pytest.param(KILLS, id="kills")])
+def test_groups_on_zookeeper_keep_their_guarantees(plan: Sequence[str]) -> None:
     # A fresh random seed: it determines members and pauses.
     seed = secrets.randbelow(1 << 31)
     with skips_without_zookeeper():
-        result = run(ZooKeeperBackend, PLAN, seed=seed, size=SHORT)
-    told = f"seed={seed} {' '.join(PLAN)}\n{result}"
+        result = run(ZooKeeperBackend, plan, seed=seed, size=SHORT)
+    told = f"seed={seed} {' '.join(plan)}\n{result}"
     print(told)  # noqa: T201  the seed is a result, too
     assert result.is_clean, told
-    assert sum(result.strikes.values()) == len(PLAN), told
+    assert sum(result.strikes.values()) == len(plan), told

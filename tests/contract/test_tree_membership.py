@@ -32,7 +32,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
-from ottla.testing.pause import pause_process
+from ottla.testing.running import pause_process
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningZooKeeper
 from tests.contract.registry_samples import PATHS, make_topic, reading
 from tests.contract.test_tree_member import Member as LoopMember

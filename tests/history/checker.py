@@ -29,7 +29,7 @@ FINAL_READER: Final = "final-reader"
 
 def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report:
     """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
-    told = _settled_commits(history)
+    told = settled_commits(history)
     snapshots = [operation for operation in told if isinstance(operation, Snapshot)]
     # The rules for a consumer also hold for a reader of a partition from its start.
     operations: list[Operation] = [*told, *(snapshot.poll for snapshot in snapshots)]
@@ -74,7 +74,7 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     return report
 
 
-def _settled_commits(history: Iterable[Operation]) -> list[Operation]:
+def settled_commits(history: Iterable[Operation]) -> list[Operation]:
     """A member records a commit when it starts and again when it is settled: the last record counts."""
     told = list(history)
     last = {(each.process, each.invoked_ns, each.partition): each for each in told if isinstance(each, Commit)}

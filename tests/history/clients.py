@@ -20,7 +20,7 @@ from typing import Final, TypeGuard
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from ottla.testing.pause import pause_process
+from ottla.testing.running import pause_process
 from tests.eventually import eventually
 from tests.history import waiting_clients
 from tests.history.checker import FINAL_READER

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError
 
-from tests.history.member import RECORDS_PER_POLL_MAX, RecordedMember
+from tests.history.member import RECORDS_PER_POLL_MAX, CommitResult, RecordedMember
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder, now_ns
 
@@ -100,7 +100,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # the li
                     outcome = Outcome.FAILED
                 else:
                     outcome = Outcome.OK
-                self._member.tried_commit(invoked_ns, outcome, partition, offset)
+                self._member.tried_commit(invoked_ns, CommitResult(outcome), partition, offset)
 
 
 async def run(name: str, bootstrap: str, topic: str, group: str, recorder: Recorder, stopping: asyncio.Event) -> None:

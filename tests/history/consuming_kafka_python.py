@@ -26,7 +26,7 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 
-from tests.history.member import RECORDS_PER_POLL_MAX, Member
+from tests.history.member import RECORDS_PER_POLL_MAX, CommitResult, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 from tests.history.signalled_event import set_on
@@ -50,14 +50,14 @@ class KafkaPythonClient:
         self._consumer = consumer
         self._topic = topic
 
-    def commit(self, partition: int, offset: int) -> Outcome:
+    def commit(self, partition: int, offset: int) -> CommitResult:
         try:
             self._consumer.commit({TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1)})
         except REFUSED:
-            return Outcome.FAILED
-        except KafkaError:
-            return Outcome.UNKNOWN
-        return Outcome.OK
+            return CommitResult(Outcome.FAILED)
+        except KafkaError as failure:
+            return CommitResult(Outcome.UNKNOWN, repr(failure))
+        return CommitResult(Outcome.OK)
 
     def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
         found: dict[int, int] = {}

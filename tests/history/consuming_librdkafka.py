@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.history.member import RECORDS_PER_POLL_MAX, Member
+from tests.history.member import RECORDS_PER_POLL_MAX, CommitResult, Member
 from tests.history.operations import Outcome
 from tests.history.recorder import Recorder
 from tests.history.signalled_event import set_on
@@ -58,12 +58,15 @@ class LibrdkafkaClient:
         self._consumer = consumer
         self._topic = topic
 
-    def commit(self, partition: int, offset: int) -> Outcome:
+    def commit(self, partition: int, offset: int) -> CommitResult:
         try:
             self._consumer.commit(offsets=[TopicPartition(self._topic, partition, offset)], asynchronous=False)
         except KafkaException as failure:
-            return Outcome.FAILED if failure.args[0].code() in REFUSED else Outcome.UNKNOWN
-        return Outcome.OK
+            error = failure.args[0]
+            if error.code() in REFUSED:
+                return CommitResult(Outcome.FAILED)
+            return CommitResult(Outcome.UNKNOWN, f"{error.name()}: {error.str()}")
+        return CommitResult(Outcome.OK)
 
     def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tests.history.operations import Commit, Committed, Outcome, Poll, Positioned, Revoked, Watermark
 from tests.history.recorder import Recorder, now_ns
@@ -26,10 +26,17 @@ class KnownToClient(Protocol):
         ...
 
 
+class CommitResult(NamedTuple):
+    """`error` is the library's, where the outcome is UNKNOWN."""
+
+    outcome: Outcome
+    error: str = ""
+
+
 class GroupClient(KnownToClient, Protocol):
     """Requests that a library sends for a member, which waits for the response."""
 
-    def commit(self, partition: int, offset: int) -> Outcome: ...
+    def commit(self, partition: int, offset: int) -> CommitResult: ...
 
     def committed(self, partitions: Iterable[int]) -> Mapping[int, int] | None:
         """The committed offsets, -1 for none; None when the request failed."""
@@ -89,8 +96,8 @@ class RecordedMember:
         self._recorder.add(Commit(self._name, invoked_ns, invoked_ns, Outcome.UNKNOWN, partition, offset))
         return invoked_ns
 
-    def tried_commit(self, invoked_ns: int, outcome: Outcome, partition: int, offset: int) -> None:
-        self._recorder.add(Commit(self._name, invoked_ns, now_ns(), outcome, partition, offset))
+    def tried_commit(self, invoked_ns: int, result: CommitResult, partition: int, offset: int) -> None:
+        self._recorder.add(Commit(self._name, invoked_ns, now_ns(), result.outcome, partition, offset, result.error))
 
     def told_committed(self, invoked_ns: int, offsets: Mapping[int, int]) -> None:
         for partition, offset in offsets.items():

@@ -132,7 +132,10 @@ class Revoked(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A committed offset: the next record to read."""
+    """A committed offset: the next record to read.
+
+    `error` is the library's, where the outcome is UNKNOWN; empty when the client died meanwhile.
+    """
 
     process: str
     invoked_ns: int
@@ -140,6 +143,7 @@ class Commit(NamedTuple):
     outcome: Outcome
     partition: int
     offset: int
+    error: str = ""
 
 
 class Committed(NamedTuple):

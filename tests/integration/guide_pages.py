@@ -14,6 +14,7 @@ from tests.integration.page_snippets import (
     REGISTRY,
     ROOT,
     ZOOKEEPER,
+    PageProcess,
     Site,
     Snippet,
     read_snippets,
@@ -30,13 +31,13 @@ def starts_spark(page: Path) -> bool:
     return any(word in each.code for each in read_snippets(page) for word in _SPARK)
 
 
-def run_page(page: Path, directory: Path) -> None:
-    """Runs a page from top to bottom; raises when the result differs from the page."""
+def run_page(page: Path, directory: Path, process: PageProcess | None = None) -> None:
+    """Runs a page from top to bottom, here or in a process for it alone; raises when the result differs from it."""
     snippets = read_snippets(page)
     assert snippets, "a page of the guide shows how it is done"
     with site_of(snippets) as site:
         # PySpark leaves sockets to the collector.
-        run_snippets(snippets, site, directory, warnings_are_errors=not starts_spark(page))
+        run_snippets(snippets, site, directory, warnings_are_errors=not starts_spark(page), process=process)
 
 
 @contextmanager

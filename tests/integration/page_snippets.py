@@ -11,11 +11,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import selectors
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -82,26 +86,24 @@ def the_snippet(snippets: Iterable[Snippet], language: str, containing: str) -> 
 
 
 def run_snippets(
-    snippets: Sequence[Snippet], site: Site, directory: Path, *, warnings_are_errors: bool = True
+    snippets: Sequence[Snippet],
+    site: Site,
+    directory: Path,
+    *,
+    warnings_are_errors: bool = True,
+    process: PageProcess | None = None,
 ) -> list[str]:
     """Run them in a separate process, in `directory`; return the output of each.
 
-    An error names the page's line.
+    With a `process` they run there and in its directory, and `directory` has the files of the run.  An error names
+    the page's line.
     """
     steps = [
         {"path": str(each.page), "line": each.line, "language": each.language, "code": _placed(each.code, site)}
         for each in snippets
     ]
-    job = directory / "page.json"
-    job.write_text(json.dumps({"bootstrap": site.bootstrap, "steps": steps}), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-u", "-W", "error" if warnings_are_errors else "default", str(_PROGRAM), str(job)],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=ENDS_WITHIN_S,
-        check=False,
-    )
+    job = {"bootstrap": site.bootstrap, "steps": steps}
+    done = _run_alone(job, directory, warnings_are_errors) if process is None else process.run(job, directory)
     told = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, told
     if warnings_are_errors:
@@ -113,6 +115,82 @@ def run_snippets(
     for snippet, printed in zip(snippets, outputs, strict=True):
         _check_output(snippet, printed)
     return outputs
+
+
+def _run_alone(
+    job: Mapping[str, object], directory: Path, warnings_are_errors: bool
+) -> subprocess.CompletedProcess[str]:
+    file = directory / "page.json"
+    file.write_text(json.dumps(job), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-u", "-W", "error" if warnings_are_errors else "default", str(_PROGRAM), str(file)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+        check=False,
+    )
+
+
+class PageProcess:
+    """One process for several pages, one after the other: those that start Spark share its JVM.
+
+    Each page has its own namespace and its own session.  The directory is the same for all, since the JVM does not
+    change its directory, and it is empty when a page starts.  Warnings are allowed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> PageProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.communicate(timeout=ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            raise
+
+    def run(self, job: Mapping[str, object], directory: Path) -> subprocess.CompletedProcess[str]:
+        """The output and the errors of the page are in files of `directory`, too."""
+        assert directory != self._directory, "a page's end empties the directory of the process"
+        output, errors = directory / "output", directory / "errors"
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({**job, "output": str(output), "errors": str(errors)}) + "\n")
+        process.stdin.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(ENDS_WITHIN_S):
+                # With its JVM.
+                os.killpg(process.pid, signal.SIGKILL)
+        answer = process.stdout.readline()
+        if not answer:
+            # It was killed, or has ended.
+            process.communicate()
+        status = int(answer) if answer else 1
+        texts = [path.read_text(encoding="utf-8") if path.exists() else "" for path in (output, errors)]
+        return subprocess.CompletedProcess(str(_PROGRAM), status, *texts)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-W", "default", str(_PROGRAM)],
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        return self._process
 
 
 def _placed(code: str, site: Site) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.page_snippets import Site, read_snippets, run_snippets
+from tests.integration.page_snippets import PageProcess, Site, read_snippets, run_snippets
 
 SITE = Site("127.0.0.1:1", "127.0.0.1:2/here")
 
@@ -55,3 +55,37 @@ def test_failed_snippet_is_reported_with_its_line(tmp_path: Path, snippet: str, 
 def test_output_requires_a_snippet_before_it(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="an output without its snippet"):
         read_snippets(page(tmp_path, "~~~python\npass\n~~~\ntext\n~~~output\nx\n~~~\n"))
+
+
+def test_pages_of_one_process_share_neither_names_nor_files(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def run_in(process: PageProcess, name: str, text: str) -> list[str]:
+        directory = tmp_path / name
+        directory.mkdir()
+        return run_snippets(
+            read_snippets(page(directory, text)), SITE, directory, warnings_are_errors=False, process=process
+        )
+
+    ids = "~~~python\nimport os\nprint(os.getpid())\n~~~\n"
+    look = "~~~python\nprint('found' in globals(), os.listdir())\n~~~\n"
+    with PageProcess(shared) as process:
+        leaves = "~~~sh\nmkdir here; echo x > here/file; echo y > file; cat\n~~~\n~~~python\nfound = 1\n~~~\n"
+        first, _, _ = run_in(process, "first", ids + leaves)
+        with pytest.raises(AssertionError, match=r"page\.md:6: exit status 3"):
+            run_in(process, "failing", ids + "~~~sh\nexit 3\n~~~\n")
+        again, seen = run_in(process, "last", ids + look)
+    assert first == again
+    assert seen == "False []\n"
+
+
+def test_page_that_ends_its_process_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    ends = page(tmp_path, "~~~python\nimport os\nos._exit(0)\n~~~\n")
+    with PageProcess(shared) as process:
+        with pytest.raises(AssertionError):
+            run_snippets(read_snippets(ends), SITE, tmp_path, process=process)
+        lives = page(tmp_path, "~~~sh\necho here\n~~~\n")
+        assert run_snippets(read_snippets(lives), SITE, tmp_path, process=process) == ["here\n"]

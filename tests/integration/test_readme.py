@@ -1,4 +1,4 @@
-"""The tour of the README and the page about PySpark, run verbatim against a broker."""
+"""The tour of the README, run verbatim against a broker; test_guide_of_spark.py has its snippet of PySpark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import Final
 
 import pytest
 
-import ottla
-from ottla.client.admin.admin import Admin
-from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.integration.page_snippets import PYTHON, ROOT, SHELL, Site, read_snippets, run_snippets, the_snippet
 
@@ -81,35 +78,3 @@ def test_group_of_the_snippet_is_described_and_moved(broker: RunningBroker, tmp_
 def test_snippet_of_kafka_python_prints_the_record(broker: RunningBroker, tmp_path: Path) -> None:
     pytest.importorskip("kafka")
     assert "/jobs" in _run(PYTHON, "from kafka import", broker, tmp_path)
-
-
-@pytest.mark.interop
-@pytest.mark.spark
-@pytest.mark.slow
-def test_snippet_of_pyspark_shows_the_records(broker: RunningBroker, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    _run(PYTHON, "from kafka import", broker, tmp_path)
-    assert "/jobs" in _run(PYTHON, "import ottla.spark", broker, tmp_path)
-
-
-@pytest.mark.interop
-@pytest.mark.spark
-@pytest.mark.slow
-def test_page_about_pyspark_copies_a_topic_and_loads_a_lake(broker: RunningBroker, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    deltalake = pytest.importorskip("deltalake")
-    with Cluster(broker.bootstrap) as cluster:
-        for topic in ("clicks", "searches", "copy"):
-            Admin(cluster).create_topic(topic, 1)
-    with ottla.Producer(broker.bootstrap) as producer:
-        for topic in ("clicks", "searches"):
-            producer.send(topic, [b"1", b"2"])
-    lake = tmp_path / "lake"
-    snippets = [
-        each._replace(code=each.code.replace("/data/lake", str(lake)))
-        for each in read_snippets(ROOT / "docs" / "spark.md")
-    ]
-    run_snippets(snippets, Site(broker.bootstrap), tmp_path, warnings_are_errors=False)
-    assert deltalake.DeltaTable(str(lake)).to_pyarrow_table().num_rows == 4
-    with ottla.SimpleConsumer(broker.bootstrap, "copy", 0) as copy:
-        assert copy.latest() == 2

@@ -18,10 +18,10 @@ import pytest
 from ottla.model.limits import MIB
 from ottla.registry.checkers import Checkers
 from ottla.registry.checks import Answer, Comparison, KeptForm, Outcome, Source
-from ottla.registry.connections import CONNECTIONS_MAX
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.http_app import BODIES_BYTES_MAX, REQUEST_BYTES_MAX
 from ottla.registry.schema import SchemaType
+from ottla.registry.server import CONNECTIONS_MAX
 from ottla.runtime.clock import SystemClock
 from ottla.testing import ControlledBroker
 from tests.eventually import eventually

@@ -135,12 +135,7 @@ def main() -> None:
 
 def outcome_of(spark: SparkSession, given: Mapping[str, Any]) -> dict[str, object]:
     """Of one load, or of those that follow each other for a time."""
-    folder, table = Path(given["folder"]), TableSpec(**given["table"])
-    at: Callable[[Stage], None] = Killer(folder, **given.get("kill", {}))
-    if "hold" in given:
-        at = Holder(folder, given["hold"])
-    topic, bootstrap = given["topic"], given["bootstrap"]
-    loader = Loader(spark, bootstrap, topic, table.target(), rows_per_commit=ROWS_PER_COMMIT, at=at)
+    loader = loader_of(spark, given)
     end_s = time.monotonic() + given.get("for_s", 0)
     try:
         rows_count = loader.load().rows_count
@@ -151,6 +146,15 @@ def outcome_of(spark: SparkSession, given: Mapping[str, Any]) -> dict[str, objec
             raise
         return {"refused": str(error)}
     return {"rows": rows_count}
+
+
+def loader_of(spark: SparkSession, given: Mapping[str, Any]) -> Loader:
+    folder, table = Path(given["folder"]), TableSpec(**given["table"])
+    at: Callable[[Stage], None] = Killer(folder, **given.get("kill", {}))
+    if "hold" in given:
+        at = Holder(folder, given["hold"])
+    topic, bootstrap = given["topic"], given["bootstrap"]
+    return Loader(spark, bootstrap, topic, table.target(), rows_per_commit=ROWS_PER_COMMIT, at=at)
 
 
 def answer(facts: Mapping[str, object]) -> None:

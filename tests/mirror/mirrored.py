@@ -23,7 +23,7 @@ from ottla.records.compression import Codec
 from ottla.records.record import Headers, Record
 from ottla.runtime.clock import SystemClock
 from ottla.testing import consume_all
-from ottla.testing.pause import pause_process
+from ottla.testing.running import pause_process
 from tests.eventually import WITHIN_S
 
 Content = tuple[int, bytes | None, bytes | None, Headers]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import lt
-from typing import Final
+from typing import Final, TypeAlias
 
 from ottla.mirror import Mirror
 from ottla.testing import ControlledBroker
@@ -30,6 +30,8 @@ STALLS_OF_A_LIFE: Final = 10
 # The target twice as often: its stalls make leases lapse.
 VICTIMS: Final = ("target", "target", "source", "mirror")
 LAPSED: Final = "the lease has lapsed"
+# The records of each partition.
+Contents: TypeAlias = Mapping[int, Sequence[Content]]
 
 
 @dataclass
@@ -55,8 +57,15 @@ class Outcome:
         return "\n".join(lines)
 
 
-def run(stalls_count: int, seed: int, *, module: str = "ottla", partitions: int = PARTITIONS) -> Outcome:
-    """`module` is run as the mirror."""
+def run(
+    stalls_count: int,
+    seed: int,
+    *,
+    module: str = "ottla",
+    partitions: int = PARTITIONS,
+    until: Callable[[Contents, Contents], bool] | None = None,
+) -> Outcome:
+    """`module` is run as the mirror; the last life lasts until the contents of source and target are like this."""
     chance = random.Random(seed)
     outcome = Outcome(seed)
     settings = {"group.min.session.timeout.ms": "100"}
@@ -76,6 +85,11 @@ def run(stalls_count: int, seed: int, *, module: str = "ottla", partitions: int 
                         _stall(chance, outcome, live, offline, process)
                         eventually(copied, partial(lt, before), every_s=0.1)
                         time.sleep(chance.uniform(0, 0.3))
+                    if until is not None and not left:
+                        eventually(
+                            lambda: until(content_of(live.bootstrap, topic), content_of(offline.bootstrap, topic)),
+                            every_s=0.5,
+                        )
         # The second one counts the records that arrived after the first one's last read.
         for _ in range(2):
             last = MirrorProcess(live.bootstrap, offline.bootstrap, *flags, "--once", module=module)
@@ -91,9 +105,17 @@ def run(stalls_count: int, seed: int, *, module: str = "ottla", partitions: int 
     return outcome
 
 
-def judge(
-    source: Mapping[int, Sequence[Content]], target: Mapping[int, Sequence[Content]], reported: int, outcome: Outcome
-) -> None:
+def has_gap(source: Contents, target: Contents) -> bool:
+    """Whether the target lacks a record below another one that it has: no later copy begins before it."""
+    for number, rows in source.items():
+        found = set(target.get(number, ()))
+        has = [row in found for row in rows]
+        if False in has[: max((at for at, is_there in enumerate(has) if is_there), default=0)]:
+            return True
+    return False
+
+
+def judge(source: Contents, target: Contents, reported: int, outcome: Outcome) -> None:
     """Every record is on the target; the newest copies are in order; duplicates are at most those reported."""
     for number, rows in sorted(source.items()):
         found = target.get(number, ())

@@ -26,12 +26,12 @@ from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, UnknownTopic
 from ottla.client.wire.options import ClientOptions
-from ottla.mirror import Decision, Mirror, MirrorOptions, MirrorReport, Names
+from ottla.mirror import Mirror, MirrorOptions, MirrorReport, Names, TopicAction
 from ottla.mirror.audit_commits import WINDOW_MS
+from ottla.mirror.copy_ranges import CopyRange, RangeTaken, copy_ranges
 from ottla.mirror.mirror import SameCluster
-from ottla.mirror.offset_map import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX
+from ottla.mirror.offset_translation import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX
 from ottla.mirror.progress_topic import read_journal
-from ottla.mirror.range_copy import CopyWork, RangeTaken, copy_ranges
 from ottla.mirror.report import PartitionStatus
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -134,7 +134,7 @@ def test_plan_lists_the_changes_and_makes_none(
 ) -> None:
     topic = names.topic("clicks", partitions=3, configs={"retention.ms": "7000000"})
     (plan,) = mirror_of().plan().topics
-    assert (plan.topic, plan.decision, plan.partitions_count) == (topic, Decision.CREATE, 3)
+    assert (plan.topic, plan.decision, plan.partitions_count) == (topic, TopicAction.CREATE, 3)
     assert plan.set_configs == {"retention.ms": "7000000"}
     with Cluster(offline.bootstrap) as cluster:
         assert str(topic) not in [each.name for each in Admin(cluster).list_topics()]
@@ -592,13 +592,13 @@ def test_range_that_two_tasks_copy_is_left_to_the_later_one_and_duplicates_are_c
     copy = partial(copy_ranges, live.bootstrap, offline.bootstrap, options=options, clients=(ClientOptions(),) * 2)
     stopped: list[OttlaError] = []
 
-    def copy_first(works: Sequence[CopyWork]) -> None:
+    def copy_first(works: Sequence[CopyRange]) -> None:
         try:
             copy(works)
         except OttlaError as error:
             stopped.append(error)
 
-    def copy_twice(works: Sequence[CopyWork]) -> Sequence[PartitionStatus]:
+    def copy_twice(works: Sequence[CopyRange]) -> Sequence[PartitionStatus]:
         first = threading.Thread(target=copy_first, args=(works,))
         first.start()
         eventually(partial(copied_count, offline.bootstrap, topic, 1), partial(lt, 0))
@@ -694,7 +694,7 @@ def test_compacted_source_with_many_gaps_is_copied_through_a_kill_with_a_small_j
     with Cluster(offline.bootstrap) as cluster:
         journal = read_journal(cluster)
     (source,) = [each for each in journal.progress if each.topic == str(topic)]
-    kept = journal.offset_map(source)
+    kept = journal.offset_translation(source)
     assert kept is not None
     assert 0 < len(kept) <= EXACT_RUNS_MAX + LANDMARKS_MAX
     on_target = offsets_of(offline.bootstrap, topic)

@@ -14,7 +14,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
-from ottla.mirror import Decision, Mirror, MirrorOptions, Names
+from ottla.mirror import Mirror, MirrorOptions, Names, TopicAction
 from ottla.model.identifiers import TopicPartition
 from ottla.testing import ControlledBroker
 from tests.eventually import WITHIN_S, eventually
@@ -142,5 +142,5 @@ def test_plan_validates_the_topic_at_apache_kafka(kafka: ApacheKafka, ottla: Con
     options = MirrorOptions(topics=Names((topic,)), replication_factor=3)
     plan = Mirror(ottla.bootstrap, kafka.bootstrap, options).plan()
     (found,) = plan.topics
-    assert found.decision is Decision.CREATE
+    assert found.decision is TopicAction.CREATE
     assert topic in plan.problems

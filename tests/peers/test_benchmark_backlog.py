@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from bench.raw_client.load import LoadFailed
+from bench.spark.backlog import check_each_once
 from bench.spark.backlog_table import BACKLOG, JUDGED_FROM_ROWS, OTHER_TAIL, delays_table, memory_table
 from bench.spark.contenders import OTTLA
 from bench.spark.memory import MemoryWatch, held_apart, means_of_thirds, page_cache_bytes
-from bench.spark.stored_offsets import check_each_once
 from bench.spark.tail_process import Delays, TailBroken
 from bench.study import ROUND, Observed
 from deltalake import write_deltalake

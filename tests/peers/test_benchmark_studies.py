@@ -11,9 +11,8 @@ from bench.groups.board import Board, NotSettled
 from bench.groups.load_study import coordinator_partition, missed_promises, offset_of
 from bench.groups.member import assign_ranges
 from bench.groups.requests import assignment, read_assignment
-from bench.groups.table import rebalance_table
-from bench.paper.study import check_stored, scenario_name
-from bench.paper.table import paper_table
+from bench.groups.study import rebalance_table
+from bench.paper.study import check_stored, paper_table, scenario_name
 from bench.raw_client.load import LoadFailed, ProduceLoad
 from bench.studies import STUDIES, CannotContinue, continued
 from bench.study import ROUND, Observed, number, percentile, write

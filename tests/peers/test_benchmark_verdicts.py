@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from bench.outcome import Line, Results
 from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, OTTLA_OS
+from bench.runner import is_steady
 from bench.scenarios.produce import produce_scenarios
 from bench.table import whole_table
 from bench.targets import LIMITS, RATIOS, Verdict
-from bench.warmup import is_steady
 
 SCENARIO = "produce-b1-f5-p1"
 

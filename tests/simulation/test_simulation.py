@@ -13,7 +13,7 @@ from tests.simulation.search import replay, run_seeds
 from tests.simulation.simulation import Simulation
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
-FRESH_SECONDS = (15, 60)
+FRESH_SECONDS = (8, 60)
 
 
 def test_equal_seeds_are_equal_runs() -> None:

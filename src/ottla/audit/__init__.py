@@ -16,6 +16,7 @@ ConfluentProducer  ... to a `confluent_kafka.Producer`                          
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -51,8 +52,6 @@ __all__ = [
 # Where the public names are.
 _HOMES: Final = {
     "AioProducerAudit": "ottla.audit.aio_producers",
-    # The name of earlier releases.
-    "AuditBook": "ottla.audit.snapshot",
     "AuditSnapshot": "ottla.audit.snapshot",
     "AuditTopic": "ottla.audit.topic",
     "Completeness": "ottla.audit.completeness",
@@ -67,9 +66,19 @@ _HOMES: Final = {
     "compare": "ottla.audit.comparison",
     "completeness_of": "ottla.audit.completeness",
 }
+# Names of earlier releases, for one more.
+_OLD_NAMES: Final = {"AuditBook": "AuditSnapshot"}
 
 
 def __getattr__(name: str) -> object:
+    if name in _OLD_NAMES:
+        new_name = _OLD_NAMES[name]
+        warnings.warn(
+            f"ottla.audit.{name} is named {new_name}; the next release is without the old name",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        name = new_name
     if name not in _HOMES:
         raise AttributeError(f"module 'ottla.audit' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.audit.count import NOT_YET_MS, Report
-from ottla.audit.partition_count import PartitionCount, Place
+from ottla.audit.partition_count import BatchPlace, PartitionCount
 from ottla.audit.topic import publish
 from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
@@ -223,7 +223,7 @@ class LogCounter:
         new = [each for each in partitions if each not in {count.partition for count in begun}]
         for partition, offsets in log_ranges(self._cluster, new).items() if new else ():
             start = offsets.start
-            place = Place(start, start)
+            place = BatchPlace(start, start)
             begun.append(PartitionCount(partition, partitions[partition], self._window_ms, place))
         if new:
             # From now on waits for the topic include this partition, however long its count takes.
@@ -245,7 +245,7 @@ class LogCounter:
         except WireError as error:
             # A user has set the group's offsets: the count continues from there.
             log.warning("audit.place_not_read", extra=fields(error=str(error)))
-            place = Place(committed.offset, committed.offset)
+            place = BatchPlace(committed.offset, committed.offset)
             return PartitionCount(partition, topic_id, self._window_ms, place)
 
     def _forget(self, partition: TopicPartition, *, is_gone: bool) -> None:

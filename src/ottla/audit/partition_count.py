@@ -28,7 +28,7 @@ STRETCH_WINDOWS: Final = 48
 _COUNTERS: Final = UUID("b6a0f9f4-0d6c-4f2e-9a3a-9a5e0f6f7a10")
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where a count continues: at `next_offset`, in the stretch that started at `first_offset`.
 
     `restart` counts how often the log was found shorter than what was counted: stretches after that are other ones.
@@ -48,7 +48,7 @@ class _Cell(NamedTuple):
 class PartitionCount:
     """Adds up batches in the log's order; the caller publishes `unsent`, and then commits `place`."""
 
-    def __init__(self, partition: TopicPartition, topic_id: UUID, window_ms: int, place: Place) -> None:
+    def __init__(self, partition: TopicPartition, topic_id: UUID, window_ms: int, place: BatchPlace) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.place = place
@@ -133,7 +133,7 @@ class PartitionCount:
             id_text, size_ms, first_offset, restart, cells = json.loads(metadata)
             found_id = UUID(id_text) if id_text else NO_TOPIC_ID
             found = {int(window) * int(size_ms): _Cell(*map(int, cell)) for window, *cell in cells}
-            place = Place(int(first_offset), next_offset, int(restart))
+            place = BatchPlace(int(first_offset), next_offset, int(restart))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise WireError(f"the committed place of the count of {partition} cannot be read: {error}") from None
         if found_id != topic_id:

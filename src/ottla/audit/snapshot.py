@@ -53,7 +53,3 @@ def _count_rank(count: Count) -> tuple[int, ...]:
 
 def _report_rank(report: Report) -> tuple[int, int, bool, int]:
     return report.sequence, report.until_ms, report.has_ended, report.counters_count
-
-
-# The name of earlier releases.
-AuditBook = AuditSnapshot

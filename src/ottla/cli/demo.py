@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import click
 
 from ottla.cli.imports import ended_by_ctrl_c
+from ottla.model.errors import OttlaError
 
 EVENTS_COUNT: Final = 250_000
+# Module and package, as in the extra `demo` and those that it takes in.
+NEEDED: Final[Mapping[str, str]] = {
+    "confluent_kafka": "confluent-kafka",
+    "deltalake": "deltalake",
+    "kafka": "kafka-python",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "pyspark": "pyspark",
+    "rich": "rich",
+}
+
+
+class MissingPackages(OttlaError):
+    """The extra `demo` is not installed."""
+
+
+def check_requirements(is_installed: Callable[[str], bool] = lambda module: find_spec(module) is not None) -> None:
+    """Raises `MissingPackages`, which names all that is missing.  Imports nothing."""
+    missing = [package for module, package in NEEDED.items() if not is_installed(module)]
+    if missing:
+        *others, last = missing
+        names = f"{', '.join(others)} and {last}" if others else last
+        raise MissingPackages(f"the demo needs {names}: pip install 'ottla[demo]'")
 
 
 @click.command(name="demo")
@@ -37,8 +64,6 @@ def command(events: int, seed: int, keep: Path | None, drop_one: bool) -> None:
     and hour at each step.
     """
     with ended_by_ctrl_c():
-        from ottla.demo.requirements import check_requirements
-
         check_requirements()
         from ottla.demo.run import Options, run_demo
 

@@ -61,7 +61,7 @@ class ClaimedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ReplayClaim:
     claim_id: str
     dead_letter_topic: str
     state: State
@@ -74,10 +74,10 @@ class Claim:
     def keys(self) -> frozenset[bytes]:
         return frozenset(letter.key for batch in self.batches for letter in batch.letters)
 
-    def done(self, stored: Iterable[ClaimedBatch]) -> Claim:
+    def done(self, stored: Iterable[ClaimedBatch]) -> ReplayClaim:
         return replace(self, state=State.DONE, batches=tuple(stored))
 
-    def withdrawn(self) -> Claim:
+    def withdrawn(self) -> ReplayClaim:
         return replace(self, state=State.WITHDRAWN, batches=())
 
 
@@ -87,15 +87,15 @@ class Claims:
     def __init__(self) -> None:
         self._owners: dict[bytes, str] = {}
         # Those that count and are not done, in their order; and those that do not count.
-        self._begun: dict[str, Claim] = {}
-        self._void: dict[str, Claim] = {}
+        self._begun: dict[str, ReplayClaim] = {}
+        self._void: dict[str, ReplayClaim] = {}
 
     @property
-    def begun(self) -> list[Claim]:
+    def begun(self) -> list[ReplayClaim]:
         return list(self._begun.values())
 
     @property
-    def void(self) -> list[Claim]:
+    def void(self) -> list[ReplayClaim]:
         """Claims that do not count and are not withdrawn: their letters are not sent."""
         return list(self._void.values())
 
@@ -108,7 +108,7 @@ class Claims:
         """Whether a claim that is not done may be sent."""
         return claim_id in self._begun
 
-    def apply(self, claim: Claim) -> None:
+    def apply(self, claim: ReplayClaim) -> None:
         if claim.state is State.BEGUN:
             if claim.claim_id in self._begun:
                 return  # a retried write
@@ -135,7 +135,7 @@ class Claims:
                 del self._owners[key]
 
 
-def to_json(claim: Claim) -> bytes:
+def to_json(claim: ReplayClaim) -> bytes:
     found = {
         "form": _FORM,
         "claim": claim.claim_id,
@@ -157,13 +157,13 @@ def to_json(claim: Claim) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
 
 
-def from_json(data: bytes | None) -> Claim:
+def from_json(data: bytes | None) -> ReplayClaim:
     """Raises `UnreadableClaim`."""
     try:
         found: Mapping[str, Any] = json.loads(data or b"null")
         if found["form"] != _FORM:
             raise ValueError(f"its form is {found['form']}, and not {_FORM}")
-        return Claim(
+        return ReplayClaim(
             str(found["claim"]),
             str(found["dead_letter_topic"]),
             State(found["state"]),

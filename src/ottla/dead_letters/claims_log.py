@@ -12,7 +12,7 @@ from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.metadata import TopicInfo
-from ottla.dead_letters.claims import Claim, Claims, from_json, to_json
+from ottla.dead_letters.claims import Claims, ReplayClaim, from_json, to_json
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
@@ -39,7 +39,7 @@ class ClaimsLog:
         if self._log.exists():
             self._apply(self._log.read())
 
-    def append(self, claim: Claim) -> None:
+    def append(self, claim: ReplayClaim) -> None:
         """Write a claim, and read the log up to it.  Raises the client's errors: then it may or may not be stored."""
         try:
             (result,) = self._log.append([(claim.claim_id.encode(), to_json(claim))], partition=0)

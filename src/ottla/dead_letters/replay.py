@@ -19,7 +19,7 @@ from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
-from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State
+from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
 from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of
@@ -266,12 +266,12 @@ class Replay:
             pile = free
         return [half for half in halves if half]
 
-    def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> Claim:
+    def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> ReplayClaim:
         by_target: dict[TopicPartition, list[ClaimedLetter]] = {}
         for each in pile:
             by_target.setdefault(each.target, []).append(ClaimedLetter(*each.place, each.key))
         ends = {place: log.stop for place, log in log_ranges(self._cluster, by_target).items()}
-        return Claim(
+        return ReplayClaim(
             str(uuid.uuid4()),
             self._topic,
             State.BEGUN,
@@ -284,7 +284,7 @@ class Replay:
             ),
         )
 
-    def _complete(self, claim: Claim) -> None:
+    def _complete(self, claim: ReplayClaim) -> None:
         """Of a replay that was killed, or still runs: the same batches in the same name are stored once.
 
         Leaders may have forgotten that name after a day, so first it is looked for what is stored.
@@ -303,7 +303,7 @@ class Replay:
 
     def _send(
         self,
-        claim: Claim,
+        claim: ReplayClaim,
         batches: Sequence[ClaimedBatch],
         letters: Mapping[Place, DeadLetter],
         stored: Sequence[ClaimedBatch] = (),

@@ -58,7 +58,7 @@ class TopPage(NamedTuple):
     views: int
 
 
-class Session(NamedTuple):
+class MemberSession(NamedTuple):
     """`end_ms`: its last view and the gap, exclusive."""
 
     member: int
@@ -92,12 +92,12 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRows:
     """The rows of the tables; a row that is there twice is in the list twice."""
 
     top_pages: list[TopPage]
     late_views: list[View]
-    sessions: list[Session]
+    sessions: list[MemberSession]
     letters: list[Letter]
 
     @property
@@ -105,7 +105,7 @@ class Found:
         return dict(sorted(Counter(letter.topic for letter in self.letters).items()))
 
     @property
-    def longest(self) -> Session | None:
+    def longest(self) -> MemberSession | None:
         """The session with the most views."""
         return max(self.sessions, key=lambda each: (each.views, -each.member), default=None)
 
@@ -139,7 +139,7 @@ def top_pages(views: Iterable[View], until_ms: int) -> set[TopPage]:
     }
 
 
-def sessions(views: Iterable[View], until_ms: int) -> set[Session]:
+def sessions(views: Iterable[View], until_ms: int) -> set[MemberSession]:
     """Those that end by `until_ms`.  A member has one at a time, so they differ."""
     times: dict[int, list[int]] = defaultdict(list)
     for view in views:
@@ -148,16 +148,16 @@ def sessions(views: Iterable[View], until_ms: int) -> set[Session]:
     return {session for session in found if session.end_ms <= until_ms}
 
 
-def _sessions_of(member: int, moments: list[int]) -> Iterable[Session]:
+def _sessions_of(member: int, moments: list[int]) -> Iterable[MemberSession]:
     first = 0
     for at in range(1, len(moments) + 1):
         # Spark joins sessions that touch: a view at exactly the gap belongs to the session before it.
         if at == len(moments) or moments[at] > moments[at - 1] + GAP_MS:
-            yield Session(member, moments[first], moments[at - 1] + GAP_MS, at - first)
+            yield MemberSession(member, moments[first], moments[at - 1] + GAP_MS, at - first)
             first = at
 
 
-def differences(found: Found, sent: Sent) -> Iterator[str]:
+def differences(found: FoundRows, sent: Sent) -> Iterator[str]:
     """Nothing when all is as it must be.  Late views are left out of the top pages, and of nothing else."""
     until_ms = watermark_ms(sent.views)
     in_time = Counter(sent.views)
@@ -182,7 +182,7 @@ def _difference(
         yield f"{what}: {counted(missing, 'row')} missing, {wrong:,} wrong"
 
 
-def result_lines(found: Found, replayable_count: int) -> Iterator[str]:
+def result_lines(found: FoundRows, replayable_count: int) -> Iterator[str]:
     """What the streams have found, and what was set aside, for the report."""
     if busiest := found.busiest:
         windows_count = len({page.window_start_ms for page in found.top_pages})
@@ -209,7 +209,7 @@ def lake_files(table: Path) -> list[tuple[int, Path]]:
     return sorted(((size, table / path) for size, path in zip(sizes, paths, strict=True)), reverse=True)
 
 
-def _read(lake: Path) -> Found:
+def _read(lake: Path) -> FoundRows:
     def rows(table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         # There is no table where nothing was ever written to it.
         if DeltaTable.is_deltatable(str(lake / table)):
@@ -219,11 +219,11 @@ def _read(lake: Path) -> Found:
     def ms(moment: datetime) -> int:
         return (moment - _EPOCH) // timedelta(milliseconds=1)
 
-    return Found(
+    return FoundRows(
         [TopPage(ms(start), *rest) for start, *rest in rows(TOP_PAGES, "window_start", "rank", "page", "views")],
         [View(ms(at), *rest) for at, *rest in rows(LATE_VIEWS, "at", "member", "page")],
         [
-            Session(member, ms(begin), ms(end), views)
+            MemberSession(member, ms(begin), ms(end), views)
             for member, begin, end, views in rows(SESSIONS, "member", "began_at", "ended_at", "views")
         ],
         sorted(Letter(*row) for row in rows(DEAD_LETTERS, "topic", "partition", "offset", "value")),

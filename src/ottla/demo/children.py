@@ -16,9 +16,9 @@ from dataclasses import asdict
 from multiprocessing import Pipe
 from typing import Final
 
-from ottla.demo.interrupts import Interrupts
 from ottla.demo.messages import Failed, Message, Task
 from ottla.model.errors import OttlaError
+from ottla.testing.interrupts import Interrupts
 
 ERROR_LINES_KEPT: Final = 40
 TICK_S: Final = 0.1

@@ -32,7 +32,7 @@ from ottla.demo.checking import (
     lake_files,
 )
 from ottla.demo.events import PAGE_VIEWS, TOPICS
-from ottla.demo.messages import JobsDone, Message, Running, Task, run_task
+from ottla.demo.messages import JobsDone, Message, StageStarted, Task, run_task
 from ottla.model.limits import DAY_MS, HOUR_MS
 from ottla.model.windows import Window
 from ottla.runtime.clock import SystemClock
@@ -215,7 +215,7 @@ def run_jobs(task: Task, report: Callable[[Message], None]) -> None:
     clock = SystemClock()
 
     def start(stage: str) -> None:
-        report(Running(stage, clock.monotonic_ms()))
+        report(StageStarted(stage, clock.monotonic_ms()))
 
     start("starts")
     spark = _session(task.scratch)

@@ -59,7 +59,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class StageStarted:
     """A stage of the jobs starts."""
 
     stage: str
@@ -100,7 +100,7 @@ class Failed:
     reason: str
 
 
-Message: TypeAlias = Produced | Watched | Running | JobsDone | Checked | Failed
+Message: TypeAlias = Produced | Watched | StageStarted | JobsDone | Checked | Failed
 
 
 def run_task(work: Callable[[Task, Callable[[Message], None]], None]) -> None:
@@ -117,7 +117,7 @@ def run_task(work: Callable[[Task, Callable[[Message], None]], None]) -> None:
         sys.exit(1)
 
 
-class Stage(NamedTuple):
+class StageTime(NamedTuple):
     """A stage of the jobs; `took_ms` is None while it runs."""
 
     name: str
@@ -125,12 +125,12 @@ class Stage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """`produced` by service; results that have not arrived yet are None."""
 
     produced: dict[str, Produced] = field(default_factory=dict)
     watched: Watched = field(default_factory=lambda: Watched(0, 0, 0, [], 0))
-    running: list[Running] = field(default_factory=list)
+    running: list[StageStarted] = field(default_factory=list)
     jobs: JobsDone | None = None
     checked: Checked | None = None
 
@@ -140,7 +140,7 @@ class Progress:
                 self.produced[name] = message
             case Watched():
                 self.watched = message
-            case Running():
+            case StageStarted():
                 self.running.append(message)
             case JobsDone():
                 self.jobs = message
@@ -157,10 +157,10 @@ class Progress:
         return [each.ended_ms for each in self.produced.values() if each.ended_ms is not None]
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[StageTime]:
         """The jobs' stages so far, in their order."""
         ends = [*(each.began_ms for each in self.running[1:]), None if self.jobs is None else self.jobs.ended_ms]
         return [
-            Stage(each.stage, None if end_ms is None else end_ms - each.began_ms)
+            StageTime(each.stage, None if end_ms is None else end_ms - each.began_ms)
             for each, end_ms in zip(self.running, ends, strict=False)
         ]

@@ -18,7 +18,7 @@ from ottla.audit.comparison import TierLine
 from ottla.audit.count import BROKER, LAKE, PRODUCER
 from ottla.demo.checking import TABLE
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import Progress
+from ottla.demo.messages import RunProgress
 from ottla.model.windows import time_text
 
 TIERS: Final = (PRODUCER, BROKER, LAKE, TABLE)
@@ -87,7 +87,7 @@ class Screen:
             self._live = None
 
 
-def show_producing(screen: Screen, progress: Progress, events_count: int, *, is_last: bool) -> None:
+def show_producing(screen: Screen, progress: RunProgress, events_count: int, *, is_last: bool) -> None:
     watched, done = progress.watched, progress.acknowledged_count
     bar = Table.grid(padding=(0, 1))
     bar.add_row("  produced  ", ProgressBar(events_count, done, width=28), f"{done:,} of {events_count:,}")
@@ -108,7 +108,7 @@ def show_producing(screen: Screen, progress: Progress, events_count: int, *, is_
     screen.show(Group(bar, "", minutes, consumer), line, is_last=is_last)
 
 
-def show_jobs(screen: Screen, progress: Progress, elapsed_s: float, *, is_last: bool) -> None:
+def show_jobs(screen: Screen, progress: RunProgress, elapsed_s: float, *, is_last: bool) -> None:
     stages = progress.stages
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=40)
@@ -121,7 +121,7 @@ def show_jobs(screen: Screen, progress: Progress, elapsed_s: float, *, is_last: 
 
 
 def report_of(
-    progress: Progress, total_s: float, log_bytes: int, problems: Collection[str]
+    progress: RunProgress, total_s: float, log_bytes: int, problems: Collection[str]
 ) -> Iterator[RenderableType]:
     assert progress.jobs is not None, "the jobs have not run"
     assert progress.checked is not None, "nothing was checked"
@@ -181,7 +181,7 @@ def difference_lines(lines: Sequence[TierLine]) -> Iterator[str]:
         yield f"topic {topic}, hour {time_text(start_ms)}: {each}"
 
 
-def problems_of(progress: Progress, events_count: int) -> Iterator[str]:
+def problems_of(progress: RunProgress, events_count: int) -> Iterator[str]:
     """Where tiers differ, or results are not what was sent; nothing when all is well at the end of a run."""
     jobs, checked = progress.jobs, progress.checked
     assert jobs is not None, "the jobs have not run"
@@ -206,7 +206,7 @@ def problems_of(progress: Progress, events_count: int) -> Iterator[str]:
     yield from checked.problems
 
 
-def checked_lines(progress: Progress) -> Iterator[str]:
+def checked_lines(progress: RunProgress) -> Iterator[str]:
     """How it was checked, and that all is well; for a run without problems."""
     assert progress.jobs is not None, "the jobs have not run"
     assert progress.checked is not None, "nothing was checked"
@@ -218,7 +218,7 @@ def checked_lines(progress: Progress) -> Iterator[str]:
     yield "           what plain Python counts in the events that were sent"
 
 
-def measured_lines(progress: Progress, total_s: float, log_bytes: int) -> Iterator[str]:
+def measured_lines(progress: RunProgress, total_s: float, log_bytes: int) -> Iterator[str]:
     """Measurements of this run on this machine."""
     assert progress.jobs is not None, "the jobs have not run"
     starting, loading = (stage.took_ms or 0 for stage in progress.stages[:2])

@@ -27,13 +27,13 @@ from ottla.client.wire.options import ClientOptions
 from ottla.demo.checking import DEAD_LETTERS, TABLE, TOP_PAGES
 from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.events import SERVICES, TOPICS, yesterday_ms
-from ottla.demo.interrupts import Interrupts
-from ottla.demo.messages import Progress, Task
+from ottla.demo.messages import RunProgress, Task
 from ottla.demo.producing import prepare_steps, steps_path
 from ottla.demo.report import Screen, problems_of, report_of, show_jobs, show_producing
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
+from ottla.testing.interrupts import Interrupts
 
 # The broker counts what it stores, and publishes the counts soon: a day takes seconds here.
 BROKER_SETTINGS: Final = {"audit.enable": "true", "audit.interval.ms": "1000"}
@@ -141,7 +141,7 @@ class _Run:
         self._broker = broker
         self._children = children
         self._screen = screen
-        self._progress = Progress()
+        self._progress = RunProgress()
 
     def run(self) -> None:
         """Raises `CountsDiffer` after the report, `ProcessFailed`, `KeyboardInterrupt`."""

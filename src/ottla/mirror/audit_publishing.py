@@ -10,7 +10,7 @@ from ottla.audit.topic import publish
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.mirror.audit_commits import MIRROR_TIER, WINDOW_MS, AuditCommit
-from ottla.mirror.journal import Journal, SourcePartition
+from ottla.mirror.journal import MirrorJournal, SourcePartition
 from ottla.mirror.partition_copy import PartitionCopy
 
 
@@ -23,7 +23,7 @@ class AuditPublisher:
         self._note = note
         self._is_noted = False
 
-    def publish(self, copies: Iterable[PartitionCopy], journal: Journal) -> None:
+    def publish(self, copies: Iterable[PartitionCopy], journal: MirrorJournal) -> None:
         """Every commit that is stored and not published yet."""
         closed = [
             (copy, commit)
@@ -45,7 +45,7 @@ class AuditPublisher:
             copy.on_counts_published()
 
 
-def _is_stored(copy: PartitionCopy, journal: Journal) -> bool:
+def _is_stored(copy: PartitionCopy, journal: MirrorJournal) -> bool:
     """A commit that is published before it is stored could be copied and counted again by the next mirror."""
     stored = journal.progress.get(copy.source)
     state = None if stored is None else stored.audit

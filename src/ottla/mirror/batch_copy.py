@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.client.fetching.aborted_batches import AbortedBatches
 from ottla.client.fetching.fetch import FetchedPartition
-from ottla.mirror.offset_map import Run
+from ottla.mirror.offset_translation import Run
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.header import (

@@ -8,7 +8,7 @@ from ottla.client.groups.group_types import INACTIVE_STATES, CommittedOffset
 from ottla.client.groups.groups import GroupAdmin, UnknownGroup
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
-from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.offset_translation import OffsetTranslation
 from ottla.mirror.options import Names
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import is_own_group
@@ -21,7 +21,7 @@ def is_copied_group(group_id: str, names: Names) -> bool:
 
 def translated(
     committed: Mapping[TopicPartition, CommittedOffset],
-    maps: Mapping[TopicPartition, OffsetMap],
+    maps: Mapping[TopicPartition, OffsetTranslation],
     on_target: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
     """What to commit on the target: of partitions that are copied, and only forward.  Pure.
@@ -50,7 +50,7 @@ class GroupCopy:
         self._note = note
         self._noted: set[str] = set()
 
-    def sync(self, maps: Mapping[TopicPartition, OffsetMap]) -> int:
+    def sync(self, maps: Mapping[TopicPartition, OffsetTranslation]) -> int:
         """Bring the groups of the target up to date; the count of offsets that were committed.  Raises ClientError."""
         if not maps:
             return 0
@@ -62,7 +62,7 @@ class GroupCopy:
                 committed_count += self._sync_group(group_id, states.get(group_id), maps)
         return committed_count
 
-    def _sync_group(self, group_id: str, state: str | None, maps: Mapping[TopicPartition, OffsetMap]) -> int:
+    def _sync_group(self, group_id: str, state: str | None, maps: Mapping[TopicPartition, OffsetTranslation]) -> int:
         """`state` of the group on the target; None: there is none, empty: its broker is too old to say."""
         try:
             committed = self._source.committed(group_id)

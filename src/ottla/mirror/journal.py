@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.mirror.audit_commits import AuditCommit, AuditState
-from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -52,7 +52,7 @@ class SourcePartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CopyClaim:
     """The topic of this name on the target is the copy of one topic.  `origin_cluster_ids`: where its records have
     been, the first cluster first; the last is the source."""
 
@@ -99,7 +99,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CopyProgress:
     """Everything of the source below `source_end` is on the target below `target_end`; both are exclusive.
     `audit` None: no counts of this partition for the audit."""
 
@@ -111,12 +111,12 @@ class Progress:
     audit: AuditState | None = None
 
 
-class Journal:
+class MirrorJournal:
     """The state after all entries so far; the same for a replay and for the mirror's own writes."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, Claim] = {}
-        self.progress: dict[SourcePartition, Progress] = {}
+        self.claims: dict[str, CopyClaim] = {}
+        self.progress: dict[SourcePartition, CopyProgress] = {}
         self.owners: dict[SourcePartition, str] = {}
         self._runs: dict[SourcePartition, dict[int, list[Run]]] = {}
 
@@ -138,13 +138,13 @@ class Journal:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError) as error:
             raise UnreadableJournal(f"the mirror's record with the key {key!r} cannot be read: {error}") from error
 
-    def offset_map(self, partition: SourcePartition) -> OffsetMap | None:
+    def offset_translation(self, partition: SourcePartition) -> OffsetTranslation | None:
         """None where the partition was never copied."""
         progress = self.progress.get(partition)
         if progress is None:
             return None
         runs = [run for _, chunk in sorted(self._runs.get(partition, {}).items()) for run in chunk]
-        offsets = OffsetMap(progress.source_end, progress.target_end, runs)
+        offsets = OffsetTranslation(progress.source_end, progress.target_end, runs)
         # Runs beyond the progress: it was to follow them, and the writer was killed.
         offsets.truncate_source(progress.source_end)
         return offsets
@@ -159,7 +159,7 @@ class Journal:
             return
         origins = content["origin_cluster_ids"]
         assert isinstance(origins, list)
-        self.claims[topic] = Claim(
+        self.claims[topic] = CopyClaim(
             topic,
             UUID(str(content["target_topic_id"])),
             UUID(str(content["source_topic_id"])),
@@ -174,7 +174,7 @@ class Journal:
         counts = content["counts"]
         assert isinstance(counts, dict)
         known = {name: int(count) for name, count in counts.items() if name in Counts.__slots__}
-        self.progress[partition] = Progress(
+        self.progress[partition] = CopyProgress(
             int(str(content["source_end"])),
             int(str(content["target_end"])),
             UUID(str(content["target_topic_id"])),
@@ -218,7 +218,7 @@ def _windows(content: dict[str, int]) -> dict[int, int]:
     return {int(start_ms): int(count) for start_ms, count in content.items()}
 
 
-def claim_entry(claim: Claim) -> Entry:
+def claim_entry(claim: CopyClaim) -> Entry:
     content = {
         "target_topic_id": str(claim.target_topic_id),
         "source_topic_id": str(claim.source_topic_id),
@@ -237,7 +237,7 @@ def owner_entry(partition: SourcePartition, owner: str) -> Entry:
 
 
 def progress_entries(
-    partition: SourcePartition, progress: Progress, offsets: OffsetMap, journal: Journal
+    partition: SourcePartition, progress: CopyProgress, offsets: OffsetTranslation, journal: MirrorJournal
 ) -> list[Entry]:
     """The entries that bring the journal up to date; the journal is correct after each of them.  Folds the map.
 
@@ -267,7 +267,7 @@ def progress_entries(
     return entries
 
 
-def _progress_entry(key: list[object], progress: Progress) -> Entry:
+def _progress_entry(key: list[object], progress: CopyProgress) -> Entry:
     content = {
         "source_end": progress.source_end,
         "target_end": progress.target_end,

@@ -11,14 +11,14 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.waiting import Waiting
-from ottla.mirror.cluster_side import ClusterSide
+from ottla.mirror.copy_ranges import CopyRange
 from ottla.mirror.fence import Fence, Term
+from ottla.mirror.fenced_mirror import FencedMirror, views_of
+from ottla.mirror.mirrored_cluster import MirroredCluster
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.plan import plan_topics
 from ottla.mirror.progress_topic import JournalNotWritten, LeaseLapsed, make_progress_topic, read_journal
-from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorPlan, MirrorReport, PartitionStatus
-from ottla.mirror.session import MirrorSession, views_of
 from ottla.mirror.tail_reading import LogEnds, log_ends
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -126,7 +126,7 @@ class Mirror:
                     fence.give_way()
             return report or MirrorReport(source.cluster_id(), target.cluster_id())
 
-    def run_with(self, copy: Callable[[Sequence[CopyWork]], Sequence[PartitionStatus]]) -> MirrorReport | None:
+    def run_with(self, copy: Callable[[Sequence[CopyRange]], Sequence[PartitionStatus]]) -> MirrorReport | None:
         """Copy what the source has now, the records by `copy`: it gives shares of the work to `copy_ranges`, here or
         elsewhere, and returns what that does.  None: another mirror of this source is at work.
 
@@ -180,8 +180,8 @@ class Mirror:
 
     def _run_session(
         self,
-        source: ClusterSide,
-        target: ClusterSide,
+        source: MirroredCluster,
+        target: MirroredCluster,
         fence: Fence,
         once: bool,
         should_stop: Callable[[], bool],
@@ -201,7 +201,7 @@ class Mirror:
 
     def _copy(
         self,
-        session: MirrorSession,
+        session: FencedMirror,
         is_held: Callable[[], bool],
         once: bool,
         should_stop: Callable[[], bool],
@@ -233,9 +233,9 @@ class Mirror:
         return True
 
     def _session(
-        self, source: ClusterSide, target: ClusterSide, fence: Fence, term: Term, *, once: bool
-    ) -> MirrorSession:
-        return MirrorSession(
+        self, source: MirroredCluster, target: MirroredCluster, fence: Fence, term: Term, *, once: bool
+    ) -> FencedMirror:
+        return FencedMirror(
             source,
             target,
             self.options,
@@ -257,12 +257,12 @@ class Mirror:
             self._note(str(error))
 
     @contextmanager
-    def _sides(self) -> Iterator[tuple[ClusterSide, ClusterSide]]:
+    def _sides(self) -> Iterator[tuple[MirroredCluster, MirroredCluster]]:
         with (
             self._side("source", self._bootstraps[0], self._clients[0]) as source,
             self._side("target", self._bootstraps[1], self._clients[1]) as target,
         ):
-            sides = ClusterSide(source), ClusterSide(target)
+            sides = MirroredCluster(source), MirroredCluster(target)
             if sides[0].cluster_id() == sides[1].cluster_id():
                 raise SameCluster(f"source and target are the same cluster, {sides[0].cluster_id()}")
             yield sides

@@ -11,8 +11,8 @@ from uuid import UUID
 from ottla.client.fetching.fetch import FetchedPartition
 from ottla.mirror.audit_commits import WINDOW_MS, AuditState, CopyCounts
 from ottla.mirror.batch_copy import copied_batch, copyable_batches
-from ottla.mirror.journal import Counts, Journal, Progress, SourcePartition
-from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.journal import CopyProgress, Counts, MirrorJournal, SourcePartition
+from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.tail_match import TailMatch
 from ottla.model.errors import OttlaError
 from ottla.records.batch_times import window_counts
@@ -63,7 +63,7 @@ class PartitionCopy:
         self,
         source: SourcePartition,
         target_topic_id: UUID,
-        offsets: OffsetMap,
+        offsets: OffsetTranslation,
         counts: Counts,
         audit: CopyCounts | None = None,
     ) -> None:
@@ -100,9 +100,9 @@ class PartitionCopy:
     def is_audit_full(self) -> bool:
         return self.audit is not None and self.audit.is_full
 
-    def progress(self, now_ms: int) -> Progress:
+    def progress(self, now_ms: int) -> CopyProgress:
         audit = None if self.audit is None else self.audit.state
-        return Progress(
+        return CopyProgress(
             self.offsets.source_end, self.offsets.target_end, self.target_topic_id, self.counts, now_ms, audit
         )
 
@@ -209,9 +209,9 @@ class PartitionCopy:
         self.is_dirty = True
 
 
-def stored_copy(journal: Journal, source: SourcePartition, *, tells_audit: bool) -> PartitionCopy | None:
+def stored_copy(journal: MirrorJournal, source: SourcePartition, *, tells_audit: bool) -> PartitionCopy | None:
     """The copy as the journal knows it; None where it knows nothing."""
-    progress, offsets = journal.progress.get(source), journal.offset_map(source)
+    progress, offsets = journal.progress.get(source), journal.offset_translation(source)
     if progress is None or offsets is None:
         return None
     audit = CopyCounts(progress.audit or AuditState(offsets.source_end)) if tells_audit else None

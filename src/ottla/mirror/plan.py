@@ -8,14 +8,14 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from ottla.mirror.journal import Claim
+from ottla.mirror.journal import CopyClaim
 from ottla.mirror.options import APPEND, MirrorOptions, Names
 from ottla.model.own_names import OWN_TOPICS
 
 NO_ID: Final = UUID(int=0)
 
 
-class Decision(Enum):
+class TopicAction(Enum):
     """What becomes of a topic.
 
     CREATE     it is not on the target: it is made, and copied
@@ -34,9 +34,9 @@ class Decision(Enum):
     REFUSE = "refuse"
 
 
-COPIED: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.COPY, Decision.APPEND})
+COPIED: Final = frozenset({TopicAction.CREATE, TopicAction.ADOPT, TopicAction.COPY, TopicAction.APPEND})
 # A claim is written for these.
-RECLAIMED: Final = frozenset({Decision.CREATE, Decision.ADOPT, Decision.APPEND})
+RECLAIMED: Final = frozenset({TopicAction.CREATE, TopicAction.ADOPT, TopicAction.APPEND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,19 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterTopics:
     """`claims`: which of its topics are copies, and of what."""
 
     cluster_id: str
     topics: Mapping[str, TopicView]
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Mapping[str, CopyClaim] = field(default_factory=dict)
 
-    def with_records(self, known: Mapping[str, bool | None]) -> ClusterView:
+    def with_records(self, known: Mapping[str, bool | None]) -> ClusterTopics:
         """The same, knowing of these topics whether they have records."""
         views = {name: replace(view, has_records=known.get(name, False)) for name, view in self.topics.items()}
         return replace(self, topics=views)
 
-    def claim_of(self, topic: str) -> Claim | None:
+    def claim_of(self, topic: str) -> CopyClaim | None:
         """The claim of the topic as it is now; that of a deleted one of its name does not count."""
         claim, found = self.claims.get(topic), self.topics.get(topic)
         if claim is None or found is None or not same_topic(claim.target_topic_id, found.topic_id):
@@ -82,7 +82,7 @@ class TopicPlan:
     """
 
     topic: str
-    decision: Decision
+    decision: TopicAction
     reason: str
     source_topic_id: UUID
     partitions_count: int
@@ -102,7 +102,7 @@ class TopicPlan:
         return 0 < self.target_partitions_count < self.partitions_count
 
 
-def selected_topics(source: ClusterView, names: Names) -> list[TopicView]:
+def selected_topics(source: ClusterTopics, names: Names) -> list[TopicView]:
     """By name, without the cluster's own."""
     return [
         topic
@@ -111,7 +111,7 @@ def selected_topics(source: ClusterView, names: Names) -> list[TopicView]:
     ]
 
 
-def unclaimed_topics(source: ClusterView, target: ClusterView, names: Names) -> dict[str, int]:
+def unclaimed_topics(source: ClusterTopics, target: ClusterTopics, names: Names) -> dict[str, int]:
     """Topics of the target for which `plan_topics` needs `has_records`, with the counts of their partitions."""
     return {
         topic.name: target.topics[topic.name].partitions_count
@@ -120,12 +120,12 @@ def unclaimed_topics(source: ClusterView, target: ClusterView, names: Names) -> 
     }
 
 
-def plan_topics(source: ClusterView, target: ClusterView, options: MirrorOptions) -> list[TopicPlan]:
+def plan_topics(source: ClusterTopics, target: ClusterTopics, options: MirrorOptions) -> list[TopicPlan]:
     """One for each selected topic of the source, by name."""
     return [_plan(topic, source, target, options) for topic in selected_topics(source, options.topics)]
 
 
-def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: MirrorOptions) -> TopicPlan:
+def _plan(topic: TopicView, source: ClusterTopics, target: ClusterTopics, options: MirrorOptions) -> TopicPlan:
     decision, reason = _decide(topic, source, target, options)
     there = target.topics.get(topic.name)
     copied_from = source.claim_of(topic.name)
@@ -143,11 +143,11 @@ def _plan(topic: TopicView, source: ClusterView, target: ClusterView, options: M
         topic.partitions_count,
         0 if there is None else there.partitions_count,
         {name: value for name, value in wanted.items() if has.get(name) != value} if in_step else {},
-        _unset(wanted, has, options.configs) if decision in (Decision.COPY, Decision.APPEND) else (),
+        _unset(wanted, has, options.configs) if decision in (TopicAction.COPY, TopicAction.APPEND) else (),
         origins,
         decision in RECLAIMED
-        or (decision is Decision.COPY and claim is not None and claim.origin_cluster_ids != origins),
-        decision is Decision.SKIP and claim is not None and claim.source_cluster_id == source.cluster_id,
+        or (decision is TopicAction.COPY and claim is not None and claim.origin_cluster_ids != origins),
+        decision is TopicAction.SKIP and claim is not None and claim.source_cluster_id == source.cluster_id,
     )
 
 
@@ -155,34 +155,39 @@ def _unset(wanted: Mapping[str, str], has: Iterable[str], names: Names) -> tuple
     return tuple(sorted(name for name in has if name in names and name not in wanted))
 
 
-def _decide(topic: TopicView, source: ClusterView, target: ClusterView, options: MirrorOptions) -> tuple[Decision, str]:
+def _decide(
+    topic: TopicView, source: ClusterTopics, target: ClusterTopics, options: MirrorOptions
+) -> tuple[TopicAction, str]:
     name = topic.name
     came_from = source.claim_of(name)
     there, claim = target.topics.get(name), target.claim_of(name)
     is_circle = came_from is not None and target.cluster_id in came_from.origin_cluster_ids
     is_ours = claim is not None and claim.source_cluster_id == source.cluster_id
     if came_from is not None and is_circle and (not is_ours or _opens(came_from, source, target)):
-        return Decision.SKIP, "the source has it from the target: it would go round in a circle"
+        return TopicAction.SKIP, "the source has it from the target: it would go round in a circle"
     if there is None:
-        return Decision.CREATE, "it is not on the target"
+        return TopicAction.CREATE, "it is not on the target"
     if claim is None:
         if there.has_records is None and options.existing_topics != APPEND:
-            return Decision.REFUSE, "whether the target's topic of this name has records is not known now"
+            return TopicAction.REFUSE, "whether the target's topic of this name has records is not known now"
         if there.has_records and options.existing_topics != APPEND:
-            return Decision.REFUSE, "the target has a topic of this name with records that no mirror wrote"
-        return Decision.ADOPT, "the target has it, and no mirror writes it"
+            return TopicAction.REFUSE, "the target has a topic of this name with records that no mirror wrote"
+        return TopicAction.ADOPT, "the target has it, and no mirror writes it"
     if claim.source_cluster_id != source.cluster_id:
-        return Decision.SKIP, f"on the target it is the copy of cluster {claim.source_cluster_id}"
+        return TopicAction.SKIP, f"on the target it is the copy of cluster {claim.source_cluster_id}"
     if not same_topic(claim.source_topic_id, topic.topic_id):
         if options.recreated_topics != APPEND:
-            return Decision.REFUSE, "the source's topic was deleted and recreated since it was copied"
-        return Decision.APPEND, "the source's topic was deleted and recreated: its records come after those of the old"
+            return TopicAction.REFUSE, "the source's topic was deleted and recreated since it was copied"
+        return (
+            TopicAction.APPEND,
+            "the source's topic was deleted and recreated: its records come after those of the old",
+        )
     if there.partitions_count > topic.partitions_count:
-        return Decision.COPY, f"the target has more partitions ({there.partitions_count}): keys are spread otherwise"
-    return Decision.COPY, "it is its copy"
+        return TopicAction.COPY, f"the target has more partitions ({there.partitions_count}): keys are spread otherwise"
+    return TopicAction.COPY, "it is its copy"
 
 
-def _opens(came_from: Claim, source: ClusterView, target: ClusterView) -> bool:
+def _opens(came_from: CopyClaim, source: ClusterTopics, target: ClusterTopics) -> bool:
     """Mirrors that started in the same moment have closed a circle: all of them see the same one, and the one to the
     cluster whose id is the least gives way."""
     origins = came_from.origin_cluster_ids

@@ -13,7 +13,7 @@ from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, ClientError
-from ottla.mirror.journal import Entry, Journal
+from ottla.mirror.journal import Entry, MirrorJournal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -48,7 +48,7 @@ def make_progress_topic(cluster: Cluster, replication_factor: int) -> None:
     cluster.topic(MIRROR_PROGRESS_TOPIC)
 
 
-def read_journal(cluster: Cluster) -> Journal:
+def read_journal(cluster: Cluster) -> MirrorJournal:
     """What is there now; an empty one where there is no such topic.  Raises ClientError, UnreadableJournal."""
     reader = JournalReader(cluster)
     reader.read()
@@ -59,7 +59,7 @@ class JournalReader:
     """`journal` has what was there at the last `read`."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.journal = Journal()
+        self.journal = MirrorJournal()
         self._log = TopicLog(cluster, MIRROR_PROGRESS_TOPIC)
 
     def read(self) -> None:
@@ -73,7 +73,7 @@ class JournalReader:
 class JournalWriter:
     """Writes entries with a producer of its own, one write at a time; `journal` has them once they are stored."""
 
-    def __init__(self, cluster: Cluster, journal: Journal) -> None:
+    def __init__(self, cluster: Cluster, journal: MirrorJournal) -> None:
         self.journal = journal
         self._cluster = cluster
         self._producer = RawProducer(cluster, _PRODUCER)

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ottla.mirror.offset_map import Run
+from ottla.mirror.offset_translation import Run
 
 
 class TailMatch(NamedTuple):

@@ -14,7 +14,7 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, Offs
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.mirror.batch_copy import copyable_batches
-from ottla.mirror.offset_map import Run
+from ottla.mirror.offset_translation import Run
 from ottla.mirror.tail_match import Digest, TailMatch, match_tail
 from ottla.model.identifiers import TopicPartition
 from ottla.model.windows import window_start_ms

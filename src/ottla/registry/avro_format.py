@@ -13,10 +13,174 @@ import avro.errors
 import avro.name
 import avro.schema
 
-from ottla.registry.avro_text import PRIMITIVES, AvroWriter, full_name, names_defined_in, space_of
 from ottla.registry.errors import invalid_schema
 
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+# Keys with a place of their own in each type; all others are properties.
+_OWN_KEYS: Final[Mapping[str, Collection[str]]] = {
+    "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
+    "error": ("type", "name", "namespace", "doc", "fields", "aliases"),
+    "enum": ("type", "name", "namespace", "doc", "symbols", "default", "aliases"),
+    "fixed": ("type", "name", "namespace", "doc", "size", "aliases"),
+    "array": ("type", "items"),
+    "map": ("type", "values"),
+}
+_FIELD_KEYS: Final = ("name", "type", "doc", "default", "order", "aliases")
+# A text nests less deeply, or it was made to break parsers.
+NESTING_MAX: Final = 200
+
 Json = Any
+
+
+def full_name(name: str, space: str | None) -> str:
+    """The full name of `name` where the namespace is `space`."""
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def space_of(name: str) -> str | None:
+    """The namespace of a full name."""
+    return name.rpartition(".")[0] or None
+
+
+class AvroWriter:
+    """Writes one schema again as Java's library writes it, so that equal schemas of different clients are equal texts.
+
+    Java's clients send this form themselves, and a registry of Confluent's stores it: whitespace and the order of keys
+    go, names are relative to their surroundings, docs, defaults, aliases and all other properties stay.  Types that
+    references define are named and not written again.
+
+    With `sort_properties` texts that differ in the order of properties become equal (`normalize=true`).
+    """
+
+    def __init__(self, defined_elsewhere: Iterable[str] = (), *, sort_properties: bool = False) -> None:
+        self._known = set(defined_elsewhere)
+        self._sort_properties = sort_properties
+
+    def written(self, schema: Json, space: str | None = None, depth: int = 0) -> Json:
+        """Raises `RegistryError` for what is no schema."""
+        if depth > NESTING_MAX:
+            raise invalid_schema(f"an Avro schema is nested more than {NESTING_MAX} levels deep")
+        if isinstance(schema, str):
+            return self._name(schema, space)
+        if isinstance(schema, list):
+            return [self.written(branch, space, depth + 1) for branch in schema]
+        if not isinstance(schema, dict):
+            raise invalid_schema(
+                f"{json.dumps(schema)[:80]} is no Avro schema: it is neither a name, a list nor an object"
+            )
+        kind = schema.get("type")
+        if isinstance(kind, dict | list):
+            # {"type": {"type": "string"}}: the inner one is meant.
+            return self.written(kind, space, depth + 1)
+        if not isinstance(kind, str):
+            raise invalid_schema(f'an Avro schema has no "type": {json.dumps(schema)[:80]}')
+        if kind in NAMED:
+            return self._named(kind, schema, space, depth)
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            if inner not in schema:
+                raise invalid_schema(f'an Avro {kind} has no "{inner}"')
+            return {
+                "type": kind,
+                inner: self.written(schema[inner], space, depth + 1),
+                **self._properties(kind, schema),
+            }
+        if kind in PRIMITIVES:
+            properties = self._properties("", schema)
+            return {"type": kind, **properties} if properties else kind
+        return self._name(kind, space)
+
+    def _name(self, name: str, space: str | None) -> str:
+        if name in PRIMITIVES:
+            return name
+        full = full_name(name, space)
+        if full not in self._known:
+            raise invalid_schema(f'"{full}" is not a type of Avro, and is not defined before it is used')
+        return self._relative(full, space)
+
+    @staticmethod
+    def _relative(full: str, space: str | None) -> str:
+        return full.rpartition(".")[2] if space_of(full) == (space or None) else full
+
+    def _named(self, kind: str, schema: dict[str, Json], space: str | None, depth: int) -> Json:
+        name, given = schema.get("name"), schema.get("namespace", space)
+        if not isinstance(name, str) or not name:
+            raise invalid_schema(f'an Avro {kind} has no "name"')
+        if given is not None and not isinstance(given, str):
+            raise invalid_schema(f'the namespace of "{name}" is no text')
+        full = full_name(name, given)
+        if full in self._known:
+            raise invalid_schema(f'"{full}" is defined twice')
+        self._known.add(full)
+        own = space_of(full)
+        out: dict[str, Json] = {"type": kind, "name": full.rpartition(".")[2]}
+        if own != (space or None):
+            out["namespace"] = own or ""
+        if schema.get("doc") is not None:
+            out["doc"] = schema["doc"]
+        if kind in ("record", "error"):
+            fields = schema.get("fields")
+            if not isinstance(fields, list):
+                raise invalid_schema(f'the record "{full}" has no list of "fields"')
+            out["fields"] = [self._field(field, full, own, depth) for field in fields]
+        elif kind == "enum":
+            out["symbols"] = schema.get("symbols")
+            if "default" in schema:
+                out["default"] = schema["default"]
+        else:
+            out["size"] = schema.get("size")
+        out.update(self._properties(kind, schema))
+        if aliases := self._aliases(schema, full):
+            out["aliases"] = [self._relative(full_name(alias, own), own) for alias in aliases]
+        return out
+
+    def _field(self, field: Json, record: str, space: str | None, depth: int) -> Json:
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
+            raise invalid_schema(f'a field of "{record}" has no name or no type: {json.dumps(field)[:80]}')
+        out: dict[str, Json] = {"name": field["name"], "type": self.written(field["type"], space, depth + 1)}
+        if field.get("doc") is not None:
+            out["doc"] = field["doc"]
+        if "default" in field:
+            out["default"] = field["default"]
+        if field.get("order", "ascending") != "ascending":
+            out["order"] = field["order"]
+        if aliases := self._aliases(field, f"{record}.{field['name']}"):
+            out["aliases"] = aliases
+        return {**out, **self._others(field, _FIELD_KEYS)}
+
+    @staticmethod
+    def _aliases(schema: dict[str, Json], name: str) -> list[str]:
+        aliases = schema.get("aliases") or []
+        if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+            raise invalid_schema(f'the aliases of "{name}" are no list of names')
+        return aliases
+
+    def _properties(self, kind: str, schema: dict[str, Json]) -> dict[str, Json]:
+        return self._others(schema, _OWN_KEYS.get(kind, ("type",)))
+
+    def _others(self, schema: dict[str, Json], own: Collection[str]) -> dict[str, Json]:
+        found = {key: value for key, value in schema.items() if key not in own}
+        return dict(sorted(found.items())) if self._sort_properties else found
+
+
+def names_defined_in(schema: Json, space: str | None = None) -> Iterable[str]:
+    """The full names of all types that a schema defines."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from names_defined_in(branch, space)
+    elif isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind in NAMED if isinstance(kind, str) else False:
+            full = full_name(schema["name"], schema.get("namespace", space))
+            yield full
+            for field in schema.get("fields", ()):
+                yield from names_defined_in(field["type"], space_of(full))
+        else:
+            for inner in ("type", "items", "values"):
+                if isinstance(schema.get(inner), dict | list):
+                    yield from names_defined_in(schema[inner], space)
+
 
 # Of one comparison, in an answer.
 PROBLEMS_SHOWN: Final = 100

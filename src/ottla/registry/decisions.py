@@ -21,7 +21,7 @@ LATEST: Final = -1
 CONFIG_FIELDS: Final = ("compatibility", LEVEL_FIELD, "normalize")
 
 
-class Decision(NamedTuple):
+class RegistryDecision(NamedTuple):
     """The answer is true once the changes are stored."""
 
     answer: Any
@@ -38,14 +38,14 @@ class Decision(NamedTuple):
 
 def register(
     state: RegistryState, subject: str, given: Schema, answers: Answers, *, normalize: bool = False
-) -> Decision:
+) -> RegistryDecision:
     """The version of the subject that has this schema, a new one if none has."""
     require_subject(subject)
     require_writable(state, subject)
     schema = kept(given, state.lookup, answers, normalize=normalize or state.normalizes(subject))
     existing = _with_schema(state.versions(subject), schema)
     if existing is not None:
-        return Decision(existing)
+        return RegistryDecision(existing)
     level = _level(state, subject)
     previous = [each.schema for each in state.versions(subject)]
     problems = incompatibilities(level, schema, previous, state.lookup, answers)
@@ -60,7 +60,7 @@ def register(
     made = SubjectVersion(
         subject, max(numbers, default=0) + 1, state.id_max + 1 if schema_id is None else schema_id, schema
     )
-    return Decision(made, [version_change(made)])
+    return RegistryDecision(made, [version_change(made)])
 
 
 def look_up(
@@ -101,7 +101,7 @@ def version_at(state: RegistryState, subject: str, number: int, *, deleted: bool
     return next((each for each in versions if each.version == number), None) or _no_version(number)
 
 
-def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> Decision:
+def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> RegistryDecision:
     """Softly first: it is not listed any more, and its id still decodes existing records."""
     require_writable(state, subject)
     if number == LATEST:
@@ -122,14 +122,14 @@ def delete_version(state: RegistryState, subject: str, number: int, *, permanent
         )
     _require_unused(state, [version], permanent=permanent)
     if not permanent:
-        return Decision(number, [version_change(replace(version, is_deleted=True))])
+        return RegistryDecision(number, [version_change(replace(version, is_deleted=True))])
     changes = [Change(SchemaKey(subject, number), None)]
     if state.versions(subject, deleted=True) == [version]:
         changes += _settings_removed(state, subject)
-    return Decision(number, changes)
+    return RegistryDecision(number, changes)
 
 
-def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Decision:
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> RegistryDecision:
     """All its versions."""
     require_writable(state, subject)
     versions = state.versions(subject, deleted=True)
@@ -151,15 +151,17 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> De
     numbers = [each.version for each in concerned]
     if not permanent:
         value = {"subject": subject, "version": numbers[-1]}
-        return Decision(numbers, [Change(DeleteSubjectKey(subject), value)])
+        return RegistryDecision(numbers, [Change(DeleteSubjectKey(subject), value)])
     removed = [Change(SchemaKey(subject, number), None) for number in reversed(numbers)]
-    return Decision(numbers, [*removed, Change(DeleteSubjectKey(subject), None), *_settings_removed(state, subject)])
+    return RegistryDecision(
+        numbers, [*removed, Change(DeleteSubjectKey(subject), None), *_settings_removed(state, subject)]
+    )
 
 
 # Settings.
 
 
-def set_config(state: RegistryState, subject: str | None, asked: Mapping[str, Any]) -> Decision:
+def set_config(state: RegistryState, subject: str | None, asked: Mapping[str, Any]) -> RegistryDecision:
     """The level of a subject, or with None of all that have none."""
     if subject is not None:
         require_subject(subject)
@@ -179,18 +181,18 @@ def set_config(state: RegistryState, subject: str | None, asked: Mapping[str, An
     if subject is not None:
         value = {"subject": subject, **value}
     answer = {name: found for name, found in asked.items() if found is not None}
-    return Decision(answer, [Change(ConfigKey(subject), value)])
+    return RegistryDecision(answer, [Change(ConfigKey(subject), value)])
 
 
-def remove_config(state: RegistryState, subject: str | None) -> Decision:
+def remove_config(state: RegistryState, subject: str | None) -> RegistryDecision:
     """Back to the setting of all, or with None to the default."""
     require_writable(state, subject)
     found = state.config(subject)
     if found is None:
         if subject is not None:
             raise subject_not_found(subject)
-        return Decision({LEVEL_FIELD: DEFAULT_LEVEL.value})
-    return Decision(config_answer(found), [Change(ConfigKey(subject), None)])
+        return RegistryDecision({LEVEL_FIELD: DEFAULT_LEVEL.value})
+    return RegistryDecision(config_answer(found), [Change(ConfigKey(subject), None)])
 
 
 def config(state: RegistryState, subject: str | None, *, default_to_global: bool = False) -> dict[str, Any]:
@@ -207,7 +209,7 @@ def config_answer(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "subject" and value is not None}
 
 
-def set_mode(state: RegistryState, subject: str | None, mode: object) -> Decision:
+def set_mode(state: RegistryState, subject: str | None, mode: object) -> RegistryDecision:
     """READONLY refuses changes."""
     if subject is not None:
         require_subject(subject)
@@ -218,14 +220,16 @@ def set_mode(state: RegistryState, subject: str | None, mode: object) -> Decisio
             RegistryCode.INVALID_MODE, f"the mode {mode} is not offered; there are {' and '.join(Mode)}"
         ) from None
     value = {MODE_FIELD: wanted.value}
-    return Decision(value, [Change(ModeKey(subject), value if subject is None else {"subject": subject, **value})])
+    return RegistryDecision(
+        value, [Change(ModeKey(subject), value if subject is None else {"subject": subject, **value})]
+    )
 
 
-def remove_mode(state: RegistryState, subject: str) -> Decision:
+def remove_mode(state: RegistryState, subject: str) -> RegistryDecision:
     found = state.mode(subject)
     if found is None:
         raise subject_not_found(subject)
-    return Decision({MODE_FIELD: found[MODE_FIELD]}, [Change(ModeKey(subject), None)])
+    return RegistryDecision({MODE_FIELD: found[MODE_FIELD]}, [Change(ModeKey(subject), None)])
 
 
 def mode(state: RegistryState, subject: str | None, *, default_to_global: bool = False) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Final, Protocol, TypeVar
 from ottla.observe.events import fields
 from ottla.registry.checkers import STARTS_WITHIN_MS
 from ottla.registry.checks import Answers, Check, ChecksMissing, Outcome
-from ottla.registry.decisions import Decision
+from ottla.registry.decisions import RegistryDecision
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.records import claim_change, encode_key, encode_value
-from ottla.registry.state import Claim, RegistryState
+from ottla.registry.state import RegistryState, WriterClaim
 from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _INSTANCE_BYTES: Final = 8
 
 
-class Log(Protocol):
+class SchemaLog(Protocol):
     """The topic (topic_log.py).  One thread at a time reads, and one appends."""
 
     def read(self, state: RegistryState) -> None: ...
@@ -33,7 +33,7 @@ class Log(Protocol):
     def append(self, records: Sequence[tuple[bytes, bytes | None]], claim: int | None) -> None: ...
 
 
-class Checkers(Protocol):
+class SchemaChecks(Protocol):
     """Does checks (checkers.py)."""
 
     def outcomes(self, checks: Sequence[Check], give_up_ms: int) -> list[Outcome]: ...
@@ -54,7 +54,7 @@ class Registry:
     the client when the cluster does not answer; then a change may have been made all the same.
     """
 
-    def __init__(self, topic: Log, url: str, checkers: Checkers, clock: Clock) -> None:
+    def __init__(self, topic: SchemaLog, url: str, checkers: SchemaChecks, clock: Clock) -> None:
         self._log = topic
         self._url = url
         self._checkers = checkers
@@ -97,7 +97,7 @@ class Registry:
         with self._state.lock:
             return question(self._state)
 
-    def change(self, decide: Callable[[RegistryState], Decision]) -> Decision:
+    def change(self, decide: Callable[[RegistryState], RegistryDecision]) -> RegistryDecision:
         """Raises `AnotherWrites` as well; then nothing was changed by this one."""
         with self._lock:
             self._catch_up()
@@ -123,11 +123,11 @@ class Registry:
         claim = self._state.claim
         log.info("registry.claimed", extra=fields(number=None if claim is None else claim.number, url=self._url))
 
-    def _required_claim(self) -> Claim:
+    def _required_claim(self) -> WriterClaim:
         with self._state.lock:
             return self._own_claim()
 
-    def _own_claim(self) -> Claim:
+    def _own_claim(self) -> WriterClaim:
         """The claim under which this registry writes.
 
         It is fixed with the decision: a read may find another's claim at any time, and then what is appended under this
@@ -138,7 +138,7 @@ class Registry:
             raise AnotherWrites("" if claim is None else claim.url)
         return claim
 
-    def _is_own(self, claim: Claim | None) -> bool:
+    def _is_own(self, claim: WriterClaim | None) -> bool:
         return claim is not None and claim.instance == self._instance
 
     def _correct(self) -> None:
@@ -149,7 +149,7 @@ class Registry:
             log.warning("registry.corrects", extra=fields(count=len(overtaken)))
             self._append(overtaken, claim)
 
-    def _append(self, records: Sequence[tuple[bytes, bytes | None]], claim: Claim | None) -> None:
+    def _append(self, records: Sequence[tuple[bytes, bytes | None]], claim: WriterClaim | None) -> None:
         before = self._state.next_offset
         self._log.append(records, None if claim is None else claim.number)
         self._catch_up()

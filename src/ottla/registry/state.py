@@ -38,7 +38,7 @@ LEVEL_FIELD: Final = "compatibilityLevel"
 MODE_FIELD: Final = "mode"
 
 
-class Claim(NamedTuple):
+class WriterClaim(NamedTuple):
     """`number` is the offset of its record; `url` is where its registry takes requests."""
 
     number: int
@@ -55,7 +55,7 @@ class RegistryState:
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
         self.next_offset = 0
-        self.claim: Claim | None = None
+        self.claim: WriterClaim | None = None
         # The largest id that was ever given: an id that was deleted must not come to mean another schema.
         self.id_max = 0
         self._versions: dict[str, dict[int, SubjectVersion]] = {}
@@ -176,7 +176,7 @@ class RegistryState:
     def _take_claim(self, offset: int, content: Value | None) -> None:
         if content is None or "instance" not in content:
             return
-        self.claim = Claim(offset, str(content["instance"]), str(content.get("url", "")))
+        self.claim = WriterClaim(offset, str(content["instance"]), str(content.get("url", "")))
         self.id_max = max(self.id_max, int(content.get("idMax", 0)))
 
     def _take(self, key: Key, content: Value | None) -> None:

@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ottla.model.errors import OttlaError
-from ottla.testing.pause import pause_process
-from ottla.testing.process_log import ProcessLog
-from ottla.testing.running import Running
+from ottla.testing.running import ProcessLog, Running, pause_process
 
 READY_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0

@@ -28,8 +28,7 @@ from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
-from ottla.testing.place import LOOPBACK, Place
-from ottla.testing.running import Running
+from ottla.testing.running import LOOPBACK, Place, Running
 from ottla.testing.zookeeper import RunningZooKeeper
 from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
 

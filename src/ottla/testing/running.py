@@ -1,13 +1,19 @@
-"""The base of brokers, clusters and ZooKeepers that run as processes, with a directory for their data."""
+"""The processes of tests: the base of brokers, clusters and ZooKeepers, where they run, their freeze and their logs."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 import tempfile
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, NamedTuple, Self
+
+LOG_BYTES_MAX: Final = 16 << 20
 
 
 class Running(ABC):
@@ -44,3 +50,65 @@ class Running(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Place(NamedTuple):
+    """Where a process runs: the address that it listens on, and the words before its command, as those of `nsenter`.
+
+    On this machine's loopback unless the test has namespaces of its own.  The words must end in the process itself (an
+    `exec`), since it is signalled by the id of what was started.
+    """
+
+    host: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+LOOPBACK: Final = Place()
+
+
+def pause_process(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Freeze it: send SIGSTOP and wait until the whole process is stopped, or has ended.
+
+    The signal is only a request: a thread that runs on another processor continues until the kernel interrupts it
+    there, and on a busy machine that is time enough to answer a request.  The parent is notified when the last thread
+    stops.
+    """
+    process.send_signal(signal.SIGSTOP)
+    if hasattr(os, "waitid"):  # Python on macOS has it from 3.13 on
+        with suppress(ChildProcessError):  # another thread has reaped it
+            # WNOWAIT: an end that is seen here is still there for `process` to reap.
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+def former_log(path: Path) -> Path:
+    """Where the lines before the present ones are; older ones are lost."""
+    return path.with_name(f"{path.name}.1")
+
+
+def retire_large_log(path: Path) -> None:
+    """No process writes it now."""
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(former_log(path))
+
+
+class ProcessLog:
+    """The log file of a process that may run for weeks: one that has grown large makes room for a new one.
+
+    Lines are appended, and are in the file when `add` returns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        retire_large_log(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def add(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+        if self._file.tell() > LOG_BYTES_MAX:
+            self._file.close()
+            retire_large_log(self._path)
+            self._file = self._path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        self._file.close()

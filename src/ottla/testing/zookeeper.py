@@ -21,10 +21,7 @@ from typing import Final, Self
 
 from ottla.model.errors import OttlaError
 from ottla.testing.four_letter_words import ANSWER_WITHIN_S, ask_zookeeper
-from ottla.testing.pause import pause_process
-from ottla.testing.place import LOOPBACK, Place
-from ottla.testing.process_log import retire_large_log
-from ottla.testing.running import Running
+from ottla.testing.running import LOOPBACK, Place, Running, pause_process, retire_large_log
 from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java
 
 __all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]

@@ -17,7 +17,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.dead_letters import DeadLetters, Replay, Replayed
 from ottla.dead_letters import replay as replays
-from ottla.dead_letters.claims import Claim, ClaimedBatch, ClaimedLetter, State, from_json
+from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State, from_json
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, replay_key
 from ottla.dead_letters.reading import letters_of
@@ -248,7 +248,7 @@ def test_lost_claim_is_withdrawn_before_the_next_claim(namespace: Namespace, clu
     [first, _] = list(letters_of(cluster, letters))
     assert first.letter is not None
     key = replay_key(topic, first.letter.origin.identity)
-    lost = Claim(
+    lost = ReplayClaim(
         "lost",
         letters,
         State.BEGUN,

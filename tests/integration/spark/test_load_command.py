@@ -1,4 +1,4 @@
-"""`ottla load` as its users call it: a process that starts Spark."""
+"""`ottla load` as its users call it: a process that starts Spark, or the verb in the tests' own session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from ottla.cli.pipeline.load import command
 from ottla.testing import ControlledBroker, consume_all, produce
 
 pytestmark = [pytest.mark.spark]
@@ -21,7 +24,20 @@ def ottla(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_load_takes_its_settings_from_a_file_and_runs_again_without_loading_twice(tmp_path: Path) -> None:
+def load(*arguments: str) -> Result:
+    """The verb, in this process and its session."""
+    return CliRunner().invoke(command, arguments)
+
+
+def facts_of(outcome: Result) -> dict[str, object]:
+    assert outcome.exit_code == 0, outcome.output
+    found: dict[str, object] = json.loads(outcome.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_load_takes_its_settings_from_a_file_and_runs_again_without_loading_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with ControlledBroker() as broker, broker.namespace() as topics:
         clicks = topics.topic("clicks", partitions=2)
         produce(clicks, [b"%d" % number for number in range(10)])
@@ -37,9 +53,8 @@ def test_a_load_takes_its_settings_from_a_file_and_runs_again_without_loading_tw
         first = ottla("load", "--config", "job.toml", "--target", "lake", folder=tmp_path)
         assert first.returncode == 0, first.stderr
         assert json.loads(first.stdout)["rows"] == 10
-        again = ottla("load", "--config", "job.toml", "--target", "lake", folder=tmp_path)
-        assert again.returncode == 0, again.stderr
-        assert json.loads(again.stdout)["rows"] == 0
+        again = load("--config", str(tmp_path / "job.toml"), "--target", str(tmp_path / "lake"))
+        assert facts_of(again)["rows"] == 0
         values = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().column("value").to_pylist()
         assert sorted(values) == [b"%d" % number for number in range(10)]
         told = {record.value for record in consume_all("ottla-audit", bootstrap=broker.bootstrap)}
@@ -54,28 +69,18 @@ def test_a_wrong_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     assert refused.stderr.startswith("error: job.toml: [load] topics is 5")
 
 
-def test_a_tables_small_files_are_compacted_and_others_removed(tmp_path: Path) -> None:
+def test_a_tables_small_files_are_compacted_and_others_removed(spark: SparkSession, tmp_path: Path) -> None:
+    place = ("--target", str(tmp_path / "lake"), "--table", "lake.clicks", "--json")
     with ControlledBroker() as broker, broker.namespace() as topics:
         clicks = topics.topic("clicks")
-        given = ["load", str(clicks), "-b", broker.bootstrap, "--target", "lake", "--master", "local[2]", "--json"]
-        given += ["--table", "lake.clicks", "--partition-by", "topic", "--rows-per-commit", "10"]
+        given = (str(clicks), "-b", broker.bootstrap, *place)
         produce(clicks, [b"%d" % number for number in range(30)])
-        loaded = ottla(*given, folder=tmp_path)
-        assert loaded.returncode == 0, loaded.stderr
-        assert json.loads(loaded.stdout)["commits"] == 3
-        again = ottla(
-            "load",
-            "backfill",
-            *given[1:-2],
-            *("--partition-by", "event_date", "--from", "2020-01-01", "--to", "2020-01-02"),
-            folder=tmp_path,
-        )
-        assert again.returncode == 1
-        assert "is partitioned by topic" in again.stderr
-    place = ["--target", "lake", "--table", "lake.clicks", "--json"]
-    compacted = ottla("load", "compact", *place, folder=tmp_path)
-    assert compacted.returncode == 0, compacted.stderr
-    assert json.loads(compacted.stdout) == {"files_before": 3, "files_after": 1, "rows": 30, "table_version": 4}
-    removed = ottla("load", "vacuum", *place, folder=tmp_path)
-    assert removed.returncode == 0, removed.stderr
-    assert json.loads(removed.stdout) == {"files": [], "dry_run": False}
+        loaded = load(*given, "--partition-by", "topic", "--rows-per-commit", "10")
+        assert facts_of(loaded)["commits"] == 3
+        days = ("--partition-by", "event_date", "--from", "2020-01-01", "--to", "2020-01-02")
+        again = load("backfill", *given, *days)
+        assert again.exit_code == 1
+        assert "is partitioned by topic" in str(again.exception)
+    compacted = load("compact", *place)
+    assert facts_of(compacted) == {"files_before": 3, "files_after": 1, "rows": 30, "table_version": 4}
+    assert facts_of(load("vacuum", *place)) == {"files": [], "dry_run": False}

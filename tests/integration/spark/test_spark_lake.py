@@ -15,7 +15,7 @@ from ottla.spark.errors import DataLoss
 from ottla.spark.lake import LakeError, LakeLoad, load_topic_to_lake
 from ottla.spark.lake import load as lake
 from ottla.spark.lake.load import Loader
-from ottla.spark.lake.progress import TopicKeys
+from ottla.spark.lake.plans import TopicKeys
 from ottla.spark.lake.publishing import publish
 from tests.integration.spark.peer import Message, Peer
 

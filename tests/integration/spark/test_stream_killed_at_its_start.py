@@ -1,4 +1,7 @@
-"""A stream from the latest records of a topic that is being written, whose driver is killed in its first batch."""
+"""A stream from the latest records of a topic that is being written, whose driver is killed in its first batch.
+
+The tests' own session continues from the checkpoint: it is another driver, with another JVM.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.client.producing.record_producer import RecordProducer
 from ottla.client.wire.cluster import Cluster
@@ -29,26 +34,22 @@ PRODUCED_EVERY_S: Final = 0.05
 # in between.
 ANSWERS_MS: Final = 500
 
-# Keeps the rows of each batch in a file named after it; with an argument, waits in the first batch to be killed.
+# Prints its first batch, and waits in it to be killed.
 DRIVER: Final = """
 import json, sys, threading
-from pathlib import Path
 import ottla.spark
 
-bootstrap, topic, kept, is_to_wait = sys.argv[1:]
+bootstrap, topic, checkpoint = sys.argv[1:]
 
 
-def keep(frame, batch_id):
-    values = sorted(int(row["value"]) for row in frame.collect())
-    print(json.dumps([batch_id, values]), flush=True)
-    if is_to_wait == "wait":
-        threading.Event().wait()
-    Path(kept, str(batch_id)).write_text(json.dumps(values))
+def wait(frame, batch_id):
+    print(json.dumps([batch_id, sorted(int(row["value"]) for row in frame.collect())]), flush=True)
+    threading.Event().wait()
 
 
 spark = ottla.spark.session(master="local[2]")
 stream = spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap}, subscribe=topic).load()
-query = stream.select("value").writeStream.foreachBatch(keep).option("checkpointLocation", "checkpoint").start()
+query = stream.select("value").writeStream.foreachBatch(wait).option("checkpointLocation", checkpoint).start()
 query.awaitTermination()
 """
 
@@ -85,13 +86,11 @@ class LiveProducer:
 
 
 @contextmanager
-def driver(topic: Topic, directory: Path, then: str) -> Iterator[subprocess.Popen[str]]:
+def driver(topic: Topic, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """A separate process group, so that a kill ends its Java, too."""
-    kept = directory / "kept"
-    kept.mkdir(exist_ok=True)
-    with (directory / f"errors-{then}").open("w") as errors:
+    with (directory / "errors").open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, topic.bootstrap, str(topic), str(kept), then],
+            [sys.executable, "-c", DRIVER, topic.bootstrap, str(topic), str(directory / "checkpoint")],
             cwd=directory,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -105,34 +104,55 @@ def driver(topic: Topic, directory: Path, then: str) -> Iterator[subprocess.Pope
         process.communicate()
 
 
-def first_batch(process: subprocess.Popen[str], directory: Path, then: str) -> list[int]:
+def first_batch(process: subprocess.Popen[str], directory: Path) -> list[int]:
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert line, (directory / f"errors-{then}").read_text()
+    assert line, (directory / "errors").read_text()
     number, values = json.loads(line)
     assert number == 0
     return list(values)
 
 
-def kept_rows(directory: Path) -> list[int]:
-    files = sorted((directory / "kept").iterdir(), key=lambda path: int(path.name))
-    return [value for path in files for value in json.loads(path.read_text() or "[]")]
+@contextmanager
+def continued(
+    spark: SparkSession, topic: Topic, directory: Path
+) -> Iterator[tuple[StreamingQuery, dict[int, list[int]]]]:
+    """The query that continues from the checkpoint, and the rows of each of its batches."""
+    batches: dict[int, list[int]] = {}
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        batches[batch_id] = sorted(int(row["value"]) for row in frame.collect())
+
+    stream = spark.readStream.format("ottla").options(
+        **{"kafka.bootstrap.servers": topic.bootstrap}, subscribe=str(topic)
+    )
+    writer = stream.load().select("value").writeStream.foreachBatch(keep)
+    query = writer.option("checkpointLocation", str(directory / "checkpoint")).start()
+    try:
+        yield query, batches
+    finally:
+        query.stop()
 
 
-def test_nothing_is_lost_when_the_driver_is_killed_in_the_first_batch(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_the_driver_is_killed_in_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     with ControlledBroker() as broker, broker.namespace() as namespace:
         topic = namespace.topic("views")
         with LiveProducer(topic) as producer:
-            with broker.slowed(answers_ms=ANSWERS_MS), driver(topic, tmp_path, "wait") as first:
-                planned = first_batch(first, tmp_path, "wait")
+            with broker.slowed(answers_ms=ANSWERS_MS), driver(topic, tmp_path) as first:
+                planned = first_batch(first, tmp_path)
                 begun_before = producer.count
             assert planned, "there is something to lose"
             # No query reads these while they are produced.
             producer.wait_for_more()
-            with driver(topic, tmp_path, "go-on") as second:
-                assert first_batch(second, tmp_path, "go-on") == planned, "the batch is replayed as it was"
-                last = producer.count
-                eventually(lambda: kept_rows(tmp_path)[-1:] > [last], within_s=WITHIN_S)
-        rows = kept_rows(tmp_path)
+            last = producer.count
+            with continued(spark, topic, tmp_path) as (query, batches):
+
+                def has_last() -> bool:
+                    assert query.exception() is None
+                    return any(last in rows for rows in batches.copy().values())
+
+                eventually(has_last, within_s=WITHIN_S)
+        assert batches[0] == planned, "the batch is replayed as it was"
+        rows = [value for number in sorted(batches) for value in batches[number]]
         assert rows == list(range(rows[0], rows[-1] + 1)), "nothing is missing or doubled from the start on"
         assert rows[0] <= begun_before, "the first start counts"

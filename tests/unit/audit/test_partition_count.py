@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from ottla.audit.count import AuditMessage
-from ottla.audit.partition_count import STRETCH_WINDOWS, PartitionCount, Place
+from ottla.audit.partition_count import STRETCH_WINDOWS, BatchPlace, PartitionCount
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
@@ -16,7 +16,7 @@ TOPIC_ID = UUID(int=7)
 FAR_MS = 2**50
 
 
-def new(place: Place = Place(0, 0), topic_id: UUID = TOPIC_ID) -> PartitionCount:  # noqa: B008  it is a tuple
+def new(place: BatchPlace = BatchPlace(0, 0), topic_id: UUID = TOPIC_ID) -> PartitionCount:  # noqa: B008  it is a tuple
     return PartitionCount(CLICKS, topic_id, SIZE_MS, place)
 
 
@@ -68,7 +68,7 @@ def test_two_that_count_the_same_log_send_the_same_in_any_order_of_steps() -> No
 
 
 def test_commit_is_never_larger_than_brokers_take() -> None:
-    count = new(Place(2**62, 2**62))
+    count = new(BatchPlace(2**62, 2**62))
     largest = 0
     for number in range(3 * STRETCH_WINDOWS):
         count.add({FAR_MS * SIZE_MS // SIZE_MS + number * SIZE_MS: 2**31}, 2**62 + number + 1, FAR_MS * 2)
@@ -94,7 +94,7 @@ def test_records_that_were_deleted_before_they_were_counted_begin_a_new_stretch(
     count.skip(20)
     count.add({0: 3}, 23, 1)
     assert totals(count.unsent()) == {0: 8}
-    assert count.place == Place(20, 23)
+    assert count.place == BatchPlace(20, 23)
 
 
 def test_records_at_offsets_that_were_lost_are_counted_again() -> None:
@@ -121,7 +121,7 @@ def test_windows_of_another_size_begin_a_stretch() -> None:
     count.add({0: 10}, 10, 1)
     other = committed(count, window_ms=2 * SIZE_MS)
     assert other is not None
-    assert other.place == Place(10, 10)
+    assert other.place == BatchPlace(10, 10)
 
 
 def test_late_records_are_those_met_after_their_window() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from ottla.dead_letters.claims import (
-    Claim,
     ClaimedBatch,
     ClaimedLetter,
     Claims,
+    ReplayClaim,
     State,
     UnreadableClaim,
     from_json,
@@ -19,12 +19,12 @@ from ottla.dead_letters.claims import (
 )
 
 
-def claim(name: str, *letters: int) -> Claim:
+def claim(name: str, *letters: int) -> ReplayClaim:
     batch = ClaimedBatch("orders", 0, 10, tuple(ClaimedLetter(0, number, b"key-%d" % number) for number in letters))
-    return Claim(name, "orders.dead-letter", State.BEGUN, 5, 7, 0, (batch,))
+    return ReplayClaim(name, "orders.dead-letter", State.BEGUN, 5, 7, 0, (batch,))
 
 
-def read(records: Sequence[Claim]) -> Claims:
+def read(records: Sequence[ReplayClaim]) -> Claims:
     claims = Claims()
     for record in records:
         claims.apply(from_json(to_json(record)))
@@ -87,7 +87,7 @@ def test_claim_that_lost_does_not_count_when_the_winners_first_record_was_compac
 def test_no_letter_is_sent_by_two_claims_after_any_kill_and_compaction(seed: int) -> None:
     """Replays that act as `replay` does, one step at a time, each reading a log that may have been compacted."""
     chance = random.Random(seed)
-    log: list[Claim] = []
+    log: list[ReplayClaim] = []
     senders: dict[bytes, set[str]] = {}
     for run in range(60):
         if chance.random() < 0.3:
@@ -119,17 +119,17 @@ def test_no_letter_is_sent_by_two_claims_after_any_kill_and_compaction(seed: int
     assert {key: names for key, names in senders.items() if len(names) > 1} == {}
 
 
-def send(sent: Claim, senders: dict[bytes, set[str]]) -> None:
+def send(sent: ReplayClaim, senders: dict[bytes, set[str]]) -> None:
     for key in sent.keys:
         senders.setdefault(key, set()).add(sent.claim_id)
 
 
-def unsend(refused: Claim, senders: dict[bytes, set[str]]) -> None:
+def unsend(refused: ReplayClaim, senders: dict[bytes, set[str]]) -> None:
     for key in refused.keys:
         senders[key].discard(refused.claim_id)
 
 
-def compacted(log: Sequence[Claim], end: int) -> list[Claim]:
+def compacted(log: Sequence[ReplayClaim], end: int) -> list[ReplayClaim]:
     """Below `end` only the last record of each claim is left."""
     last = {record.claim_id: at for at, record in enumerate(log)}
     return [record for at, record in enumerate(log) if at >= end or last[record.claim_id] == at]

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.audit.comparison import TierLine, compare
 from ottla.audit.count import NO_TOPIC_ID, Count, CountKey
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import Checked, JobsDone, Produced, Progress, Running, Watched
+from ottla.demo.messages import Checked, JobsDone, Produced, RunProgress, StageStarted, Watched
 from ottla.demo.report import TIERS
 from ottla.model.limits import HOUR_MS
 from ottla.model.windows import Window
@@ -57,13 +57,13 @@ def jobs_done(
     )
 
 
-def finished(*messages: Checked | JobsDone | Watched) -> Progress:
+def finished(*messages: Checked | JobsDone | Watched) -> RunProgress:
     """All is well but for these messages."""
-    progress = Progress()
+    progress = RunProgress()
     progress.take("web-1", Produced(EVENTS, 0, 1_000))
     progress.take("online consumer", Watched(EVENTS, 5, LETTERS, [], 1_100))
-    progress.take("Spark", Running("starts", 1_000))
-    progress.take("Spark", Running("loads", 5_000))
+    progress.take("Spark", StageStarted("starts", 1_000))
+    progress.take("Spark", StageStarted("loads", 5_000))
     progress.take("Spark", jobs_done())
     progress.take("check", Checked([], LETTERS, LETTERS, ["sessions   201,345"]))
     for message in messages:

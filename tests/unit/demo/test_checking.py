@@ -7,10 +7,10 @@ import pytest
 
 from ottla.demo.checking import (
     GAP_MS,
-    Found,
+    FoundRows,
     Letter,
+    MemberSession,
     Sent,
-    Session,
     differences,
     result_lines,
     sessions,
@@ -35,13 +35,13 @@ def _sent() -> Sent:
     return sent
 
 
-def _found() -> Found:
+def _found() -> FoundRows:
     views = _sent().views
     # One that was late for its window.
     late = [views[40]]
     in_time = [view for view in views if view not in late]
     until_ms = watermark_ms(views)
-    return Found(
+    return FoundRows(
         sorted(top_pages(in_time, until_ms)), late, sorted(sessions(views, until_ms)), [Letter("clicks", 0, 7, HTML)]
     )
 
@@ -75,7 +75,7 @@ def test_other_events_are_neither_views_nor_malformed() -> None:
         ),
     ],
 )
-def test_a_row_too_few_or_too_many_is_reported(found: Found, problem: str) -> None:
+def test_a_row_too_few_or_too_many_is_reported(found: FoundRows, problem: str) -> None:
     assert list(differences(found, _sent())) == [problem]
 
 
@@ -95,8 +95,8 @@ def test_busiest_window_and_longest_session_are_found() -> None:
     assert [(page.window_start_ms, page.rank, page.views) for page in found.busiest] == [
         (NINE_MS, rank, 4) for rank in (1, 2, 3)
     ]
-    assert found.longest == Session(0, NINE_MS, NINE_MS + 59 * MINUTE_MS + GAP_MS, 60)
-    empty = Found([], [], [], [])
+    assert found.longest == MemberSession(0, NINE_MS, NINE_MS + 59 * MINUTE_MS + GAP_MS, 60)
+    empty = FoundRows([], [], [], [])
     assert (empty.busiest, empty.longest, empty.letters_by_topic) == ([], None, {})
     assert found.letters_by_topic == {"clicks": 1}
 
@@ -110,6 +110,6 @@ def test_results_are_reported_with_an_example_of_a_dead_letter() -> None:
 
 
 def test_a_day_without_windows_or_letters_is_reported_as_well() -> None:
-    text = "\n".join(result_lines(Found([], [], [], []), replayable_count=0))
+    text = "\n".join(result_lines(FoundRows([], [], [], []), replayable_count=0))
     assert "top pages" not in text
     assert "0 events are dead letters" in text

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.demo.checking import DELAY_MS, GAP_MS, Session, TopPage, View, sessions, top_pages, watermark_ms
+from ottla.demo.checking import DELAY_MS, GAP_MS, MemberSession, TopPage, View, sessions, top_pages, watermark_ms
 from ottla.model.limits import MINUTE_MS
 
 # 2011-06-12 09:00 UTC
@@ -33,8 +33,8 @@ def test_window_is_returned_when_the_watermark_is_at_its_end() -> None:
 def test_session_ends_with_the_first_silence_that_is_longer_than_the_gap() -> None:
     views = [_view(minute, 7) for minute in (100, 0, 30, 61)] + [_view(10, 8)]
 
-    def session(member: int, first: int, last: int, count: int) -> Session:
-        return Session(member, NINE_MS + first * MINUTE_MS, NINE_MS + last * MINUTE_MS + GAP_MS, count)
+    def session(member: int, first: int, last: int, count: int) -> MemberSession:
+        return MemberSession(member, NINE_MS + first * MINUTE_MS, NINE_MS + last * MINUTE_MS + GAP_MS, count)
 
     assert sessions(views, LATER_MS) == {
         session(7, 0, 30, 2),

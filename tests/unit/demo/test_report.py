@@ -7,7 +7,7 @@ import pytest
 from rich.console import RenderableType
 
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import Produced, Stage
+from ottla.demo.messages import Produced, StageTime
 from ottla.demo.report import (
     AUDIT_HEADING,
     DIFFERENCES_SHOWN,
@@ -104,7 +104,7 @@ def test_report_has_the_results_and_says_that_all_was_checked_unless_there_are_p
 
 
 def test_stages_last_until_the_next_one_starts() -> None:
-    assert finished().stages == [Stage("starts", 4_000), Stage("loads", 4_000)]
+    assert finished().stages == [StageTime("starts", 4_000), StageTime("loads", 4_000)]
     assert f"{EVENTS // 4:,} events/s loaded into 96 files" in "\n".join(measured_lines(finished(), 59.5, 1))
 
 

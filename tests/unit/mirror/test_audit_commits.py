@@ -3,8 +3,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.mirror.audit_commits import AuditCommit, AuditState, CopyCounts
-from ottla.mirror.journal import Counts, Journal, Progress, SourcePartition, progress_entries
-from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.journal import CopyProgress, Counts, MirrorJournal, SourcePartition, progress_entries
+from ottla.mirror.offset_translation import OffsetTranslation
 
 
 def test_commit_has_what_was_copied_since_the_one_before() -> None:
@@ -39,8 +39,8 @@ def test_state_comes_back_from_the_journal() -> None:
     counts.close(5, now_ms=7)
     counts.add({600_000: 2})
     partition = SourcePartition("c", UUID(int=1), "t", 0)
-    journal = Journal()
-    progress = Progress(7, 7, UUID(int=2), Counts(), 9, counts.state)
-    for key, value in progress_entries(partition, progress, OffsetMap(7, 7), journal):
+    journal = MirrorJournal()
+    progress = CopyProgress(7, 7, UUID(int=2), Counts(), 9, counts.state)
+    for key, value in progress_entries(partition, progress, OffsetTranslation(7, 7), journal):
         journal.apply(key, value)
     assert journal.progress[partition].audit == counts.state

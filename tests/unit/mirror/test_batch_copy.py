@@ -4,7 +4,7 @@ import pytest
 
 from ottla.client.fetching.fetch import AbortedTransaction, FetchedPartition
 from ottla.mirror.batch_copy import CopiedBatch, copied_batch, copyable_batches
-from ottla.mirror.offset_map import Run
+from ottla.mirror.offset_translation import Run
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder, build_batch, stamp_producer
 from ottla.records.compression import Codec

@@ -12,8 +12,8 @@ import pytest
 from ottla.mirror import audit_commits
 from ottla.mirror.audit_commits import WINDOW_MS, AuditState, CopyCounts
 from ottla.mirror.copier import Copier
-from ottla.mirror.journal import Counts, Journal, SourcePartition
-from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.journal import Counts, MirrorJournal, SourcePartition
+from ottla.mirror.offset_translation import OffsetTranslation
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.plan import NO_ID
@@ -54,14 +54,14 @@ class TwoClusters:
         with (
             self.source.client() as here,
             self.target.client() as there,
-            JournalWriter(there, Journal()) as writer,
+            JournalWriter(there, MirrorJournal()) as writer,
             Copier(here, there, writer, options, failures_max=failures_max, may_write=may_write) as copier,
         ):
             copies = [
                 PartitionCopy(
                     SourcePartition("c", NO_ID, "t", each.partition),
                     NO_ID,
-                    OffsetMap(0, 0),
+                    OffsetTranslation(0, 0),
                     Counts(),
                     CopyCounts(AuditState(0)) if tells_audit else None,
                 )

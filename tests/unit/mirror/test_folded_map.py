@@ -11,9 +11,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.mirror import offset_map
-from ottla.mirror.journal import Entry, Journal, Progress, SourcePartition, progress_entries
-from ottla.mirror.offset_map import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX, OffsetMap, Run
+from ottla.mirror import offset_translation
+from ottla.mirror.journal import CopyProgress, Entry, MirrorJournal, SourcePartition, progress_entries
+from ottla.mirror.offset_translation import CHUNK_RUNS, EXACT_RUNS_MAX, LANDMARKS_MAX, OffsetTranslation, Run
 
 PARTITION = SourcePartition("cluster", UUID(int=7), "clicks", 3)
 TARGET_ID = UUID(int=9)
@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 @contextmanager
 def small_maps() -> Iterator[None]:
-    with patch.multiple(offset_map, CHUNK_RUNS=2, EXACT_RUNS_MAX=4, LANDMARKS_MAX=3):
+    with patch.multiple(offset_translation, CHUNK_RUNS=2, EXACT_RUNS_MAX=4, LANDMARKS_MAX=3):
         yield
 
 
@@ -47,7 +47,7 @@ class Copied:
     """A map, what is true (`table`: the copied source offsets with those of the target), and the journal's entries."""
 
     def __init__(self) -> None:
-        self.offsets = OffsetMap(0, 0)
+        self.offsets = OffsetTranslation(0, 0)
         self.table: dict[int, int] = {}
         self.start = 0
         self.entries: list[Entry] = []
@@ -90,28 +90,28 @@ class Copied:
 
     def write(self) -> None:
         """Each entry of it may be the last one."""
-        journal = Journal()
+        journal = MirrorJournal()
         for key, value in self.entries:
             journal.apply(key, value)
-        progress = Progress(self.offsets.source_end, self.offsets.target_end, TARGET_ID)
+        progress = CopyProgress(self.offsets.source_end, self.offsets.target_end, TARGET_ID)
         for entry in progress_entries(PARTITION, progress, self.offsets, journal):
             self.entries.append(entry)
             self.check(replayed(self.entries))
 
-    def check(self, found: OffsetMap) -> None:
+    def check(self, found: OffsetTranslation) -> None:
         for asked in range(self.start, found.source_end):
             next_copy = min((there for here, there in self.table.items() if here >= asked), default=None)
             answer = found.translate(asked)
             assert next_copy is None or answer <= next_copy, (asked, answer, next_copy, found.runs)
 
 
-def replayed(entries: list[Entry]) -> OffsetMap:
-    journal = Journal()
+def replayed(entries: list[Entry]) -> OffsetTranslation:
+    journal = MirrorJournal()
     for key, value in entries:
         journal.apply(key, value)
-    found = journal.offset_map(PARTITION)
+    found = journal.offset_translation(PARTITION)
     assert found is not None or not any(b"progress" in key for key, _ in entries)
-    return found or OffsetMap(0, 0)
+    return found or OffsetTranslation(0, 0)
 
 
 @given(STEPS)
@@ -127,18 +127,18 @@ def test_no_reader_ever_continues_after_a_record_that_is_not_read(steps: list[St
 
 def test_map_and_journal_of_very_many_survivors_stay_small_and_the_newest_are_exact() -> None:
     """As a compacted topic's: a gap after each record."""
-    offsets, journal = OffsetMap(0, 0), Journal()
+    offsets, journal = OffsetTranslation(0, 0), MirrorJournal()
     largest_write_bytes = 0
     for at in range(SURVIVORS):
         offsets.extend(Run(3 * at, at, 1))
         if at % 7_000 == 0:
-            progress = Progress(offsets.source_end, offsets.target_end, TARGET_ID)
+            progress = CopyProgress(offsets.source_end, offsets.target_end, TARGET_ID)
             written_bytes = 0
             for key, value in progress_entries(PARTITION, progress, offsets, journal):
                 journal.apply(key, value)
                 written_bytes += len(key) + len(value or b"")
             largest_write_bytes = max(largest_write_bytes, written_bytes)
-    found = journal.offset_map(PARTITION)
+    found = journal.offset_translation(PARTITION)
     assert found is not None
     assert len(found) <= EXACT_RUNS_MAX + LANDMARKS_MAX
     assert largest_write_bytes < 500_000

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.mirror.group_copy import is_copied_group, translated
-from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.options import Names
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import AUDIT_GROUP, MIRROR_GROUP_PREFIX
@@ -12,9 +12,9 @@ from ottla.model.own_names import AUDIT_GROUP, MIRROR_GROUP_PREFIX
 HERE = TopicPartition("t", 0)
 
 
-def a_map() -> OffsetMap:
+def a_map() -> OffsetTranslation:
     """Source offsets 10 to 19 are target offsets 0 to 9, and 25 to 29 are 12 to 16."""
-    offsets = OffsetMap(10, 0)
+    offsets = OffsetTranslation(10, 0)
     offsets.extend(Run(10, 0, 10))
     offsets.extend(Run(25, 12, 5))
     return offsets

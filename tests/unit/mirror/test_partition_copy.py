@@ -7,7 +7,7 @@ import pytest
 
 from ottla.client.fetching.fetch import FetchedPartition
 from ottla.mirror.journal import Counts, SourcePartition
-from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.partition_copy import PartitionCopy, Phase, TargetLostRecords
 from ottla.mirror.tail_match import TailMatch
 from ottla.model.identifiers import TopicPartition
@@ -17,7 +17,7 @@ from ottla.records.record import Record
 
 def a_copy(source_end: int = 0, target_end: int = 0) -> PartitionCopy:
     source = SourcePartition("live", UUID(int=1), "t", 0)
-    copy = PartitionCopy(source, UUID(int=2), OffsetMap(source_end, target_end), Counts())
+    copy = PartitionCopy(source, UUID(int=2), OffsetTranslation(source_end, target_end), Counts())
     copy.on_tail_matched(TailMatch([], []), target_end, counts=Counts())
     return copy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.mirror.journal import Counts, SourcePartition
-from ottla.mirror.offset_map import OffsetMap, Run
+from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.plan import NO_ID
@@ -46,7 +46,7 @@ def proven(
     source: FakeCluster, target: FakeCluster, copied: int = 0, notes: list[str] | None = None
 ) -> tuple[PartitionCopy, object]:
     """A copy of which so much is stored as progress."""
-    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetMap(copied, copied), Counts())
+    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetTranslation(copied, copied), Counts())
     with source.client() as here, target.client() as there:
         note = (notes if notes is not None else []).append
         (error,) = Prover(here, there, MirrorOptions(), note).prove([copy]).values()

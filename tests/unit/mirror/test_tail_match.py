@@ -5,7 +5,7 @@ from string import ascii_letters
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.mirror.offset_map import Run
+from ottla.mirror.offset_translation import Run
 from ottla.mirror.tail_match import Digest, match_tail
 
 

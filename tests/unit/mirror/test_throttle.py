@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.mirror.throttle import ROOM_BYTES_MAX, Throttle
+from ottla.mirror.copier import ROOM_BYTES_MAX, Throttle
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.fake_clock import FakeClock
 

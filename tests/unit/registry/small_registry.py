@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.registry.check_process import answer
 from ottla.registry.checks import Answer, Answers, Check, Outcome
-from ottla.registry.decisions import Decision, register
+from ottla.registry.decisions import RegistryDecision, register
 from ottla.registry.errors import RegistryError
-from ottla.registry.formats import answer
 from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
@@ -95,7 +95,7 @@ class SmallState:
         self.log = MemoryLog()
         self.now = RegistryState()
 
-    def take(self, decision: Decision) -> Any:
+    def take(self, decision: RegistryDecision) -> Any:
         changes = [*decision.changes]
         if decision.forgets_ids:
             changes.insert(0, claim_change("small", "http://small", self.now.id_max))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.registry import decisions
-from ottla.registry.decisions import Decision
+from ottla.registry.decisions import RegistryDecision
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.schema import Reference, SchemaType
 from tests.unit.registry.small_registry import DirectAnswers, SmallState, optional, record, schema
@@ -153,7 +153,7 @@ def test_what_is_referred_to_cannot_be_deleted() -> None:
     reference = Reference("a.Address", "address", 1)
     small.register("person", person, references=[reference])
     assert [each.subject for each in small.now.referrers("address", 1)] == ["person"]
-    refused: list[Callable[[], Decision]] = [
+    refused: list[Callable[[], RegistryDecision]] = [
         lambda: decisions.delete_version(small.now, "address", 1, permanent=False),
         lambda: decisions.delete_subject(small.now, "address", permanent=False),
     ]
@@ -189,7 +189,7 @@ def test_subject_that_is_readonly_takes_no_changes() -> None:
     small = SmallState()
     small.register("orders", ONE)
     small.take(decisions.set_mode(small.now, "orders", "readonly"))
-    refused: list[Callable[[], Decision]] = [
+    refused: list[Callable[[], RegistryDecision]] = [
         lambda: decisions.register(small.now, "orders", schema(TWO), DirectAnswers()),
         lambda: decisions.delete_subject(small.now, "orders", permanent=False),
         lambda: decisions.set_config(small.now, "orders", {"compatibility": "NONE"}),

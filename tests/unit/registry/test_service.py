@@ -10,7 +10,7 @@ import pytest
 
 from ottla.registry import decisions
 from ottla.registry.checks import Answers
-from ottla.registry.decisions import Decision
+from ottla.registry.decisions import RegistryDecision
 from ottla.registry.errors import RegistryCode, RegistryError
 from ottla.registry.schema import SubjectVersion
 from ottla.registry.service import AnotherWrites, Registry, SharedRead
@@ -30,7 +30,7 @@ TWO = record("a", optional("b"))
 
 
 def register(registry: Registry, subject: str, text: str) -> SubjectVersion:
-    def attempt(answers: Answers) -> Decision:
+    def attempt(answers: Answers) -> RegistryDecision:
         return registry.change(lambda state: decisions.register(state, subject, schema(text), answers))
 
     found: SubjectVersion = registry.answered(attempt).answer
@@ -134,7 +134,7 @@ def test_id_whose_schema_was_deleted_for_good_is_not_given_again_after_compactio
     register(first, "orders", ONE)
     gone = register(first, "returns", TWO)
     for permanent in (False, True):
-        delete: Callable[[RegistryState], Decision]
+        delete: Callable[[RegistryState], RegistryDecision]
         if by_version:
             delete = partial(decisions.delete_version, subject="returns", number=1, permanent=permanent)
         else:
@@ -165,7 +165,7 @@ def test_registry_that_is_overtaken_before_it_forgets_an_id_deletes_nothing(
 def test_question_changes_nothing(log: MemoryLog, first: Registry) -> None:
     register(first, "orders", ONE)
     before, stored = everything(log.state()), len(log.records)
-    assert first.change(lambda state: Decision(len(state.subjects()))).answer == 1
+    assert first.change(lambda state: RegistryDecision(len(state.subjects()))).answer == 1
     assert everything(log.state()) == before
     assert len(log.records) == stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from ottla.testing.process_log import LOG_BYTES_MAX, ProcessLog, former_log, retire_large_log
+from ottla.testing.running import LOG_BYTES_MAX, ProcessLog, former_log, retire_large_log
 
 
 def test_log_that_has_grown_large_makes_room_for_a_new_one(tmp_path: Path) -> None:

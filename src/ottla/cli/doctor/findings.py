@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Level(Enum):
+class Severity(Enum):
     """PROBLEM: it will not start, or not work as configured.  WARNING: it works, and needs attention."""
 
     OK = "ok"
@@ -18,21 +18,21 @@ class Finding(NamedTuple):
     """`advice` says what to do; OK needs none."""
 
     area: str
-    level: Level
+    level: Severity
     text: str
     advice: str | None = None
 
 
 def ok(area: str, text: str) -> Finding:
-    return Finding(area, Level.OK, text)
+    return Finding(area, Severity.OK, text)
 
 
 def warning(area: str, text: str, advice: str) -> Finding:
-    return Finding(area, Level.WARNING, text, advice)
+    return Finding(area, Severity.WARNING, text, advice)
 
 
 def problem(area: str, text: str, advice: str) -> Finding:
-    return Finding(area, Level.PROBLEM, text, advice)
+    return Finding(area, Severity.PROBLEM, text, advice)
 
 
 def finding_object(finding: Finding) -> dict[str, object]:

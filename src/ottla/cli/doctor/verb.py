@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from ottla.cli.client_flags import command_config_flag
-from ottla.cli.doctor.findings import Finding, Level, finding_object, finding_text, ok, problem, warning
+from ottla.cli.doctor.findings import Finding, Severity, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 from ottla.model.counted import counted
@@ -62,8 +62,8 @@ def command(
     for finding in _findings(config_option or config_argument, data_dir, flags, assignments):
         found.append(finding)
         say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
-    problems = sum(finding.level is Level.PROBLEM for finding in found)
-    warnings = sum(finding.level is Level.WARNING for finding in found)
+    problems = sum(finding.level is Severity.PROBLEM for finding in found)
+    warnings = sum(finding.level is Severity.WARNING for finding in found)
     say(
         f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}, {len(found) - problems - warnings} ok",
         err=True,

@@ -2,23 +2,214 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.group.homes import home_flags, kind_flag, open_homes
-from ottla.cli.group.offset_targets import Target, new_offsets, target_of
+from ottla.cli.moments import duration_ms, moment_ms
 from ottla.cli.output import say, table
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.model.limits import INT64_MAX, MIB
+from ottla.runtime.text_file import read_text_file
 
 if TYPE_CHECKING:
     from ottla.client.groups.group_home import GroupHome
     from ottla.client.wire.cluster import Cluster
+
+
+_FILE_BYTES_MAX: Final = 64 * MIB
+_COLUMNS: Final = 3
+# kafka-consumer-groups exports several groups with the group as first column.
+_COLUMNS_WITH_GROUP: Final = 4
+_PARTITION_MAX: Final = 2**31 - 1
+
+
+def write_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for partition, offset in sorted(offsets.items()):
+        writer.writerow([partition.topic, partition.partition, offset])
+    return out.getvalue()
+
+
+def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
+    """The offsets of a file; lines of four columns begin with the group, and only this one's count.
+
+    Raises `OttlaError` that names the line.
+    """
+    content = read_text_file(path, _FILE_BYTES_MAX, _FORM)
+    try:
+        rows = list(csv.reader(io.StringIO(content), strict=True))
+    except csv.Error as error:
+        raise OttlaError(f"{path} is not CSV: {error}", hint=_FORM) from error
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(rows, start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) == _COLUMNS_WITH_GROUP:
+            if cells[0] != group_id:
+                continue
+            cells = cells[1:]
+        partition, offset = _parsed(cells, f"{path} line {number}")
+        if partition in found:
+            raise OttlaError(f"{path} line {number}: {partition} is listed twice", hint=_FORM)
+        found[partition] = offset
+    if not found:
+        raise OttlaError(f"{path} has no offsets for group {group_id}", hint=_FORM)
+    return found
+
+
+def _parsed(cells: list[str], where: str) -> tuple[TopicPartition, int]:
+    if len(cells) != _COLUMNS:
+        raise OttlaError(f"{where}: {len(cells)} columns", hint=_FORM)
+    topic, partition, offset = cells
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise OttlaError(f"{where}: {problem}", hint=_FORM)
+    return TopicPartition(topic, _number(partition, _PARTITION_MAX, where)), _number(offset, INT64_MAX, where)
+
+
+def _number(text: str, limit: int, where: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= limit):
+        raise OttlaError(f"{where}: {text!r} is not a number from 0 to {limit}", hint=_FORM)
+    return int(text)
+
+
+_FORM: Final = "each line is topic,partition,offset as --export writes it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Exactly one of these is given; times are ms since the epoch or ms before now."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_current: bool = False
+    to_offset: int | None = None
+    shift_by: int | None = None
+    to_time_ms: int | None = None
+    by_duration_ms: int | None = None
+    from_file: Path | None = None
+
+    def check(self) -> None:
+        """Raises UsageError unless exactly one is given."""
+        given = [
+            self.to_earliest,
+            self.to_latest,
+            self.to_current,
+            self.to_offset is not None,
+            self.shift_by is not None,
+            self.to_time_ms is not None,
+            self.by_duration_ms is not None,
+            self.from_file is not None,
+        ]
+        if sum(given) != 1:
+            raise click.UsageError(
+                "Give a target: one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+                "--to-datetime, --by-duration, --from-file."
+            )
+
+
+def target_of(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    from_file: Path | None,
+) -> Target:
+    target = Target(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_current=to_current,
+        to_offset=to_offset,
+        shift_by=shift_by,
+        to_time_ms=None if to_datetime is None else moment_ms(to_datetime, "--to-datetime"),
+        by_duration_ms=None if by_duration is None else duration_ms(by_duration, "--by-duration"),
+        from_file=from_file,
+    )
+    target.check()
+    return target
+
+
+def new_offsets(
+    cluster: Cluster,
+    target: Target,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    given: Mapping[TopicPartition, int],
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """The new offset of each partition, and notes on clamped ones (offsets stay within the log) and on missing ones.
+
+    `given` are those of a file.
+    """
+    from ottla.client.fetching.offsets import log_ranges
+
+    ranges = log_ranges(cluster, partitions)
+    if target.to_earliest:
+        return {each: ranges[each].start for each in partitions}, []
+    if target.to_latest:
+        return {each: ranges[each].stop for each in partitions}, []
+    if target.to_time_ms is not None or target.by_duration_ms is not None:
+        return _by_time(cluster, target, ranges), []
+    if target.to_offset is not None:
+        return _within(dict.fromkeys(partitions, target.to_offset), ranges)
+    if target.from_file is not None:
+        return _within(given, ranges)
+    without = [str(each) for each in partitions if each not in committed]
+    if without and target.shift_by is not None:
+        raise OttlaError(
+            f"{', '.join(without)} has no committed offset to shift", hint="move it with --to-earliest or --to-offset"
+        )
+    if target.shift_by is not None:
+        return _within({each: committed[each] + target.shift_by for each in partitions}, ranges)
+    # As in Kafka's tools: a partition without an offset starts with the next record.
+    found, notes = _within({each: committed.get(each, ranges[each].stop) for each in partitions}, ranges)
+    notes += [f"{name} has no committed offset: the log's end is used" for name in without]
+    return found, notes
+
+
+def _by_time(cluster: Cluster, target: Target, ranges: Mapping[TopicPartition, range]) -> dict[TopicPartition, int]:
+    """The first record at or after the time; the end where there is none."""
+    from ottla.client.fetching.offsets import list_offsets
+
+    time_ms = target.to_time_ms
+    if time_ms is None:
+        assert target.by_duration_ms is not None
+        time_ms = cluster.clock.now_ms() - target.by_duration_ms
+    if time_ms < 0:
+        raise OttlaError("the time is before 1970", hint="--to-earliest moves to the oldest record")
+    answers = list_offsets(cluster, dict.fromkeys(ranges, time_ms))
+    return {each: answer.offset if answer.offset >= 0 else ranges[each].stop for each, answer in answers.items()}
+
+
+def _within(
+    wanted: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, range]
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    found: dict[TopicPartition, int] = {}
+    notes: list[str] = []
+    for partition, offset in wanted.items():
+        log = ranges[partition]
+        found[partition] = min(max(offset, log.start), log.stop)
+        if found[partition] != offset:
+            notes.append(
+                f"{partition}: offset {offset} is outside of the log ({log.start} to {log.stop}); "
+                f"{found[partition]} is used"
+            )
+    return found, notes
 
 
 @click.command(name="reset-offsets")
@@ -133,8 +324,6 @@ def _check_settable(home: GroupHome, group_id: str) -> bool:
 
 
 def _given(target: Target, group_id: str) -> dict[TopicPartition, int]:
-    from ottla.cli.group.offset_csv import read_offsets
-
     return {} if target.from_file is None else read_offsets(target.from_file, group_id)
 
 
@@ -174,8 +363,6 @@ def _shown(
     as_json: bool,
 ) -> list[str]:
     if export:
-        from ottla.cli.group.offset_csv import write_offsets
-
         return write_offsets(offsets).splitlines()
     if as_json:
         return [

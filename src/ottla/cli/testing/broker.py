@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ottla.demo.interrupts import Interrupts
     from ottla.testing.controlled.broker import ControlledBroker
+    from ottla.testing.interrupts import Interrupts
 
 F = TypeVar("F", bound=Callable[..., object])
 

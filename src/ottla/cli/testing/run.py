@@ -14,7 +14,7 @@ from ottla.cli.testing.broker import broker_for_tests, settings_flag, topic_coun
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.interrupts import Interrupts
 
 # Where the command finds the broker's address.
 ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
@@ -34,7 +34,7 @@ def command(topics: tuple[str, ...], settings: tuple[str, ...], arguments: tuple
     Its environment has the broker's address as KAFKA_BOOTSTRAP_SERVERS, on a free port, so that several run at once.
     The broker and all that it has stored are gone when the command has ended.
     """
-    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.interrupts import Interrupts
 
     given, counts = assignments(settings, "--set"), topic_counts(topics)
     with Interrupts() as interrupts:

@@ -16,8 +16,8 @@ from ottla.cli.output import say
 from ottla.cli.testing.broker import LAST_LINES, broker_for_tests, settings_flag, topic_counts, topics_flag
 
 if TYPE_CHECKING:
-    from ottla.demo.interrupts import Interrupts
     from ottla.testing.controlled.broker import ControlledBroker
+    from ottla.testing.interrupts import Interrupts
 
 LOOK_EVERY_S: Final = 0.1
 _READ_BYTES: Final = 65_536
@@ -49,7 +49,7 @@ def command(
     When it is ready, its address is a line of standard output, the only one.  All that it has stored is gone when it
     ends, also when it is killed.
     """
-    from ottla.demo.interrupts import Interrupts
+    from ottla.testing.interrupts import Interrupts
 
     given, counts = assignments(settings, "--set"), topic_counts(topics)
     started_s = time.monotonic()

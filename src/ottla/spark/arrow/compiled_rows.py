@@ -1,4 +1,4 @@
-"""The compiled form of `joined_records` and `key_hashes`, where the package was built with a C compiler.
+"""The compiled form of `joined_records` (`encoder`) and `key_hashes`, where the package was built with a C compiler.
 
 `record_rows.c` writes records straight from Arrow's buffers, where numpy and Arrow copy every value five times on
 the way.

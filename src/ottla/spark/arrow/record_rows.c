@@ -1,4 +1,4 @@
-/* Rows of Arrow's columns as Kafka's records: what `joined_records.py` does with numpy, in one pass and one copy.
+/* Rows of Arrow's columns as Kafka's records: what `encoder.py` does with numpy, in one pass and one copy.
 
    Every offset of a column is checked before it is followed, and every record has its room before it is written. */
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from ottla.audit.commits import load_counts
 from ottla.audit.comparison import COMPARED_MS
 from ottla.audit.topic import publish
@@ -40,3 +42,13 @@ class LoadedTable:
         if counts:
             publish(cluster, counts, audit_topic)
         self._published_version = max([self._published_version, *(commit["version"] for commit in commits)])
+
+    def tell(self, cluster: Cluster, audit_topic: str) -> None:
+        """The name of `publish_counts` in earlier releases, for one more."""
+        old_name = self.tell.__name__
+        warnings.warn(
+            f"LoadedTable.{old_name} is named publish_counts; the next release is without the old name",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.publish_counts(cluster, audit_topic)

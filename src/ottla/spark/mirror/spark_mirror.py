@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ottla.client.wire.options import ClientOptions
 from ottla.mirror import Mirror, MirrorOptions, MirrorReport, PartitionStatus
-from ottla.mirror.range_copy import CopyWork, copy_ranges
+from ottla.mirror.copy_ranges import CopyRange, copy_ranges
 from ottla.model.errors import ConfigError, OttlaError
 
 
@@ -83,7 +83,7 @@ class SparkMirror:
                 self._note(str(error))
             stop.wait(every_s)
 
-    def _copy(self, works: Sequence[CopyWork]) -> list[PartitionStatus]:
+    def _copy(self, works: Sequence[CopyRange]) -> list[PartitionStatus]:
         context = self._spark.sparkContext
         shares = _shares(works, context.defaultParallelism)
         options = self._options
@@ -104,9 +104,9 @@ class _TaskReport(NamedTuple):
     notes: list[str]
 
 
-def _shares(works: Sequence[CopyWork], count: int) -> list[list[CopyWork]]:
+def _shares(works: Sequence[CopyRange], count: int) -> list[list[CopyRange]]:
     """The largest ranges first, each to the share that has the least."""
-    shares: list[tuple[int, list[CopyWork]]] = [(0, []) for _ in range(max(1, min(count, len(works))))]
+    shares: list[tuple[int, list[CopyRange]]] = [(0, []) for _ in range(max(1, min(count, len(works))))]
     for work in sorted(works, key=lambda work: work.begin - work.end):
         at = min(range(len(shares)), key=lambda index: shares[index][0])
         size, taken = shares[at]
@@ -119,7 +119,7 @@ def _run_share(
     target: str,
     options: MirrorOptions,
     clients: tuple[ClientOptions, ClientOptions],
-    shares: Iterable[list[CopyWork]],
+    shares: Iterable[list[CopyRange]],
 ) -> Iterator[_TaskReport]:
     """In a worker."""
     for works in shares:

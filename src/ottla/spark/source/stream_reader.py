@@ -6,6 +6,7 @@ pickled copy without the connection.  What Spark's checkpoint holds: `stream_off
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,18 +17,23 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.client.fetching.offsets import IsolationLevel
+from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.groups import GroupAdmin
+from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import ClientError
 from ottla.lost_offsets.entry import LostRange
 from ottla.model.identifiers import TopicPartition
+from ottla.observe.events import fields
 from ottla.protocol.schema import ZERO_UUID
-from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import with_brief_errors
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.spark.errors import SparkUserError, with_brief_errors
+from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, OffsetDict, Offsets, to_dict
 from ottla.spark.options.read_limits import TriggerLimits
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.options.subscription import is_subscribed
 from ottla.spark.source.batch_reader import read_partition, task_partitions
 from ottla.spark.source.cluster_view import ClusterView
-from ottla.spark.source.group_progress import GroupProgress
 from ottla.spark.source.offset_ranges import is_too_few, limited_ends, ranges_between
 from ottla.spark.source.stream_offsets import (
     UNRESOLVED,
@@ -37,6 +43,56 @@ from ottla.spark.source.stream_offsets import (
     to_checkpoint,
 )
 from ottla.spark.source.stream_plan import Beginnings, LogsNow, beginnings, first_offsets
+
+log = logging.getLogger(__name__)
+
+# A group whose coordinator does not answer must not hold up the query: one attempt is short, and the next one later.
+TIMEOUT_MS: Final = 5_000
+PAUSE_MS: Final = 30_000
+
+
+class GroupRefused(SparkUserError):
+    """The group of the option `groupId` does not take this query's offsets."""
+
+    hint = "name a group that nothing else is a member of, or leave groupId out"
+
+
+class GroupProgress:
+    """Commits offsets to a group without members, which shows how far a stream has come.
+
+    The checkpoint decides where the stream continues, never the group.
+    """
+
+    def __init__(self, connection: Connection, group_id: str, clock: Clock, admin: GroupAdmin | None = None) -> None:
+        limited = replace(connection, call_timeout_ms=min(connection.call_timeout_ms, TIMEOUT_MS))
+        self._cluster = Cluster(connection.bootstrap, limited.client_options)
+        self._admin = admin or GroupAdmin(self._cluster)
+        self._group_id = group_id
+        self._committed: Offsets = {}
+        self._clock = clock
+        self._next_try_ms = clock.monotonic_ms()
+
+    def commit(self, next_offsets: Offsets) -> None:
+        """Nothing when they are committed already.  What fails now is done with a batch after `PAUSE_MS`.
+
+        Raises `GroupRefused` for what no later attempt makes right.
+        """
+        news = {place: offset for place, offset in next_offsets.items() if self._committed.get(place) != offset}
+        if not news or self._clock.monotonic_ms() < self._next_try_ms:
+            return
+        try:
+            self._admin.commit(self._group_id, {place: CommittedOffset(offset) for place, offset in news.items()})
+        except ClientError as error:
+            if not error.is_retriable:
+                raise GroupRefused(f"the option 'groupId': {error}") from error
+            self._next_try_ms = self._clock.monotonic_ms() + PAUSE_MS
+            log.warning("group.commit_postponed", extra=fields(group=self._group_id, error=str(error)))
+            return
+        self._committed |= news
+
+    def close(self) -> None:
+        self._cluster.close()
+
 
 # More than a batch can have: the engine keeps no limit by rows then, and the reader the other ones.
 ROWS_UNLIMITED: Final = (1 << 63) - 1

@@ -1,26 +1,84 @@
 """The rows that a stateful operator drops since they are late, as a side output.
 
 Spark drops them silently and counts them (`numRowsDroppedByWatermark`).  Which they are is decided before a batch runs:
-the log of offsets (`offset_log`) has the batch's range and the watermark that the operator compares with.  So inside of
-`foreachBatch` the range is read a second time, and the rows below that watermark are kept, before the batch is
-committed; a batch that runs again keeps the same rows again.
+the log of offsets in the checkpoint (`LoggedBatch`) has the batch's range and the watermark that the operator compares
+with.  So inside of `foreachBatch` the range is read a second time, and the rows below that watermark are kept, before
+the batch is committed; a batch that runs again keeps the same rows again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ottla.spark.errors import BadCheckpoint, SparkOptionError
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
-from ottla.spark.source.stream_offsets import StreamOffsets
+from ottla.spark.source.stream_offsets import StreamOffsets, from_checkpoint
 from ottla.spark.source.stream_plan import first_offsets
-from ottla.spark.streams.offset_log import read_entry
+
+VERSION: Final = "v1"
+_NO_OFFSET: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """An entry of the log of offsets in a query's checkpoint.
+
+    Spark writes the entry of a batch before it runs it, and the batch is the same whenever it runs again.  An entry is
+    lines: the version of the form, the batch's metadata (`batchWatermarkMs`), and the end offset of each source, `-`
+    for one that has none.  A stateful operator drops rows by the watermark of the entry *before* (0 for the first
+    batch), and evicts by the batch's own; batches without data have entries, too.
+
+    `ends`: of each source, in the order of the query; None where it has no offset.
+    """
+
+    watermark_ms: int
+    ends: tuple[StreamOffsets | None, ...]
+
+
+def parse_entry(text: str, name: str) -> LoggedBatch:
+    """Raises `BadCheckpoint`; `name` is for its message."""
+    version, _, rest = text.partition("\n")
+    if version.strip() != VERSION:
+        raise BadCheckpoint(f"{name} has the form {version.strip()[:20]!r}, and not {VERSION}", hint=_HINT)
+    metadata, *offsets = rest.strip("\n").split("\n")
+    try:
+        watermark_ms = int(json.loads(metadata)["batchWatermarkMs"])
+        ends = tuple(None if line == _NO_OFFSET else _ottla_offsets(json.loads(line)) for line in offsets)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadCheckpoint(f"{name} cannot be read: {error!r}", hint=_HINT) from None
+    return LoggedBatch(watermark_ms, ends)
+
+
+_HINT: Final = "late rows need a checkpoint of Spark 4 whose sources are format('ottla')"
+
+
+def read_entry(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedBatch:
+    """The entry of a batch that runs or has run.  Raises `BadCheckpoint`."""
+    path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
+    try:
+        rows = spark.read.text(path, wholetext=True).collect()
+    except AnalysisException as error:
+        raise BadCheckpoint(
+            f"{path} cannot be read: {error.getCondition()}", hint="give the query's own checkpointLocation"
+        ) from error
+    if len(rows) != 1:
+        raise BadCheckpoint(f"{path} is {len(rows)} files", hint="give the query's own checkpointLocation")
+    return parse_entry(rows[0]["value"], path)
+
+
+def _ottla_offsets(found: Any) -> StreamOffsets | None:
+    if not isinstance(found, dict):
+        raise TypeError(f"{str(found)[:80]} are no offsets of a topic")
+    return from_checkpoint(found)
+
 
 BatchFunction: TypeAlias = Callable[[DataFrame, int], None]
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]

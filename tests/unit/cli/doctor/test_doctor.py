@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.doctor import machine as doctor_machine
-from ottla.cli.doctor.findings import Finding, Level
+from ottla.cli.doctor.findings import Finding, Severity
 from ottla.cli.doctor.machine import disk_findings, file_system_of, limit_findings, version_findings
 from ottla.cli.doctor.settings import read_settings
 from ottla.cli.exit_status import FAILED
@@ -26,8 +26,8 @@ def of_settings(**texts: str) -> list[Finding]:
     return read_settings([f"{name.replace('_', '.')}={text}" for name, text in texts.items()], {}, [])[1]
 
 
-def worst(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
-    return [(each.level, each.text) for each in findings if each.level is not Level.OK]
+def worst(findings: Iterable[Finding]) -> list[tuple[Severity, str]]:
+    return [(each.level, each.text) for each in findings if each.level is not Severity.OK]
 
 
 def findings_of(out: str) -> list[dict[str, str]]:
@@ -37,26 +37,26 @@ def findings_of(out: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("settings", "level", "told"),
     [
-        ({"log_segment_byte": "1000000"}, Level.PROBLEM, "unknown name"),
-        ({"zookeeper_set_acl": "true"}, Level.WARNING, "has no effect here"),
-        ({"ssl_cipher_suites": "x"}, Level.WARNING, "protects nothing here"),
+        ({"log_segment_byte": "1000000"}, Severity.PROBLEM, "unknown name"),
+        ({"zookeeper_set_acl": "true"}, Severity.WARNING, "has no effect here"),
+        ({"ssl_cipher_suites": "x"}, Severity.WARNING, "protects nothing here"),
         (
             {"log_retention_ms": "90000000", "log_retention_hours": "1"},
-            Level.WARNING,
+            Severity.WARNING,
             "is overridden by log.retention.ms",
         ),
-        ({"num_partitions": "many"}, Level.PROBLEM, "num.partitions"),
-        ({"message_max_bytes": "2000000", "socket_request_max_bytes": "1000000"}, Level.PROBLEM, "never arrives"),
-        ({"message_max_bytes": "3000000", "log_segment_bytes": "2000000"}, Level.PROBLEM, "such a batch is refused"),
-        ({"log_retention_bytes": "1000"}, Level.WARNING, "whole segments are deleted"),
-        ({"log_retention_ms": "60000"}, Level.WARNING, "keeps its records until its segment rolls"),
-        ({"default_replication_factor": "3"}, Level.PROBLEM, "there is one broker"),
-        ({"min_insync_replicas": "2"}, Level.PROBLEM, "there is one broker"),
-        ({"log_flush_policy": "os"}, Level.WARNING, "a power loss can lose"),
+        ({"num_partitions": "many"}, Severity.PROBLEM, "num.partitions"),
+        ({"message_max_bytes": "2000000", "socket_request_max_bytes": "1000000"}, Severity.PROBLEM, "never arrives"),
+        ({"message_max_bytes": "3000000", "log_segment_bytes": "2000000"}, Severity.PROBLEM, "such a batch is refused"),
+        ({"log_retention_bytes": "1000"}, Severity.WARNING, "whole segments are deleted"),
+        ({"log_retention_ms": "60000"}, Severity.WARNING, "keeps its records until its segment rolls"),
+        ({"default_replication_factor": "3"}, Severity.PROBLEM, "there is one broker"),
+        ({"min_insync_replicas": "2"}, Severity.PROBLEM, "there is one broker"),
+        ({"log_flush_policy": "os"}, Severity.WARNING, "a power loss can lose"),
     ],
 )
-def test_settings_that_do_not_fit_are_found_with_advice(settings: dict[str, str], level: Level, told: str) -> None:
-    [finding] = [each for each in of_settings(**settings) if each.level is not Level.OK]
+def test_settings_that_do_not_fit_are_found_with_advice(settings: dict[str, str], level: Severity, told: str) -> None:
+    [finding] = [each for each in of_settings(**settings) if each.level is not Severity.OK]
     assert finding.level is level
     assert told in finding.text
     assert finding.advice
@@ -67,22 +67,22 @@ def test_settings_at_their_defaults_and_sound_ones_are_ok() -> None:
     assert worst(of_settings(num_partitions="4", log_retention_hours="24")) == []
     file = [RawSetting("num.partitions", "4", "line 1"), RawSetting("num.partitions", "5", "line 2")]
     assert worst(read_settings([], {}, file)[1]) == [
-        (Level.WARNING, "num.partitions (line 2) is given more than once; the last one counts")
+        (Severity.WARNING, "num.partitions (line 2) is given more than once; the last one counts")
     ]
 
 
 def test_variable_that_looks_like_a_slip_is_a_problem() -> None:
     findings = read_settings([], {"OTTLA_LOG_SEGMENT_BYTE": "5"}, [])[1]
-    [finding] = [each for each in findings if each.level is not Level.OK]
+    [finding] = [each for each in findings if each.level is not Severity.OK]
     assert finding.advice == "did you mean OTTLA_LOG_SEGMENT_BYTES?"
 
 
 @pytest.mark.parametrize(
     ("free_bytes", "level"),
-    [(100 << 20, Level.PROBLEM), (2 << 30, Level.WARNING), (50 << 30, Level.OK)],
+    [(100 << 20, Severity.PROBLEM), (2 << 30, Severity.WARNING), (50 << 30, Severity.OK)],
 )
 def test_room_on_the_disk_is_judged(
-    tmp_path: Path, free_bytes: int, level: Level, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, free_bytes: int, level: Severity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_machine, "volume_size", lambda _: VolumeSize(100 << 30, free_bytes))
     [finding] = [each for each in disk_findings(str(tmp_path)) if "are free" in each.text]
@@ -103,7 +103,9 @@ def test_directory_that_others_may_read_and_a_file_in_its_place_are_found(tmp_pa
         text for _, text in worst(disk_findings(str(tmp_path))) if "is accessible to other users (mode 755)" in text
     ]
     (tmp_path / "file").write_text("")
-    assert worst(disk_findings(str(tmp_path / "file"))) == [(Level.PROBLEM, f"{tmp_path / 'file'} is not a directory")]
+    assert worst(disk_findings(str(tmp_path / "file"))) == [
+        (Severity.PROBLEM, f"{tmp_path / 'file'} is not a directory")
+    ]
 
 
 def test_file_system_is_that_of_the_longest_mount_point() -> None:
@@ -115,9 +117,11 @@ def test_file_system_is_that_of_the_longest_mount_point() -> None:
     assert file_system_of("/var", "") is None
 
 
-@pytest.mark.parametrize(("limit", "level"), [(500, Level.PROBLEM), (1_500, Level.WARNING), (50_000, Level.OK)])
+@pytest.mark.parametrize(
+    ("limit", "level"), [(500, Severity.PROBLEM), (1_500, Severity.WARNING), (50_000, Severity.OK)]
+)
 def test_limit_of_open_files_is_held_against_partitions_and_connections(
-    tmp_path: Path, limit: int, level: Level, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limit: int, level: Severity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
         directory = tmp_path / f"orders-{number}"
@@ -145,7 +149,7 @@ def test_versions_are_told_and_every_codec_is_tried(monkeypatch: pytest.MonkeyPa
     assert worst(found) == []
     assert f"Python {sys.version_info[0]}." in found[0].text
     monkeypatch.setattr(doctor_machine, "decompress", lambda _codec, _data, _size: b"other")
-    assert (Level.PROBLEM, "codec zstd does not work") in worst(version_findings())
+    assert (Severity.PROBLEM, "codec zstd does not work") in worst(version_findings())
 
 
 def test_doctor_of_a_new_directory_finds_no_problem_and_makes_nothing(

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.cli.cluster.health import zookeeper_health
 from ottla.cli.doctor.cluster import topic_findings
-from ottla.cli.doctor.findings import Finding, Level
+from ottla.cli.doctor.findings import Finding, Severity
 from ottla.cli.doctor.zookeeper import directory_findings, server_findings, timeout_findings, tree_findings
 from ottla.client.wire.address import Address
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
@@ -24,7 +24,7 @@ def server(mode: str = "follower", average: float = 0.4) -> str:
     return SRVR.format(mode=mode, average=average)
 
 
-def said(findings: list[Finding]) -> list[tuple[Level, str]]:
+def said(findings: list[Finding]) -> list[tuple[Severity, str]]:
     return [(each.level, each.text) for each in findings]
 
 
@@ -38,7 +38,7 @@ def levels(findings: list[Finding]) -> list[str]:
 def test_server_tells_its_mode_version_and_latency() -> None:
     health = [zookeeper_health("zk1:2181", server("leader"))]
     assert said(list(server_findings(health))) == [
-        (Level.OK, "zk1:2181: leader, version 3.9.3-c26634f, latency min/avg/max ms 0/0.4/12")
+        (Severity.OK, "zk1:2181: leader, version 3.9.3-c26634f, latency min/avg/max ms 0/0.4/12")
     ]
 
 
@@ -91,11 +91,11 @@ def test_cluster_without_brokers_is_a_problem() -> None:
 
 def test_clocks_are_compared_as_of_the_registrations() -> None:
     assert said(list(tree_findings(tree(-900, 1_000), has_digest=False)))[-1] == (
-        Level.OK,
+        Severity.OK,
         "the brokers' clocks were 1900 ms apart when they registered",
     )
     level, text = said(list(tree_findings(tree(-4, 3_000), has_digest=False)))[-1]
-    assert level is Level.WARNING
+    assert level is Severity.WARNING
     assert "broker 1: -4 ms, broker 2: +3000 ms" in text
 
 
@@ -142,7 +142,7 @@ ALL = (1, 2, 3)
 
 def test_cluster_that_is_well_has_one_line() -> None:
     found = list(topic_findings(cluster(*ALL), [topic("t", (1, ALL, ALL), (2, (2, 3, 1), ALL))], {}))
-    assert said(found) == [(Level.OK, "1 topic, 2 partitions: all led, all replicas in sync")]
+    assert said(found) == [(Severity.OK, "1 topic, 2 partitions: all led, all replicas in sync")]
 
 
 def test_partitions_that_are_offline_below_min_isr_and_under_replicated_are_named() -> None:

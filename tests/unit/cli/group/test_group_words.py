@@ -6,8 +6,7 @@ import click
 import pytest
 
 from ottla.cli.group.flags import states_named
-from ottla.cli.group.offset_csv import read_offsets, write_offsets
-from ottla.cli.group.offset_targets import Target
+from ottla.cli.group.reset import Target, read_offsets, write_offsets
 from ottla.cli.moments import duration_ms, moment_ms
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -237,10 +237,11 @@ def test_headers_that_do_not_fit_are_refused(tail: bytes) -> None:
 def test_a_record_of_very_many_headers_is_read_in_good_time() -> None:
     count = 100_000
     data = raw_batch(record_with(count, b"\0\1" * count), 1)
-    began = time.perf_counter()
+    # Of this thread only: on a loaded machine others run meanwhile.
+    began = time.thread_time()
     (batch,) = Decoder("t", 0, ["headers"]).decode(data)
     # Stepping the whole column for each header takes far longer than this.
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
     assert len(batch.column("headers")[0]) == count
 
 

@@ -55,3 +55,14 @@ def test_commits_are_published_once_and_those_that_are_not_compared_any_more_nev
     another = LoadedTable(parse_target(table))
     # The job of some weeks later.
     assert tell(another, committed_ms[1] + COMPARED_MS + 60_000) == []
+
+
+def test_tell_publishes_counts_and_warns_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published: list[Count] = []
+    monkeypatch.setattr("ottla.spark.audit.loaded_table.publish", lambda _, counts, __: published.extend(counts))
+    table = tmp_path / "clicks"
+    load(table, 0, 3)
+    cluster: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: DeltaTable(table).history()[0]["timestamp"]))
+    with pytest.warns(DeprecationWarning, match="is named publish_counts"):
+        LoadedTable(parse_target(table)).tell(cluster, "ottla-audit")
+    assert [each.records for each in published] == [3]

@@ -10,8 +10,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss
 from ottla.spark.lake import plans
-from ottla.spark.lake.plans import LoadPlan, Start, plan_load, share_out
-from ottla.spark.lake.progress import TopicKeys, progress_of
+from ottla.spark.lake.plans import LoadPlan, Start, TopicKeys, plan_load, progress_of, share_out
 from ottla.spark.options.read_options import ReadOptions, parse_read_options
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange

@@ -7,7 +7,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.progress import KEPT_BY_TOPIC_ID, TopicKeys, progress_of, versions_to_commit
+from ottla.spark.lake.plans import KEPT_BY_TOPIC_ID, TopicKeys, progress_of, versions_to_commit
 
 FIRST = TopicPartition("clicks", 0)
 SECOND = TopicPartition("clicks", 1)

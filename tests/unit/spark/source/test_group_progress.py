@@ -9,7 +9,7 @@ from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.errors import CallTimedOut
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.options.connection import Connection
-from ottla.spark.source.group_progress import PAUSE_MS, GroupProgress
+from ottla.spark.source.stream_reader import PAUSE_MS, GroupProgress
 from ottla.testing.fake_clock import FakeClock
 
 PLACE = TopicPartition("t", 0)

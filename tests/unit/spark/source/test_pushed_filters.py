@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.source.pushed_filters import bounds_of
+from ottla.spark.source.batch_reader import bounds_of
 
 COMPARED: dict[type[Filter], Callable[[int, int], bool]] = {
     EqualTo: operator.eq,

@@ -10,7 +10,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import BadCheckpoint
 from ottla.spark.source.stream_offsets import StreamOffsets, to_checkpoint
-from ottla.spark.streams.offset_log import LoggedBatch, parse_entry
+from ottla.spark.streams.late_rows import LoggedBatch, parse_entry
 
 OFFSETS = StreamOffsets(
     {TopicPartition("clicks", 0): 70, TopicPartition("clicks", 1): 30},

@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return not self.length
 
 
-class OffsetMap:
+class OffsetTranslation:
     """Everything below `source_end` is copied, and is below `target_end`; both are exclusive."""
 
     def __init__(self, source_end: int, target_end: int, runs: Iterable[Run] = ()) -> None:

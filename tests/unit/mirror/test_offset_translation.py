@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.mirror.offset_map import CHUNK_RUNS, OffsetMap, Run
+from ottla.mirror.offset_translation import CHUNK_RUNS, OffsetTranslation, Run
 
 
-def copied(gaps: list[tuple[int, int]], lengths: list[int]) -> tuple[OffsetMap, dict[int, int]]:
+def copied(gaps: list[tuple[int, int]], lengths: list[int]) -> tuple[OffsetTranslation, dict[int, int]]:
     """A map of runs after gaps on each side, and the same as a table."""
-    offsets, table = OffsetMap(5, 3), dict[int, int]()
+    offsets, table = OffsetTranslation(5, 3), dict[int, int]()
     for (source_gap, target_gap), length in zip(gaps, lengths, strict=False):
         run = Run(offsets.source_end + source_gap, offsets.target_end + target_gap, length)
         offsets.extend(run)
@@ -57,14 +57,14 @@ def test_source_that_shrank_keeps_what_is_below(
 
 
 def test_records_without_gaps_are_one_run() -> None:
-    offsets = OffsetMap(0, 100)
+    offsets = OffsetTranslation(0, 100)
     for at in range(50):
         offsets.extend(Run(at * 3, 100 + at * 3, 3))
     assert offsets.runs == [Run(0, 100, 150)]
 
 
 def test_runs_below_the_log_start_are_forgotten_in_whole_chunks() -> None:
-    offsets = OffsetMap(0, 0)
+    offsets = OffsetTranslation(0, 0)
     for at in range(3 * CHUNK_RUNS):
         offsets.extend(Run(at * 2, at, 1))
     before = offsets.chunks()
@@ -74,7 +74,7 @@ def test_runs_below_the_log_start_are_forgotten_in_whole_chunks() -> None:
 
 
 def test_reader_ahead_of_the_copy_gets_its_end() -> None:
-    offsets = OffsetMap(0, 0)
+    offsets = OffsetTranslation(0, 0)
     offsets.extend(Run(0, 0, 10))
     offsets.skip_to(12)
     assert [offsets.translate(each) for each in (9, 10, 11, 12, 99)] == [9, 10, 10, 10, 10]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.demo import NEEDED, MissingPackages, check_requirements
 from ottla.demo.events import KAFKA_PYTHON, SERVICES
-from ottla.demo.requirements import NEEDED, MissingPackages, check_requirements
 
 
 def test_one_line_names_what_is_missing_and_how_to_install_it() -> None:

@@ -11,11 +11,11 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, Offs
 from ottla.client.wire.errors import ClientError, UnknownTopic
 from ottla.mirror.audit_commits import AuditState, CopyCounts
 from ottla.mirror.audit_publishing import AuditPublisher
-from ottla.mirror.cluster_side import ClusterSide, is_one_of, is_selected
 from ottla.mirror.copier import Copier
+from ottla.mirror.copy_ranges import CopyRange
 from ottla.mirror.group_copy import GroupCopy
 from ottla.mirror.journal import (
-    Claim,
+    CopyClaim,
     Counts,
     Entry,
     SourcePartition,
@@ -24,14 +24,15 @@ from ottla.mirror.journal import (
     progress_entries,
     withdrawal_entry,
 )
-from ottla.mirror.offset_map import OffsetMap
+from ottla.mirror.mirrored_cluster import MirroredCluster, is_one_of, is_selected
+from ottla.mirror.offset_translation import OffsetTranslation
 from ottla.mirror.options import LATEST as FROM_LATEST
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy, stored_copy
 from ottla.mirror.plan import (
     RECLAIMED,
-    ClusterView,
-    Decision,
+    ClusterTopics,
+    TopicAction,
     TopicPlan,
     plan_topics,
     same_topic,
@@ -39,15 +40,16 @@ from ottla.mirror.plan import (
     unclaimed_topics,
 )
 from ottla.mirror.progress_topic import JournalWriter, LeaseLapsed, read_journal
-from ottla.mirror.range_copy import CopyWork
 from ottla.mirror.report import MirrorReport, statuses, total
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock
 
-_AT_START: Final = frozenset({Decision.CREATE, Decision.COPY})
+_AT_START: Final = frozenset({TopicAction.CREATE, TopicAction.COPY})
 
 
-def views_of(source: ClusterSide, target: ClusterSide, options: MirrorOptions) -> tuple[ClusterView, ClusterView]:
+def views_of(
+    source: MirroredCluster, target: MirroredCluster, options: MirrorOptions
+) -> tuple[ClusterTopics, ClusterTopics]:
     """Both clusters as they are now, as far as a plan needs it.  Raises ClientError."""
     here = source.view(is_selected(options.topics))
     names = [topic.name for topic in selected_topics(here, options.topics)]
@@ -56,13 +58,13 @@ def views_of(source: ClusterSide, target: ClusterSide, options: MirrorOptions) -
     return here, there.with_records(filled)
 
 
-class MirrorSession:
+class FencedMirror:
     """`ends_here`: copy what the source has now, and no more."""
 
     def __init__(
         self,
-        source: ClusterSide,
-        target: ClusterSide,
+        source: MirroredCluster,
+        target: MirroredCluster,
         options: MirrorOptions,
         *,
         ends_here: bool,
@@ -99,7 +101,7 @@ class MirrorSession:
         self._committed_count = 0
         self._cluster_ids = (source.cluster_id(), target.cluster_id())
 
-    def __enter__(self) -> MirrorSession:
+    def __enter__(self) -> FencedMirror:
         return self
 
     def __exit__(
@@ -139,11 +141,11 @@ class MirrorSession:
             frozenset(self._refused),
         )
 
-    def works(self) -> list[CopyWork]:
+    def works(self) -> list[CopyRange]:
         """The ranges up to the source's ends that other processes must copy."""
         ends = self._copier.ends
         return [
-            CopyWork(copy.source, copy.offsets.source_end, ends[copy.partition])
+            CopyRange(copy.source, copy.offsets.source_end, ends[copy.partition])
             for copy in self._copier.copies.values()
             if copy.offsets.source_end < ends[copy.partition]
         ]
@@ -181,7 +183,7 @@ class MirrorSession:
         self._left_alone, self._refused, self._whole_topics_put_off = {}, set(), set()
         for plan in plans:
             if not plan.is_copied:
-                self._leave_alone(plan.topic, plan.reason, is_refused=plan.decision is Decision.REFUSE)
+                self._leave_alone(plan.topic, plan.reason, is_refused=plan.decision is TopicAction.REFUSE)
         self._release_replaced(there)
         copied = [plan for plan in plans if plan.is_copied and self._is_made(plan)]
         self._release_others({plan.topic: plan.source_topic_id for plan in copied})
@@ -214,7 +216,7 @@ class MirrorSession:
                 self._leave_alone(plan.topic, f"it is not copied yet: {error}", is_refused=True)
         return found
 
-    def _release_replaced(self, target: ClusterView) -> None:
+    def _release_replaced(self, target: ClusterTopics) -> None:
         """Before the target's topic is recreated: batches in flight to the old one must not come to the new one."""
         self._release(
             {
@@ -244,7 +246,7 @@ class MirrorSession:
         self._note(f"not copied any more, or recreated: {', '.join(sorted(gone))}")
 
     def _new_partitions(
-        self, plan: TopicPlan, here: ClusterView, target_ids: Mapping[str, UUID]
+        self, plan: TopicPlan, here: ClusterTopics, target_ids: Mapping[str, UUID]
     ) -> list[SourcePartition]:
         known = self._copier.copies
         return [
@@ -268,7 +270,7 @@ class MirrorSession:
         claimed = [plan for plan in plans if plan.is_reclaimed and plan.topic not in self._whole_topics_put_off]
         now_ms = self._target.cluster.clock.now_ms()
         claims = [
-            Claim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
+            CopyClaim(plan.topic, target_ids[plan.topic], plan.source_topic_id, plan.origin_cluster_ids, now_ms)
             for plan in claimed
         ]
         # Tasks of the mirror before this one read it, and stop.
@@ -346,7 +348,7 @@ class MirrorSession:
             elif isinstance(there, ClientError):
                 self._put_off(plan, source, there)
             else:
-                offsets = OffsetMap(start.offset, there.offset)
+                offsets = OffsetTranslation(start.offset, there.offset)
                 audit = CopyCounts(AuditState(offsets.source_end)) if self._options.tells_audit else None
                 copy = PartitionCopy(source, target_ids[source.topic], offsets, Counts(), audit)
                 copy.is_dirty = True

@@ -12,7 +12,7 @@ from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
 from ottla.mirror.audit_publishing import AuditPublisher
 from ottla.mirror.copier import Copier
-from ottla.mirror.journal import Journal, SourcePartition, owner_entry
+from ottla.mirror.journal import MirrorJournal, SourcePartition, owner_entry
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.partition_copy import stored_copy
 from ottla.mirror.progress_topic import JournalReader, JournalWriter, read_journal
@@ -63,7 +63,7 @@ class RangeFence:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyWork:
+class CopyRange:
     """Copy the partition up to `end`, exclusive; everything below `begin` is copied already.  Its progress is
     stored."""
 
@@ -79,7 +79,7 @@ class ProgressMissing(OttlaError):
 def copy_ranges(
     source: str | Sequence[str],
     target: str | Sequence[str],
-    works: Sequence[CopyWork],
+    works: Sequence[CopyRange],
     options: MirrorOptions,
     clients: tuple[ClientOptions, ClientOptions],
     note: Callable[[str], None] = lambda line: None,
@@ -90,7 +90,7 @@ def copy_ranges(
     """
     with Cluster(source, clients[0]) as here, Cluster(target, clients[1]) as there:
         fence = RangeFence(there, JournalReader(there), [work.source for work in works])
-        with JournalWriter(there, Journal()) as claiming:
+        with JournalWriter(there, MirrorJournal()) as claiming:
             fence.take(claiming)
         # After the claim: reads everything that the owner before has stored, but for its writes until it sees the
         # claim.

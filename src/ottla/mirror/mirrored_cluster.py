@@ -11,9 +11,9 @@ from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.metadata import TopicInfo
-from ottla.mirror.journal import Journal
+from ottla.mirror.journal import MirrorJournal
 from ottla.mirror.options import Names
-from ottla.mirror.plan import ClusterView, TopicPlan, TopicView
+from ottla.mirror.plan import ClusterTopics, TopicPlan, TopicView
 from ottla.mirror.progress_topic import read_journal
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -26,7 +26,7 @@ class NoClusterId(OttlaError):
     hint = "mirrors distinguish clusters by their ids, to keep records from going in circles; use Kafka 0.10.1 or newer"
 
 
-class ClusterSide:
+class MirroredCluster:
     """`cluster` belongs to the caller."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -39,7 +39,7 @@ class ClusterSide:
             raise NoClusterId("the cluster has no id")
         return found
 
-    def view(self, is_wanted: Callable[[TopicInfo], bool], journal: Journal | None = None) -> ClusterView:
+    def view(self, is_wanted: Callable[[TopicInfo], bool], journal: MirrorJournal | None = None) -> ClusterTopics:
         """Topics with their own settings; claims as `journal` has them, or read now."""
         cluster_id = self.cluster_id()
         found = [topic for topic in self._admin.list_topics() if not topic.error_code and is_wanted(topic)]
@@ -50,7 +50,7 @@ class ClusterSide:
             )
             for topic in found
         }
-        return ClusterView(cluster_id, views, dict(claims))
+        return ClusterTopics(cluster_id, views, dict(claims))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """The topic's own settings, without those that it inherits from its broker."""
