@@ -17,6 +17,7 @@ from ottla.client.producing.producer import Producer
 from ottla.client.producing.producer_core import ProducerApi
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 from ottla.model.own_names import AUDIT_TOPIC
 from ottla.model.windows import DEFAULT_WINDOW_MS
@@ -46,7 +47,7 @@ class AcknowledgedCounts:
         self._tally = Tally(tier, window_ms, uuid.uuid4)
         self._audit_topic = audit_topic
         self._interval_s = interval_ms / 1000
-        self._cluster = Cluster(producer.bootstrap)
+        self._cluster = Cluster(producer.bootstrap, ClientOptions(security=producer.security))
         # One publication at a time: the thread's, or the caller's.
         self._publishing = threading.Lock()
         self._ending = threading.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -16,6 +16,8 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.dead_letters.letter import DeadLetter, Origin, error_class_of
 from ottla.dead_letters.reading import message_at
 from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
@@ -46,19 +48,32 @@ class DeadLetters:
 
     topic       one dead-letter topic for everything; it is made when it is not there, see `dead_letter_topic`
     stage       what is done with the messages, as a word in the letters
+    security    TLS and SASL, as of `ottla.Producer`
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], *, topic: str | None = None, stage: str = "CONSUME") -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        topic: str | None = None,
+        stage: str = "CONSUME",
+        security: ClientSecurity | Mapping[str, object] | None = None,
+    ) -> None:
         self._bootstrap: Final = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
         self._topic: Final = topic
         self._stage: Final = stage
         # Blocking and of one thread at a time; the producer has a lock of its own.
         self._lock: Final = threading.Lock()
-        self._cluster: Final = Cluster(self._bootstrap, ClientOptions(CLIENT_ID))
+        given = given_security(security)
+        self._cluster: Final = Cluster(self._bootstrap, ClientOptions(CLIENT_ID, security=given))
         # What was found out of each topic that had a letter: its id, and its dead-letter topic.
         self._known: Final[_Found] = {}
         self._producer: Final[Producer] = Producer(
-            self._bootstrap, client_id=CLIENT_ID, max_request_bytes=LETTER_BYTES_MAX, allow_auto_create_topics=False
+            self._bootstrap,
+            client_id=CLIENT_ID,
+            max_request_bytes=LETTER_BYTES_MAX,
+            allow_auto_create_topics=False,
+            security=given,
         )
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ import trustme
 
 import ottla
 import ottla.aio
+from ottla.audit import ProducerAudit
 from ottla.client.admin.admin import Admin
 from ottla.client.wire import waiting
 from ottla.client.wire.address import Address
@@ -23,6 +24,7 @@ from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.transport import TcpTransport, dial_tcp
+from ottla.dead_letters import DeadLetters
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ListenerMismatch, OttlaError, TlsFailed
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
@@ -118,6 +120,19 @@ def test_messages_pass_through_each_face_of_the_client(
     with ottla.SimpleConsumer(address, topic, 0, security=security) as consumer:
         assert consumer.latest() - consumer.earliest() > 0
         assert consumer.fetch(consumer.earliest())
+
+
+def test_dead_letters_and_counts_of_a_producer_use_its_security(secured: SecureKafka, topic: str) -> None:
+    address, security = secured.address("SASL_SSL"), settings_of(secured, "SASL_SSL", "SCRAM-SHA-256")
+    with ottla.Producer(address, security=security) as producer, ProducerAudit(producer) as audit:
+        producer.send(topic, b"bad", partition=0).wait(60_000)
+        audit.publish(timeout_ms=60_000)
+    with (
+        ottla.SimpleConsumer(address, topic, 0, security=security) as consumer,
+        DeadLetters(address, security=security) as dead_letters,
+    ):
+        receipt = dead_letters.put(consumer.fetch(consumer.earliest())[0], ValueError("bad"))
+    assert receipt.topic == f"{topic}.dead-letter"
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), [("SASL_SSL", "SCRAM-SHA-512"), ("SSL", None)])

@@ -332,6 +332,11 @@ class ProducerApi(Generic[KeyT, ValueT]):
         """The addresses that it was given: "host:port,host:port"."""
         return self._bootstrap
 
+    @property
+    def security(self) -> ClientSecurity:
+        """The security of its connections, for other clients of the same cluster."""
+        return self._core.settings.security
+
     def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
         """`call` for each batch of messages that is stored from now on; `ottla.audit` counts by it.
 
