@@ -73,6 +73,7 @@ class TlsTransport:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=address.host)
         self._received = memoryview(bytearray(_RECEIVED_BYTES))
+        self._is_open = False
 
     def shake_hands(self, deadline: Deadline) -> None:
         """Raises TlsFailed and ListenerMismatch, which no repetition helps, and ConnectionLost."""
@@ -93,6 +94,7 @@ class TlsTransport:
                 self._raise(error)
             else:
                 self._flush(deadline)
+                self._is_open = True
                 return
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
@@ -162,6 +164,8 @@ class TlsTransport:
             return
 
     def _raise(self, error: ssl.SSLError) -> NoReturn:
+        if not self._is_open and _ANOTHER_PROTOCOL.search(error.reason or ""):
+            raise ListenerMismatch(f"{self._peer} does not answer with TLS", hint=_NO_TLS_HINT) from error
         raise _meaning(error, self._peer, has_certificate=self._has_certificate) from error
 
 
@@ -288,8 +292,6 @@ def _meaning(error: ssl.SSLError, peer: Address, *, has_certificate: bool) -> Cl
     if isinstance(error, ssl.SSLCertVerificationError):
         return _distrust(error, peer)
     reason = error.reason or str(error)
-    if _ANOTHER_PROTOCOL.search(reason):
-        return ListenerMismatch(f"{peer} does not answer with TLS", hint=_NO_TLS_HINT)
     if _CERTIFICATE_REQUIRED.search(reason) or (not has_certificate and _ALERT_OF_CERTIFICATE.search(reason)):
         return TlsFailed(f"{peer} demands a client certificate", hint=_NO_CERTIFICATE_HINT)
     if _ALERT_OF_CERTIFICATE.search(reason):

@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.deadline import Deadline
-from ottla.client.wire.errors import CallTimedOut, ConnectionLost, TlsFailed
+from ottla.client.wire.errors import CallTimedOut, ConnectionLost, ListenerMismatch, TlsFailed
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.names import client_security
 from ottla.client.wire.security.settings import SecretFile, TlsSettings
@@ -210,6 +210,55 @@ def test_a_refusal_that_came_before_a_failed_request_is_reported() -> None:
         with pytest.raises(TlsFailed, match="demands a client certificate"):
             transport.send([b"request"], deadline())
         transport.close()
+
+
+class Injected:
+    """A transport from which another peer's bytes come when a test says so."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.next_bytes = b""
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        self._inner.send(pieces, deadline)
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        if not self.next_bytes:
+            return self._inner.receive_into(buffer, deadline)
+        count = len(self.next_bytes)
+        buffer[:count] = self.next_bytes
+        return count
+
+    def has_buffered(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize("injected", [b"\x00\x00\x00\x10HTTP/1.1 400", b"\x17\x03\x03\x00\x20" + bytes(32)])
+def test_bytes_that_are_not_of_the_peer_break_the_connection(injected: bytes) -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        inner = Injected(dial_tcp(broker.address, deadline()))
+        transport = secure(inner, broker.address, client_security(trusting()).tls, deadline())
+        inner.next_bytes = injected
+        with pytest.raises(ConnectionLost) as lost:
+            transport.receive_into(memoryview(bytearray(100)), deadline())
+        assert lost.value.is_retriable
+        transport.close()
+
+
+def test_a_peer_that_answers_a_handshake_with_another_protocol_is_a_mismatch() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    try:
+        with pytest.raises(ListenerMismatch, match="does not answer with TLS"):
+            secure(TcpTransport(ours, Address(HOST, 1)), Address(HOST, 1), TlsSettings(), deadline())
+    finally:
+        theirs.close()
 
 
 def test_tls_at_a_plain_listener_hints_at_the_protocol() -> None:
