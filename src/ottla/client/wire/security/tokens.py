@@ -62,7 +62,8 @@ class ClientCredentials:
     def __post_init__(self) -> None:
         parts = urlsplit(self.token_endpoint_url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
-            raise ConfigError(f"{self.token_endpoint_url!r} is not the URL of a token endpoint")
+            # Not quoted: it may hold a password.
+            raise ConfigError("the token endpoint is not a URL", hint="write it as https://HOST/PATH")
         if parts.username is not None or parts.password is not None:
             raise ConfigError("the URL of the token endpoint holds a password", hint="give the client's id and secret")
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
@@ -70,7 +71,9 @@ class ClientCredentials:
                 f"{self.token_endpoint_url} would get the client's secret without TLS", hint="use an https URL"
             )
         if not self.client_id:
-            raise ConfigError("a token endpoint needs a client's id and secret")
+            raise ConfigError(
+                "a token endpoint needs a client's id and secret", hint="set sasl.oauthbearer.client.id and its secret"
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Without the token: another process requests its own."""

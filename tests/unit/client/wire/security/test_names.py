@@ -225,10 +225,21 @@ def test_the_names_of_awss_library_choose_its_signer() -> None:
     assert client_security(aws).login == TokenLogin(AwsMskToken("eu-west-1", "prod"))
 
 
-@pytest.mark.parametrize("url", ["http://idp.example/token", "ftp://idp.example", "https://me:pw@idp.example/", "idp"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://idp.example/token",
+        f"http://me:{PASSWORD}@idp.example",
+        f"ftp://me:{PASSWORD}@idp.example",
+        f"https://me:{PASSWORD}@idp.example/",
+        "idp",
+    ],
+)
 def test_a_token_endpoint_that_would_leak_the_secret_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         client_security({**TOKENS, "sasl.oauthbearer.token.endpoint.url": url})
+    assert refused.value.hint
+    assert PASSWORD not in str(refused.value)
 
 
 @pytest.mark.parametrize("names", [SCRAM, TOKENS, {**SCRAM, "ssl.ca.pem": PASSWORD, "ssl.key.password": PASSWORD}])
