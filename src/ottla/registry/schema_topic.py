@@ -18,6 +18,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
@@ -43,10 +44,12 @@ _CLIENT_ID: Final = "ottla-registry"
 class SchemaTopic:
     """One partition.  Failures of the cluster are `OttlaError`s of the client."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, security: ClientSecurity = PLAINTEXT) -> None:
         self._topic = topic
         self._partition = TopicPartition(topic, 0)
-        options = ClientOptions(_CLIENT_ID, call_timeout_ms=CALL_TIMEOUT_MS, request_timeout_ms=CALL_TIMEOUT_MS)
+        options = ClientOptions(
+            _CLIENT_ID, call_timeout_ms=CALL_TIMEOUT_MS, request_timeout_ms=CALL_TIMEOUT_MS, security=security
+        )
         self._cluster = Cluster(bootstrap, options)
         self._appending = Cluster(bootstrap, options)
         delivery = ProducerOptions(delivery_timeout_ms=CALL_TIMEOUT_MS, allow_auto_topic_creation=False)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener, address_text
 from ottla.model.serve_options import RegistryOptions, require_registry_url
@@ -104,7 +105,9 @@ log = logging.getLogger(__name__)
 STOPS_WITHIN_S = 10
 
 
-def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) -> None:
+def serve(
+    options: RegistryOptions, bootstrap: str, *, until_eof: bool = False, security: ClientSecurity = PLAINTEXT
+) -> None:
     """`until_eof`: it ends when its standard input does, as a part of the program that has the other end.
 
     Raises `OttlaError` when it cannot start.
@@ -113,7 +116,7 @@ def serve(options: RegistryOptions, bootstrap: str, *, until_eof: bool = False) 
     with _bind(options.listener) as listening:
         host, port = listening.getsockname()[:2]
         url = options.advertised_url or f"http://{address_text(host, port)}"
-        topic = SchemaTopic(bootstrap, options.topic)
+        topic = SchemaTopic(bootstrap, options.topic, security)
         clock = SystemClock()
         checkers = Checkers(clock)
         try:

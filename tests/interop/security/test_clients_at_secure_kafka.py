@@ -26,6 +26,7 @@ from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.transport import TcpTransport, dial_tcp
 from ottla.dead_letters import DeadLetters
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ListenerMismatch, OttlaError, TlsFailed
+from ottla.registry.schema_topic import SchemaTopic
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 from tests.interop.security.identity_provider import CLIENT_ID, CLIENT_SECRET
@@ -133,6 +134,17 @@ def test_dead_letters_and_counts_of_a_producer_use_its_security(secured: SecureK
     ):
         receipt = dead_letters.put(consumer.fetch(consumer.earliest())[0], ValueError("bad"))
     assert receipt.topic == f"{topic}.dead-letter"
+
+
+def test_the_schema_registry_keeps_its_topic_at_a_secure_cluster(secured: SecureKafka, topic: str) -> None:
+    security = ottla.client_security(settings_of(secured, "SASL_SSL", "SCRAM-SHA-512"))
+    schemas = SchemaTopic(secured.address("SASL_SSL"), f"schemas-of-{topic}", security)
+    try:
+        schemas.prepare(1)
+    finally:
+        schemas.close()
+    with Cluster(secured.kafka.bootstrap) as cluster:
+        assert cluster.partitions(f"schemas-of-{topic}") == [0]
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), [("SASL_SSL", "SCRAM-SHA-512"), ("SSL", None)])

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, refuse_security
+from ottla.cli.client_flags import bootstrap_flag, given_security
 from ottla.model.broker_settings import SCHEMA_REGISTRY_TOPIC
 from ottla.model.listener import parse_http
 from ottla.model.serve_options import RegistryOptions, require_registry_listener
@@ -67,7 +67,7 @@ def command(
 
     Several may run over one topic: each answers, and one of them writes.
     """
-    refuse_security("ottla registry serve")
+    security = given_security()
     start_logging(log_level)
     listener = parse_http(listen, setting="--listen")
     require_registry_listener(listener, insecure_listen=insecure_listen)
@@ -82,4 +82,4 @@ def command(
         advertised_url=advertise,
         allowed_hosts=allowed_hosts,
     )
-    serve(options, bootstrap, until_eof=until_eof)
+    serve(options, bootstrap, until_eof=until_eof, security=security)
