@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from ottla.client.wire.security.certificate_store import CertificateStore
-from ottla.client.wire.security.jaas import parse_jaas
 from ottla.client.wire.security.settings import (
     ClientSecurity,
     Login,
@@ -26,6 +25,7 @@ from ottla.model.limits import MIB
 from ottla.model.nearest import nearest_name
 from ottla.model.properties import parse_properties
 from ottla.runtime.text_file import read_text_file
+from ottla.security.jaas import parse_jaas
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.protocol import SecurityProtocol
 from ottla.security.secret import Secret
