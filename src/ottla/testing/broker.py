@@ -56,7 +56,8 @@ class RunningBroker(Running):
     `command` precedes `serve`: tests of the tests use it to start a broker with a planted fault.  With `own_group` a
     terminal's Ctrl-C does not reach it, so its caller can stop the clients first.  With `serves_metrics` it has an
     `admin_url`.  `zookeeper` is the connect string of its cluster.  Its log is appended to `log_path`, too.
-    `insecure_listen`: `listen` is not loopback, as in a network namespace.
+    `insecure_listen`: `listen` is not loopback, as in a network namespace.  `also_listen`: further addresses, as
+    `SASL_SSL://127.0.0.1:0`; `addresses` has those of all listeners by name.
     """
 
     def __init__(
@@ -73,12 +74,15 @@ class RunningBroker(Running):
         rack: str | None = None,
         log_path: Path | None = None,
         insecure_listen: bool = False,
+        also_listen: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, "ottla-")
         self._command = tuple(command)
         self._insecure_listen = insecure_listen
         self._process_group = 0 if own_group else None
-        self._listen = listen
+        self._listens = (listen, *also_listen)
+        # `host:port` by the listener's name, in the order of `listens`; kept for later starts.
+        self.addresses: dict[str, str] = {}
         # A directory of a test is small, and hundreds of them may be kept.
         self._settings = {"log.dir.reserve.bytes": str(RESERVE_BYTES), **(settings or {})}
         self._zookeeper = zookeeper
@@ -188,7 +192,9 @@ class RunningBroker(Running):
     @property
     def command_line(self) -> list[str]:
         """What `launch` runs: on the port that it had, once it ran."""
-        command = [*self._command, "serve", "--data-dir", str(self.data_dir), "--listen", self._listens_on]
+        command = [*self._command, "serve", "--data-dir", str(self.data_dir)]
+        for address in self._listens_on:
+            command += ["--listen", address]
         if self._zookeeper is not None:
             command += ["--zookeeper", self._zookeeper]
         for key, value in self._settings.items():
@@ -200,8 +206,11 @@ class RunningBroker(Running):
         return command
 
     @property
-    def _listens_on(self) -> str:
-        return self._listen if self.port == 0 else f"{self.host}:{self.port}"
+    def _listens_on(self) -> Sequence[str]:
+        if not self.addresses:
+            return self._listens
+        protocols = [text[: text.find("://") + 3] if "://" in text else "" for text in self._listens]
+        return [protocol + found for protocol, found in zip(protocols, self.addresses.values(), strict=True)]
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
@@ -268,6 +277,8 @@ class RunningBroker(Running):
         elif event == "registry.ready":
             self._registry_url = f"http://{facts['host']}:{facts['port']}"
             self._has_registry.set()
+        elif event == "listener.opened":
+            self.addresses[str(facts["name"])] = f"{facts['host']}:{facts['port']}"
         elif event == "broker.ready":
             self.host, self.port = facts["host"], int(facts["port"])
             self._is_ready.set()

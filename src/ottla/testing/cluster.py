@@ -50,8 +50,8 @@ class RunningCluster(Running):
     """`brokers_count` brokers and one ZooKeeper.  Without `data_dir` they get a temporary one, removed with them.
 
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
-    `zookeeper_port` are fixed ports, 0 for a free one; they stay the same over restarts.  `command` and
-    `own_group` as for `RunningBroker`.  `places`: where each broker runs, and `zookeeper_place` ZooKeeper, which then
+    `zookeeper_port` are fixed ports, 0 for a free one; they stay the same over restarts.  `command`, `own_group` and
+    `also_listen` as for `RunningBroker`.  `places`: where each broker runs, and `zookeeper_place` ZooKeeper, which then
     needs a port.
     """
 
@@ -69,6 +69,7 @@ class RunningCluster(Running):
         serves_metrics: bool = False,
         places: Sequence[Place] = (),
         zookeeper_place: Place = LOOPBACK,
+        also_listen: Sequence[str] = (),
     ) -> None:
         assert brokers_count >= 1
         assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
@@ -80,6 +81,7 @@ class RunningCluster(Running):
             self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group, place=zookeeper_place
         )
         self._settings = dict(settings or {})
+        self._also_listen = tuple(also_listen)
         self._racks = tuple(racks)
         self._ports = tuple(ports) or (0,) * brokers_count
         self._places = tuple(places) or (LOOPBACK,) * brokers_count
@@ -268,6 +270,7 @@ class RunningCluster(Running):
             rack=self._racks[node_id - 1] if self._racks else None,
             log_path=self.data_dir / f"broker-{node_id}.log",
             insecure_listen=place is not LOOPBACK,
+            also_listen=self._also_listen,
         )
 
 

@@ -224,7 +224,7 @@ class ControlledBroker(RunningBroker):
         return Start(
             str(self.data_dir),
             self._temporary is not None,
-            self._listens_on,
+            self._listens_on[0],
             self._settings,
             "127.0.0.1:0" if self._serves_metrics else None,
             self._insecure_listen,
