@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.cli.verbs import VERBS
 from ottla.model.configuration_page import page
-from ottla.protocol.api import ADVERTISED_VERSIONS, SERVED_VERSIONS, ApiKey
+from ottla.protocol.api import ADVERTISED_VERSIONS, API_VERSIONS, ApiKey
 from tests.architecture.source_tree import files_below
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def test_compatibility_table_holds_what_is_advertised_and_nothing_else() -> None
 
 def test_every_offered_api_has_a_handler_and_every_handler_is_offered() -> None:
     # Produce and Fetch have hand-written shells of their own, before the table.
-    assert set(HANDLERS) | set(GROUP_HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH} == set(SERVED_VERSIONS)
+    assert set(HANDLERS) | set(GROUP_HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH} == set(API_VERSIONS)
 
 
 def test_every_folder_of_the_source_has_a_line_in_the_architecture() -> None:

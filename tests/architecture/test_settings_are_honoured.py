@@ -8,13 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from ottla.model import broker_settings, group_settings, topic_settings
+from ottla.model import broker_settings, group_settings, security_settings, topic_settings
 from ottla.model.setting import Setting
 from ottla.model.topic_settings import SYNONYMS
 from ottla.storage.log_config import LogConfig
 from tests.architecture.source_tree import modules, nodes
 
-_TABLES = {"ottla.model.broker_settings", "ottla.model.topic_settings"}
+_TABLES = {"ottla.model.broker_settings", "ottla.model.security_settings", "ottla.model.topic_settings"}
 
 
 def _names_read() -> set[str]:
@@ -31,7 +31,9 @@ def _names_read() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("table", [broker_settings, group_settings, topic_settings], ids=lambda table: table.__name__)
+@pytest.mark.parametrize(
+    "table", [broker_settings, group_settings, security_settings, topic_settings], ids=lambda table: table.__name__
+)
 def test_every_honoured_setting_is_read(table: ModuleType) -> None:
     stands_in = {synonym.setting.name for synonyms in SYNONYMS.values() for synonym in synonyms}
     read = _names_read()

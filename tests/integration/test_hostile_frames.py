@@ -16,7 +16,7 @@ import pytest
 
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
-from ottla.protocol.api import SERVED_VERSIONS, ApiKey
+from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import request_frame
 from ottla.protocol.messages import encode_request, request_class
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -29,7 +29,7 @@ from tests.property.wire_samples import sample
 MIB = 1 << 20
 WOUNDED_PER_VERSION = 100
 API_AND_VERSION = [
-    (api, version) for api, (lowest, highest) in SERVED_VERSIONS.items() for version in range(lowest, highest + 1)
+    (api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)
 ]
 # Groups take the samples' time-outs of 1 ms, and answer a join at once.
 SETTINGS = {
@@ -135,7 +135,7 @@ def test_broker_survives_corrupted_frames_of_every_api_and_version(broker: Runni
 
 
 def test_broker_survives_every_truncation_of_a_request(broker: RunningBroker) -> None:
-    for api, (_, version) in SERVED_VERSIONS.items():
+    for api, (_, version) in API_VERSIONS.items():
         frame = true_frame(api, version)
         for cut in range(0, len(frame) - 4, 3):
             assert_ends(broker, struct.pack(">i", cut) + frame[4 : 4 + cut], waits_for_more=False)

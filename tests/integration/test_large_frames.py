@@ -16,7 +16,7 @@ from ottla.broker.net.limits import COLD_ANSWER_BYTES_MAX
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
-from ottla.protocol.api import SERVED_VERSIONS, ApiKey
+from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.protocol.schemas.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -83,10 +83,10 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
         yield Timed(broker, turns)
 
 
-@pytest.mark.parametrize("api", SERVED_VERSIONS, ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("api", API_VERSIONS, ids=lambda api: api.name.lower())
 def test_no_frame_blocks_the_event_loop(timed: Timed, api: ApiKey) -> None:
     memory = resident_bytes(timed.broker)
-    lowest, highest = SERVED_VERSIONS[api]
+    lowest, highest = API_VERSIONS[api]
     for version in range(lowest, highest + 1):
         for sent in large_frames(api, version, SMALL, TOPIC):
             timed.assert_turns_on(sent)

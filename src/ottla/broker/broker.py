@@ -12,6 +12,7 @@ from ottla.broker.assembly.admin_parts import show_metrics, start_admin
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
+from ottla.broker.assembly.logins import open_logins
 from ottla.broker.assembly.request_parts import accept_connections, serve_requests, start_flusher, start_groups
 from ottla.broker.assembly.serving_context import ServingContext, serving_context
 from ottla.broker.assembly.topic_parts import serve_topics, start_cluster
@@ -121,7 +122,7 @@ class Broker:
         logs = open_logs(start, tree)
         registering = Registering(start, tree, logs.directory)
         await registering.first(listening)
-        cluster = start_cluster(start, tree, logs, flushes)
+        cluster = start_cluster(start, listening, tree, logs, flushes)
         topics = await serve_topics(start, tree, logs, registering, cluster)
 
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
@@ -130,7 +131,8 @@ class Broker:
         requests = serve_requests(start, tree, context, cluster, flushing, is_metered=admin is not None)
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
-        listeners = accept_connections(start, listening, requests, housekeeping, groups, logs)
+        logins = await open_logins(start, listening.login_plans, tree.coordination)
+        listeners = accept_connections(start, listening, requests, housekeeping, groups, logs, logins)
         certificates = CertificateReloads(start, listening)
         if admin is not None:
             show_metrics(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)

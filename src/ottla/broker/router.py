@@ -24,7 +24,7 @@ from ottla.broker.net.request_meter import SAMPLING_MASK, RequestMeter
 from ottla.broker.net.request_tasks import close_failed
 from ottla.model.errors import WireError
 from ottla.observe.events import fields
-from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, SERVED_VERSIONS, ApiKey
+from ottla.protocol.api import API_VERSIONS, FLEXIBLE_FROM, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header
 from ottla.protocol.primitives import RequestBytes
 
@@ -153,7 +153,7 @@ class Router:
         meter.handled(header.api_key, connection, timing)
 
     def _start_other(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
-        if not _is_answered(header, SERVED_VERSIONS):
+        if not _is_answered(header, API_VERSIONS):
             raise WireError(
                 f"API key {header.api_key} version {header.api_version} is not offered; ApiVersions lists what is"
             )

@@ -68,7 +68,9 @@ async def serve(
         return
     registry = None
     if options.registry is not None:
-        registry = registry_process(options.registry, reachable(broker.addresses[0]), clock)
+        plain = options.plain_listener_index
+        assert plain is not None, "the options were checked"
+        registry = registry_process(options.registry, reachable(broker.addresses[plain]), clock)
     try:
         # Objects made at start are long-lived: a collection would walk all of them (20-40 ms) and free almost none.
         gc.freeze()
@@ -78,6 +80,9 @@ async def serve(
             loop.add_signal_handler(signal.SIGHUP, broker.certificates.reload)
         if on_started is not None:
             on_started(broker)
+        for listener, (host, port) in zip(options.listeners, broker.addresses, strict=True):
+            facts = fields(name=listener.name, protocol=listener.protocol, host=host, port=port)
+            log.info("listener.opened", extra=facts)
         host, port = broker.addresses[0]
         log.info(
             "broker.ready",

@@ -1,4 +1,5 @@
-"""The config registry: dynamic settings of topics, brokers and groups, as Kafka keeps them: names and values as text.
+"""The config registry: dynamic settings of topics, brokers, groups and users, as Kafka keeps them: names and values as
+text.
 
 `model` defines the names, the allowed values and the defaults.
 """
@@ -21,14 +22,17 @@ from ottla.runtime.mutex import Mutex
 
 _SUBJECT: Final = "config/"
 _GROUPS: Final = "groups"
-_KINDS: Final = ("topics", "brokers", _GROUPS)
+_USERS: Final = "users"
+_KINDS: Final = ("topics", "brokers", _GROUPS, _USERS)
+# Their names may be any text.
+_ESCAPED_KINDS: Final = (_GROUPS, _USERS)
 EVERY_BROKER: Final = "<default>"
 UPDATE_ATTEMPTS_MAX: Final = 100  # each failed attempt means that another writer succeeded
 _NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigEntity(NamedTuple):
-    """The owner of settings: kind `topics`, `brokers` or `groups`, and its name."""
+    """The owner of settings: kind `topics`, `brokers`, `groups` or `users`, and its name."""
 
     kind: str
     name: str
@@ -47,14 +51,18 @@ class ConfigEntity(NamedTuple):
         return cls(_GROUPS, group_id)
 
     @classmethod
+    def user(cls, username: str) -> ConfigEntity:
+        return cls(_USERS, username)
+
+    @classmethod
     def at_node(cls, kind: str, node_name: str) -> ConfigEntity:
         """The owner of the node `/config/<kind>/<node_name>`."""
-        return cls(kind, unquote(node_name) if kind == _GROUPS else node_name)
+        return cls(kind, unquote(node_name) if kind in _ESCAPED_KINDS else node_name)
 
     @property
     def node_name(self) -> str:
-        # A group's id may be any text: slashes, and dots, which alone would be path components, are written as %XX.
-        return quote(self.name, safe="").replace(".", "%2E") if self.kind == _GROUPS else self.name
+        # Slashes, and dots, which alone would be path components, are written as %XX.
+        return quote(self.name, safe="").replace(".", "%2E") if self.kind in _ESCAPED_KINDS else self.name
 
     @property
     def path(self) -> str:
@@ -77,6 +85,10 @@ class ConfigsView:
 
     def topic(self, name: str) -> Mapping[str, str]:
         return self.of(ConfigEntity.topic(name))
+
+    def users(self) -> list[str]:
+        """The names of users with settings: SCRAM credentials, of which each is a secret."""
+        return [entity.name for entity in self.settings if entity.kind == _USERS]
 
     def groups(self) -> list[str]:
         """The ids of groups with their own settings."""

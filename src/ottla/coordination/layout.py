@@ -11,6 +11,7 @@ from ottla.model.identifiers import NodeId, uuid_to_text
 
 CHANGES: Final = "/changes"
 CLUSTER_ID: Final = "/cluster/id"
+LOGIN_SECRET: Final = "/cluster/login_secret"
 BROKER_IDS: Final = "/brokers/ids"
 GENERATIONS: Final = "/brokers/generations"
 TOPICS: Final = "/brokers/topics"

@@ -1,4 +1,4 @@
-"""The cluster's id, the registry of live brokers (2011 paper, section 3.2)."""
+"""The cluster's id and secret, the registry of live brokers (2011 paper, section 3.2)."""
 
 from __future__ import annotations
 
@@ -88,6 +88,18 @@ async def cluster_id(tree: Tree, new_id: Callable[[], UUID] = uuid4) -> str:
                 await tree.create(layout.CLUSTER_ID, encode({"version": 1, "id": uuid_to_text(new_id())}))
             continue
         return Fields.parse(layout.CLUSTER_ID, node.data).text("id")
+
+
+async def login_secret(tree: Tree, new_secret: Callable[[], str]) -> str:
+    """The cluster's secret, by which brokers answer alike for users that do not exist; created by the first caller."""
+    while True:
+        try:
+            node = await tree.get(layout.LOGIN_SECRET)
+        except NoNode:
+            with contextlib.suppress(NodeExists):  # another broker was first: its secret counts
+                await tree.create(layout.LOGIN_SECRET, encode({"version": 1, "secret": new_secret()}))
+            continue
+        return Fields.parse(layout.LOGIN_SECRET, node.data).text("secret")
 
 
 async def _nothing() -> Sequence[Operation]:

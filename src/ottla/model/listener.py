@@ -85,8 +85,7 @@ def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
             f"{text!r} asks for {protocol or 'no protocol'}, and offered are {', '.join(SECURITY_PROTOCOLS)}",
             hint="write SASL_SSL://HOST:PORT, or only HOST:PORT; names are for --set listeners=NAME://HOST:PORT",
         )
-    own_name = name if protocol == PLAINTEXT else name.replace(PLAINTEXT, protocol)
-    return parse_address(address, name=own_name)._replace(protocol=protocol)
+    return parse_address(address, name=name if protocol == PLAINTEXT else protocol)._replace(protocol=protocol)
 
 
 def parse_http(text: str, *, setting: str) -> Listener:

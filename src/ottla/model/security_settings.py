@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.model.limits import INT32_MAX, KIB
+from ottla.model.limits import INT32_MAX, KIB, MINUTE_MS
 from ottla.model.setting import AnySetting, flag, int32, int64, optional_password, optional_text, word, words
 
 PEM: Final = "PEM"
@@ -14,15 +14,6 @@ CLIENT_AUTH_NONE: Final = "none"
 CLIENT_AUTH_REQUESTED: Final = "requested"
 CLIENT_AUTH_REQUIRED: Final = "required"
 
-INTER_BROKER_LISTENER_NAME: Final = optional_text(
-    "inter.broker.listener.name",
-    "The listener by which the brokers of a cluster reach each other.  Only brokers may use it: where it is set, "
-    "replicas fetch from no other listener.",
-)
-SECURITY_INTER_BROKER_PROTOCOL: Final = optional_text(
-    "security.inter.broker.protocol",
-    "Instead of `inter.broker.listener.name`: the first listener with this protocol.",
-)
 SSL_KEYSTORE_TYPE: Final = word(
     "ssl.keystore.type", PEM, "Only PEM is offered; the error for JKS and PKCS12 has the command that converts them."
 )
@@ -72,6 +63,37 @@ SASL_PLAIN_USERS_FILE: Final = optional_text(
 SASL_PLAIN_ALLOW_UNENCRYPTED: Final = flag(
     "sasl.plain.allow.unencrypted", False, "PLAIN also on SASL_PLAINTEXT: passwords are readable on the network."
 )
+PLAIN_SASL_JAAS_CONFIG: Final = optional_password(
+    "plain.sasl.jaas.config",
+    'As in Kafka: the options `user_<name>="..."` of PlainLoginModule are users of PLAIN, `username` and `password` '
+    "those by which this broker logs in to others.",
+)
+SCRAM_SHA_256_SASL_JAAS_CONFIG: Final = optional_password(
+    "scram-sha-256.sasl.jaas.config", "As in Kafka: `username` and `password` by which this broker logs in to others."
+)
+SCRAM_SHA_512_SASL_JAAS_CONFIG: Final = optional_password("scram-sha-512.sasl.jaas.config", "The same.")
+SASL_OAUTHBEARER_JWKS_ENDPOINT_URL: Final = optional_text(
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "The keys of the issuer of OAUTHBEARER's tokens, a JSON web key set: `https://...` or `file:///...`.",
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS: Final = int64(
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    60 * MINUTE_MS,
+    "How often these keys are read; also soon after a token with an unknown one.",
+    minimum=1_000,
+)
+SASL_OAUTHBEARER_EXPECTED_ISSUER: Final = optional_text(
+    "sasl.oauthbearer.expected.issuer", "The `iss` that tokens must have.  OAUTHBEARER needs it."
+)
+SASL_OAUTHBEARER_EXPECTED_AUDIENCE: Final = words(
+    "sasl.oauthbearer.expected.audience", (), "The `aud` of which tokens must have one.  OAUTHBEARER needs it."
+)
+SASL_OAUTHBEARER_SUB_CLAIM_NAME: Final = word(
+    "sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token that names the user."
+)
+SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS: Final = int32(
+    "sasl.oauthbearer.clock.skew.seconds", 30, "How far the clocks of issuer and broker may differ.", minimum=0
+)
 SASL_SERVER_MAX_RECEIVE_SIZE: Final = int32(
     "sasl.server.max.receive.size",
     64 * KIB,
@@ -88,6 +110,15 @@ CONNECTIONS_MAX_REAUTH_MS: Final = int64(
 )
 CONNECTION_FAILED_AUTHENTICATION_DELAY_MS: Final = int32(
     "connection.failed.authentication.delay.ms", 100, "The response to a failed login waits for this long.", minimum=0
+)
+INTER_BROKER_LISTENER_NAME: Final = optional_text(
+    "inter.broker.listener.name",
+    "The listener by which the brokers of a cluster reach each other.  Only brokers may use it: where it is set, "
+    "replicas fetch from no other listener.",
+)
+SECURITY_INTER_BROKER_PROTOCOL: Final = optional_text(
+    "security.inter.broker.protocol",
+    "Instead of `inter.broker.listener.name`: the first listener with this protocol.",
 )
 SASL_MECHANISM_INTER_BROKER_PROTOCOL: Final = word(
     "sasl.mechanism.inter.broker.protocol",
@@ -122,6 +153,15 @@ LOGIN_SETTINGS: Final[tuple[AnySetting, ...]] = (
     SASL_ENABLED_MECHANISMS,
     SASL_PLAIN_USERS_FILE,
     SASL_PLAIN_ALLOW_UNENCRYPTED,
+    PLAIN_SASL_JAAS_CONFIG,
+    SCRAM_SHA_256_SASL_JAAS_CONFIG,
+    SCRAM_SHA_512_SASL_JAAS_CONFIG,
+    SASL_OAUTHBEARER_JWKS_ENDPOINT_URL,
+    SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS,
+    SASL_OAUTHBEARER_EXPECTED_ISSUER,
+    SASL_OAUTHBEARER_EXPECTED_AUDIENCE,
+    SASL_OAUTHBEARER_SUB_CLAIM_NAME,
+    SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS,
     SASL_SERVER_MAX_RECEIVE_SIZE,
     CONNECTIONS_MAX_REAUTH_MS,
     CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,

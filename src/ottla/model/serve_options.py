@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.model.broker_settings import (
     ADVERTISED_LISTENERS,
+    AUDIT_ENABLE,
     CONTROLLER_LISTENER_NAMES,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
@@ -19,14 +20,19 @@ from ottla.model.broker_settings import (
 )
 from ottla.model.errors import ConfigError
 from ottla.model.listener import (
+    PLAINTEXT,
     SECURITY_PROTOCOLS,
     Listener,
-    address_text,
     parse_http,
     parse_listeners,
     parse_protocol_map,
 )
-from ottla.model.security_settings import CLIENT_AUTH_REQUIRED, SSL_CLIENT_AUTH
+from ottla.model.security_settings import (
+    CLIENT_AUTH_REQUIRED,
+    INTER_BROKER_LISTENER_NAME,
+    SECURITY_INTER_BROKER_PROTOCOL,
+    SSL_CLIENT_AUTH,
+)
 from ottla.model.settings import BrokerSettings
 
 DEFAULT_DATA_DIR: Final = "ottla-data"
@@ -62,6 +68,17 @@ class ServeOptions:
     advertised: tuple[Listener, ...] = field(default=())
     admin_listener: Listener | None = None
     registry: RegistryOptions | None = None
+    # The name of the listener at which brokers reach each other, when one is for them alone.
+    inter_broker_name: str | None = None
+
+    @property
+    def plain_listener_index(self) -> int | None:
+        """The first listener by which child processes of the broker reach it without a login."""
+        return next((index for index, each in enumerate(self.listeners) if each.protocol == PLAINTEXT), None)
+
+    @property
+    def inter_broker_listener(self) -> Listener:
+        return next((each for each in self.listeners if each.name == self.inter_broker_name), self.listeners[0])
 
 
 def serve_options(
@@ -83,13 +100,39 @@ def serve_options(
             f"{admin_listener.port} could read the names of topics and groups, and their metrics",
             hint="listen on 127.0.0.1, or accept it with --insecure-listen",
         )
-    return ServeOptions(
+    options = ServeOptions(
         settings=settings,
         data_dir=data_dir_of(settings) if data_dir is None else data_dir,
         listeners=listeners,
         advertised=_advertised(settings, listeners),
         admin_listener=admin_listener,
         registry=_registry(settings, insecure_listen=insecure_listen),
+        inter_broker_name=_inter_broker_name(settings, listeners),
+    )
+    if (options.registry is not None or settings[AUDIT_ENABLE]) and options.plain_listener_index is None:
+        raise ConfigError(
+            "the schema registry and the audit beside a broker reach it by a PLAINTEXT listener, and there is none",
+            hint="add PLAINTEXT://127.0.0.1:9092 to listeners: on loopback only this machine reaches it",
+        )
+    return options
+
+
+def _inter_broker_name(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> str | None:
+    name, protocol = settings[INTER_BROKER_LISTENER_NAME], settings[SECURITY_INTER_BROKER_PROTOCOL]
+    if name is not None and protocol is not None:
+        raise ConfigError(
+            "inter.broker.listener.name and security.inter.broker.protocol are both set", hint="leave one of them out"
+        )
+    if name is None and protocol is None:
+        return None
+    for listener in listeners:
+        if name is not None and listener.name == name.upper():
+            return listener.name
+        if protocol is not None and listener.protocol == protocol.upper():
+            return listener.name
+    given = f"inter.broker.listener.name={name}" if name is not None else f"security.inter.broker.protocol={protocol}"
+    raise ConfigError(
+        f"{given} is not among the listeners {', '.join(map(str, listeners))}", hint="add it to listeners"
     )
 
 
@@ -156,13 +199,13 @@ def _require_protection(listener: Listener, settings: BrokerSettings) -> None:
         raise ConfigError(
             f"refused to listen on {where}: TLS encrypts, but anyone who reaches port {listener.port} could read and "
             "write everything",
-            hint="set ssl.client.auth=required, use SASL_SSL (docs/security.md), or accept it with --insecure-listen",
+            hint="set ssl.client.auth=required, use SASL_SSL (ottla secure init), or accept it with --insecure-listen",
         )
     raise ConfigError(
         f"refused to listen on {where}: anyone who reaches port {listener.port} could read and write everything, "
         "without password or encryption",
-        hint=f"listen on 127.0.0.1, use SASL_SSL (--listen SASL_SSL://{address_text(listener.host, listener.port)}, "
-        "docs/security.md), or accept it with --insecure-listen",
+        hint="listen on 127.0.0.1, let clients log in (ottla secure init makes all that SASL_SSL needs), or accept it "
+        "with --insecure-listen",
     )
 
 

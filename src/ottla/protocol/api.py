@@ -45,6 +45,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
@@ -62,8 +64,7 @@ class VersionRange(NamedTuple):
         return isinstance(version, int) and self.lowest <= version <= self.highest
 
 
-# What the code reads and writes: the broker all but `CLIENT_ONLY`, the client all but the versions of Fetch with topic
-# ids.
+# What the code reads and writes: the broker all of them, the client all but the versions of Fetch with topic ids.
 API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     {
         ApiKey.PRODUCE: VersionRange(3, 10),
@@ -100,6 +101,8 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
         ApiKey.OFFSET_DELETE: VersionRange(0, 0),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
         ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
@@ -108,19 +111,11 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
     }
 )
 
-# The client sends them to brokers with SASL; this broker has no handler for them.
-CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-
-# What the broker answers.
-SERVED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
-    {api: versions for api, versions in API_VERSIONS.items() if api not in CLIENT_ONLY}
-)
-
 # The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
 # tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0
 # too.
 ADVERTISED_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
-    {**SERVED_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
+    {**API_VERSIONS, ApiKey.PRODUCE: VersionRange(0, API_VERSIONS[ApiKey.PRODUCE].highest)}
 )
 
 # The first version with compact lengths and tagged fields (KIP-482).
@@ -160,6 +155,8 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
         ApiKey.OFFSET_DELETE: 1,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
         ApiKey.CONSUMER_GROUP_DESCRIBE: 0,

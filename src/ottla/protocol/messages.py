@@ -55,6 +55,8 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: ("elect_leaders", "ElectLeaders"),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: ("incremental_alter_configs", "IncrementalAlterConfigs"),
         ApiKey.OFFSET_DELETE: ("offset_delete", "OffsetDelete"),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ("describe_user_scram_credentials", "DescribeUserScramCredentials"),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("alter_user_scram_credentials", "AlterUserScramCredentials"),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("alter_partition_reassignments", "AlterPartitionReassignments"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ("list_partition_reassignments", "ListPartitionReassignments"),
         ApiKey.DESCRIBE_CLUSTER: ("describe_cluster", "DescribeCluster"),
@@ -66,9 +68,9 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
 )
 
 
-# librdkafka (2.16) requests all topics with three extra zero bytes in flexible versions.  Apache Kafka never checks for
-# bytes after a request's end; we do, except for this one.
-_CLIENTS_ADD_BYTES: Final = frozenset({ApiKey.METADATA})
+# librdkafka (2.16) requests all topics with three extra zero bytes in flexible versions, and ends credentials with one.
+# Apache Kafka never checks for bytes after a request's end; we do, except for these.
+_CLIENTS_ADD_BYTES: Final = frozenset({ApiKey.METADATA, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
 
 
 @cache

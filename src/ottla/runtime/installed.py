@@ -15,6 +15,9 @@ ICEBERG: Final = (*SPARK, "pyiceberg")
 # The modules of the extra `schemas`.
 SCHEMAS: Final = ("avro", "fastavro", "google.protobuf", "grpc_tools", "jsonschema", "uvicorn")
 
+# The modules of the extra `security`.
+TOKENS: Final = ("jwt", "cryptography")
+
 
 def require_modules(what: str, modules: Iterable[str], extra: str) -> None:
     """Raises `ConfigError`, which says what to install; imports nothing of them."""

@@ -51,7 +51,6 @@ def test_flag_takes_an_address_as_kafka_writes_it_too(text: str) -> None:
 
 def test_flag_with_a_security_protocol_names_the_listener_after_it() -> None:
     assert parse_flag("SASL_SSL://h:1") == Listener("SASL_SSL", "h", 1, "SASL_SSL")
-    assert parse_flag("ssl://h:1", name="PLAINTEXT_2") == Listener("SSL_2", "h", 1, "SSL")
 
 
 @pytest.mark.parametrize("text", ["INTERNAL://h:1", "://h:1"])

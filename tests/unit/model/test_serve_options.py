@@ -76,3 +76,51 @@ def test_own_listener_name_with_a_plaintext_protocol_is_served() -> None:
         {"listeners": "INSIDE://127.0.0.1:1", "listener.security.protocol.map": "INSIDE:PLAINTEXT"}
     )
     assert serve_options(settings).listeners == (Listener("INSIDE", "127.0.0.1", 1),)
+
+
+SECURE = {
+    "listeners": "SASL_SSL://:9093,INTERNAL://:9094",
+    "listener.security.protocol.map": "INTERNAL:SSL,SASL_SSL:SASL_SSL",
+}
+
+
+def test_listeners_on_which_clients_prove_their_identity_may_leave_loopback() -> None:
+    required = {"listener.name.internal.ssl.client.auth": "required"}
+    options = serve_options(BrokerSettings.of({**SECURE, **required}))
+    assert [each.protocol for each in options.listeners] == ["SASL_SSL", "SSL"]
+
+
+def test_listener_that_only_encrypts_may_not_leave_loopback() -> None:
+    with pytest.raises(ConfigError, match="TLS encrypts, but anyone who reaches port 9094") as caught:
+        serve_options(BrokerSettings.of(SECURE))
+    assert "ssl.client.auth=required" in (caught.value.hint or "")
+    assert serve_options(BrokerSettings.of(SECURE), insecure_listen=True).listeners[1].protocol == "SSL"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({}, None),
+        ({"inter.broker.listener.name": "internal"}, "INTERNAL"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "SASL_SSL"),
+    ],
+)
+def test_listener_for_brokers_is_found_by_its_name_or_protocol(given: dict[str, str], name: str | None) -> None:
+    options = serve_options(BrokerSettings.of({**SECURE, **given}), insecure_listen=True)
+    assert options.inter_broker_name == name
+    assert options.inter_broker_listener.name == (name or "SASL_SSL")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"inter.broker.listener.name": "OTHER"}, "OTHER is not among the listeners"),
+        ({"security.inter.broker.protocol": "PLAINTEXT"}, "PLAINTEXT is not among the listeners"),
+        ({"inter.broker.listener.name": "INTERNAL", "security.inter.broker.protocol": "SSL"}, "are both set"),
+        ({"schema.registry.listeners": "http://127.0.0.1:8081"}, "reach it by a PLAINTEXT listener"),
+    ],
+)
+def test_listeners_that_others_need_must_exist(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        serve_options(BrokerSettings.of({**SECURE, **given}), insecure_listen=True)
+    assert caught.value.hint

@@ -9,7 +9,6 @@ from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeade
 from ottla.protocol.api import (
     ADVERTISED_VERSIONS,
     API_VERSIONS,
-    SERVED_VERSIONS,
     ApiKey,
     is_flexible,
     request_header_version,
@@ -33,7 +32,7 @@ def test_produce_is_advertised_from_version_0_for_old_librdkafka() -> None:
 
 def test_everything_else_is_advertised_as_it_is_answered() -> None:
     assert {api: v for api, v in ADVERTISED_VERSIONS.items() if api is not ApiKey.PRODUCE} == {
-        api: v for api, v in SERVED_VERSIONS.items() if api is not ApiKey.PRODUCE
+        api: v for api, v in API_VERSIONS.items() if api is not ApiKey.PRODUCE
     }
 
 

@@ -30,7 +30,7 @@ EVERY = [(api, version) for api, (lowest, highest) in API_VERSIONS.items() for v
 def test_request_in_steps_is_the_same(api: ApiKey, version: int) -> None:
     body = encode_request(api, version, sample(request_class(api), version))
     assert run_steps(decode_request_steps(api, version, body)) == decode_request(api, version, body)
-    if api is not ApiKey.METADATA:  # which may have more
+    if api not in (ApiKey.METADATA, ApiKey.ALTER_USER_SCRAM_CREDENTIALS):  # which may have more
         with pytest.raises(WireError, match="1 bytes after its end"):
             run_steps(decode_request_steps(api, version, body + b"\x00"))
 

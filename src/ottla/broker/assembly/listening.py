@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
+from ottla.broker.assembly.logins import LoginPlan, plan_login
 from ottla.broker.net.advertising import Advertising
 from ottla.broker.net.listener import bind
 from ottla.broker.security.tls_server import TlsServer
@@ -23,6 +24,8 @@ class Listening(NamedTuple):
     sockets: Sequence[socket.socket]
     # Of each listener; None: it does not use TLS.
     tls: Sequence[TlsServer | None]
+    # The same of SASL.
+    login_plans: Sequence[LoginPlan | None]
     addresses: Sequence[tuple[str, int]]
     advertising: Advertising
 
@@ -33,12 +36,13 @@ def bind_listeners(start: BrokerStart) -> Listening:
     A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
     """
     tls = [_tls_of(start, each) for each in start.options.listeners]
+    login_plans = [plan_login(start, each) for each in start.options.listeners]
     sockets = [bind(each.host, each.port, listens=start.is_sole) for each in start.options.listeners]
     for each in sockets:
         start.closing.callback(each.close)
     addresses = [each.getsockname()[:2] for each in sockets]
     own_id = start.node_id if start.is_sole else None
-    return Listening(sockets, tls, addresses, Advertising(start.options, addresses, own_id=own_id))
+    return Listening(sockets, tls, login_plans, addresses, Advertising(start.options, addresses, own_id=own_id))
 
 
 class CertificateReloads:
@@ -78,8 +82,6 @@ class CertificateReloads:
 
 
 def _tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
-    if listener.uses_sasl:
-        raise ConfigError(f"listener {listener.name}: SASL is not offered yet", hint="use SSL or PLAINTEXT")
     if not listener.uses_tls:
         return None
     settings = start.settings.of_listener(listener.name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
+from ottla.broker.assembly.logins import Logins
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.context import BrokerContext
@@ -31,6 +33,7 @@ from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.partitions.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
+from ottla.broker.security.tls_server import TlsServer
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.broker.upkeep.flusher import Flusher, FlushSignal
@@ -155,6 +158,7 @@ def serve_requests(
         None if cluster is None else cluster.gone_followers.on_connection_closed,
         selector,
         flushing.lease_watch,
+        start.options.inter_broker_name,
     )
     response_budget = ResponseBudget()
     group_requests = GroupRequests(context, ready, slow, response_budget)
@@ -172,6 +176,7 @@ def accept_connections(
     housekeeping: Housekeeping,
     groups: GroupCoordinator,
     logs: OpenLogs,
+    logins: Sequence[Logins | None],
 ) -> Sequence[Listener]:
     """Requests are served from now on; at the stop those in progress are answered before the parts below stop."""
     limits = _connection_limits(start)
@@ -185,9 +190,11 @@ def accept_connections(
             start.sockets,
             requests.slow,
             requests.response_budget,
-            ListenerSecurity(named.name, tls),
+            _security(named.name, tls, login, requests.router),
         )
-        for each, named, tls in zip(listening.sockets, start.options.listeners, listening.tls, strict=True)
+        for each, named, tls, login in zip(
+            listening.sockets, start.options.listeners, listening.tls, logins, strict=True
+        )
     ]
     for listener in listeners:
         listener.start()
@@ -207,6 +214,12 @@ def accept_connections(
 
     start.closing.push_async_callback(drain)
     return listeners
+
+
+def _security(name: str, tls: TlsServer | None, logins: Logins | None, router: Router) -> ListenerSecurity:
+    if logins is None:
+        return ListenerSecurity(name, tls)
+    return ListenerSecurity(name, tls, partial(logins.start, router), logins.request_bytes_max)
 
 
 def _connection_limits(start: BrokerStart) -> ConnectionLimits:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
+from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.assembly.tree_updates import Registering, TreeUpdates
@@ -38,6 +39,7 @@ class TopicParts(NamedTuple):
 
 def start_cluster(
     start: BrokerStart,
+    listening: Listening,
     tree: TreeParts,
     logs: OpenLogs,
     flushes: FlushSignal,
@@ -46,6 +48,7 @@ def start_cluster(
     if start.is_sole:
         return None
     # It imports much that a standalone broker does not need.
+    from ottla.broker.assembly.peer_security import peer_security
     from ottla.broker.replicas.cluster_part import ClusterPart
 
     cluster = ClusterPart(
@@ -58,6 +61,7 @@ def start_cluster(
         tree.brokers.peer_address,
         start.clock,
         start.loop,
+        peer_security(start, listening),
     )
     events = start.events
     events.roles_changed.subscribe(cluster.fetchers.follow)

@@ -67,7 +67,7 @@ async def open_tree(start: BrokerStart, listening: Listening, on_stale: Callable
         coordination.registrar,
         coordination.lifecycle,
         listening.advertising,
-        start.options.listeners[0].name,
+        start.options.inter_broker_listener.name,
         start.clock,
         start.settings[setting.ZOOKEEPER_SESSION_TIMEOUT_MS],
     )

@@ -45,8 +45,10 @@ def start_audit(start: BrokerStart, listening: Listening) -> None:
     # Most brokers run without it.
     from ottla.broker.child_processes import audit_process
 
+    plain = start.options.plain_listener_index
+    assert plain is not None, "the options were checked"
     counting = audit_process(
-        listening.addresses[0],
+        listening.addresses[plain],
         start.node_id,
         settings[setting.AUDIT_WINDOW_MS],
         settings[setting.AUDIT_INTERVAL_MS],

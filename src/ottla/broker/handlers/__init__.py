@@ -53,6 +53,8 @@ def _lazy_group(module_name: str) -> GroupHandler:
 HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
     {
         ApiKey.API_VERSIONS: _lazy("api_versions"),
+        ApiKey.SASL_HANDSHAKE: _lazy("sasl_handshake"),
+        ApiKey.SASL_AUTHENTICATE: _lazy("sasl_authenticate"),
         ApiKey.METADATA: _lazy("metadata"),
         ApiKey.FIND_COORDINATOR: _lazy("find_coordinator"),
         ApiKey.LIST_OFFSETS: _lazy("list_offsets"),
@@ -72,6 +74,8 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _lazy("alter_partition_reassignments"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _lazy("describe_user_scram_credentials"),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _lazy("alter_user_scram_credentials"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
         ApiKey.LIST_CONFIG_RESOURCES: _lazy("list_config_resources"),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _lazy("describe_topic_partitions"),

@@ -110,13 +110,16 @@ class FetchHandler:
         on_replica_closed: Callable[[NodeId, int], None] | None = None,
         selector: RackAwareSelector | None = None,
         lease_watch: LeaseWatch | None = None,
+        replica_listener: str | None = None,
     ) -> None:
         """`lifecycle`: the brokers that may fetch as replicas; none may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
         `selector` knows the followers near a consumer; without one the leader serves every consumer.
         `lease_watch`: compared before each read; None where no session could end.
+        `replica_listener`: the name of the only listener on which replicas fetch; None: on any.
         """
+        self._replica_listener = replica_listener
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints, lease_watch)
         self._sessions = sessions
         self._clock = clock
@@ -150,7 +153,7 @@ class FetchHandler:
         self._serve_full(connection, request, version, correlation_id)
 
     def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
-        error = self._full_error(request)
+        error = self._full_error(connection, request)
         if error:
             connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
             return
@@ -186,7 +189,11 @@ class FetchHandler:
     ) -> None:
         continues_session = request.session_epoch not in _FULL_EPOCHS
         session = self._sessions.get(request.session_id) if continues_session else None
-        error = await self._update_session_in_steps(session, request, version) if continues_session else _NO_ERROR
+        error = (
+            await self._update_session_in_steps(connection, session, request, version)
+            if continues_session
+            else _NO_ERROR
+        )
         if connection.is_closed:
             return
         if error:
@@ -200,7 +207,7 @@ class FetchHandler:
             return
         if request.session_id != NO_SESSION:
             self._sessions.remove(request.session_id)
-        error = self._full_error(request)
+        error = self._full_error(connection, request)
         if error:
             answer.complete(await paced(_refusal_steps(request, version, correlation_id, error)))
             self.parked.send(connection)
@@ -210,9 +217,9 @@ class FetchHandler:
         full = self._full_plan(connection, request, version, correlation_id)
         await self._large.serve(answer, LargeFetch(full), max_wait_ms, turn)
 
-    def _full_error(self, request: FetchRequest) -> int:
+    def _full_error(self, connection: Connection, request: FetchRequest) -> int:
         """Why a full request may not be served, 0 when it may."""
-        return self._replica_error(request) if request.replica_id > _CONSUMER else _NO_ERROR
+        return self._replica_error(connection, request) if request.replica_id > _CONSUMER else _NO_ERROR
 
     def _full_plan(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> FullFetch:
         replica = None
@@ -236,7 +243,7 @@ class FetchHandler:
         self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
     ) -> None:
         session = self._sessions.get(request.session_id)
-        error = self._update_session(session, request, version)
+        error = self._update_session(connection, session, request, version)
         if session is None or error:
             connection.answer_pieces(fetch_response(request, version, correlation_id, (), error_code=error))
             return
@@ -276,9 +283,11 @@ class FetchHandler:
             answer.complete(plan.response(read))
             self.parked.send(connection)
 
-    def _update_session(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
+    def _update_session(
+        self, connection: Connection, session: FetchSession | None, request: FetchRequest, version: int
+    ) -> int:
         """Let a request change its session; an error code, without a change, when it may not."""
-        error = self._session_error(session, request, version)
+        error = self._session_error(connection, session, request, version)
         if session is None or error:
             return error
         session.update(request.topics, request.forgotten)
@@ -287,9 +296,11 @@ class FetchHandler:
         session.advance()
         return _NO_ERROR
 
-    async def _update_session_in_steps(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
+    async def _update_session_in_steps(
+        self, connection: Connection, session: FetchSession | None, request: FetchRequest, version: int
+    ) -> int:
         """`_update_session` in steps."""
-        error = self._session_error(session, request, version)
+        error = self._session_error(connection, session, request, version)
         if session is None or error:
             return error
         # From here on requests on other connections have the wrong epoch.
@@ -297,13 +308,17 @@ class FetchHandler:
         await paced(session.update_steps(request.topics, request.forgotten))
         return _NO_ERROR if self._sessions.touch(session, self._clock.monotonic_ms()) else _NOT_FOUND
 
-    def _session_error(self, session: FetchSession | None, request: FetchRequest, version: int) -> int:
+    def _session_error(
+        self, connection: Connection, session: FetchSession | None, request: FetchRequest, version: int
+    ) -> int:
         """Why a request may not change its session, 0 when it may."""
         if session is None:
             return _NOT_FOUND
         if request.replica_id > _CONSUMER:
             # A full request then gets the error of each partition.
-            if session.replica != (request.replica_id, request.replica_epoch) or self._replica_error(request):
+            if session.replica != (request.replica_id, request.replica_epoch) or self._replica_error(
+                connection, request
+            ):
                 return _NOT_FOUND
         elif session.replica is not None:
             return _NOT_FOUND
@@ -316,13 +331,16 @@ class FetchHandler:
             return _NOT_FOUND
         return _NO_ERROR
 
-    def _replica_error(self, request: FetchRequest) -> int:
-        """Why this request may not fetch as a replica, 0 when it may: only a live broker may, in its present life.
+    def _replica_error(self, connection: Connection, request: FetchRequest) -> int:
+        """Why this request may not fetch as a replica, 0 when it may: only a live broker may, in its present life, and
+        on the listener for brokers where there is one.
 
         A broker whose own session may have ended must acknowledge nothing, so it takes no progress either.
         """
         lifecycle = self._lifecycle
         if lifecycle is None or lifecycle.is_sole or request.replica_epoch < 0:
+            return _NO_BROKER
+        if self._replica_listener not in (None, connection.listener_name):
             return _NO_BROKER
         broker_epoch = lifecycle.live.get(NodeId(request.replica_id))
         if broker_epoch != request.replica_epoch:

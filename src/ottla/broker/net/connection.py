@@ -312,6 +312,16 @@ class Connection:
         self._pause_reading()
         self._close_if_drained()
 
+    def end(self, reason: str) -> None:
+        """Start no further request, whether or not one is received; close when those in progress are answered."""
+        self.is_draining = True
+        self._release_reason = reason
+        self._pause_reading()
+
+    def authenticate(self, principal: str) -> None:
+        """The client has proved its identity."""
+        self.principal = principal
+
     def accept_tokens(self) -> None:
         """The next frames are tokens of a login without a request's head."""
         self._request_bytes_min = 0
@@ -504,6 +514,6 @@ class Connection:
         if self.is_closed or self.has_unanswered:
             return
         if self.is_draining:
-            self.close("the broker is stopping")
+            self.close(self._release_reason or "the broker is stopping")
         elif self._release_reason and self._buffer.is_empty:
             self.close(self._release_reason)

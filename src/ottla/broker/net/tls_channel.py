@@ -1,4 +1,4 @@
-"""A client's TLS connection, with the faces of a socket and of a loop that `Connection` and `Outbox` use.
+"""A TLS connection of a client, or to another broker, with the faces of a socket and of a loop that connections use.
 
 OpenSSL reads and writes the socket itself (a socket BIO), so no byte waits in a buffer beside: what the socket does
 not accept stays with the caller, which offers it again.  A file cannot be sent by `sendfile`: its bytes are read in
@@ -25,9 +25,16 @@ class TlsChannel:
 
     __slots__ = ("_is_reading", "_loop", "_on_readable", "_tls")
 
-    def __init__(self, peer: socket.socket, context: ssl.SSLContext, loop: SocketLoop) -> None:
-        """Raises `OSError` when the peer has disconnected; the socket is then closed by the caller."""
-        self._tls = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+    def __init__(
+        self, peer: socket.socket, context: ssl.SSLContext, loop: SocketLoop, *, server_name: str | None = None
+    ) -> None:
+        """`server_name`: of the server to which `peer` is connected; None: this is the server.
+
+        Raises `OSError` when the peer has disconnected; the socket is then closed by the caller.
+        """
+        self._tls = context.wrap_socket(
+            peer, server_side=server_name is None, do_handshake_on_connect=False, server_hostname=server_name
+        )
         self._loop = loop
         self._on_readable: Callable[[], object] | None = None
         self._is_reading = False

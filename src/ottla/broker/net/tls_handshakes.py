@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.net.tls_channel import TlsChannel
-from ottla.observe.events import frequent
+from ottla.observe.events import fields, frequent
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,12 @@ class TlsHandshake:
             self._watch("r")
         except ssl.SSLWantWriteError:
             self._watch("w")
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+            # As load balancers and health checks do.
+            self._end()
+            self.channel.close()
+            log.debug("tls.handshake_abandoned", extra=fields(peer=self.peer_name))
+            self._handshakes.on_failed(self)
         except OSError as error:
             reason = _reason_of(error)
             self._end()

@@ -14,6 +14,7 @@ from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.dead_brokers import GoneFollowers, RefusedLeaders
 from ottla.broker.replicas.elector import Departure, Elector, LeaderBalance, RemoteLogs
 from ottla.broker.replicas.in_sync_changes import InSyncChanges
+from ottla.broker.replicas.peer_connection import PeerSecurity
 from ottla.broker.replicas.reassigner import Reassigner
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.state_writer import StateWriter
@@ -51,7 +52,9 @@ class ClusterPart:
         address_of: Callable[[NodeId], tuple[str, int] | None],
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        security: PeerSecurity = PeerSecurity(),  # noqa: B008 (an immutable value)
     ) -> None:
+        """`security`: of the connections to other brokers."""
         lifecycle, topics = coordination.lifecycle, coordination.topics
         self._coordination = coordination
         self._directory = directory
@@ -66,7 +69,7 @@ class ClusterPart:
         self.gone_followers = GoneFollowers(partitions, self.in_sync_changes.look_at, address_of)
         self._refused_leaders = RefusedLeaders(lifecycle, address_of, self._on_broker_gone)
         self._reads = _LedReads(partitions, clock)
-        others = RemoteLogs(lifecycle.node_id, address_of)
+        others = RemoteLogs(lifecycle.node_id, address_of, security)
         self.elector = Elector(
             lifecycle, directory, propose, rules, _balance(settings), clock, loop, others, self._reads
         )
@@ -82,6 +85,7 @@ class ClusterPart:
             lambda: directory.gives_way,
             on_leader_refused=self._refused_leaders.on_refused,
             on_log_failed=self.elector.on_log_failed,
+            security=security,
         )
         # The settings that the fetchers know.
         self._throttled_by: ConfigsView | None = None

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.net.limits import MIB
-from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerError
+from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerError, PeerSecurity
 from ottla.broker.replicas.state_writer import Propose
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.coordination import elections
@@ -520,7 +520,13 @@ class RemoteLogs:
     `address_of` returns the address of a live broker.
     """
 
-    def __init__(self, node_id: NodeId, address_of: Callable[[NodeId], tuple[str, int] | None]) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        address_of: Callable[[NodeId], tuple[str, int] | None],
+        security: PeerSecurity = PeerSecurity(),  # noqa: B008 (an immutable value)
+    ) -> None:
+        self._security = security
         self._client_id = f"ottla-elections-{node_id}"
         self._address_of = address_of
 
@@ -542,6 +548,7 @@ class RemoteLogs:
                 self._client_id,
                 timeout_ms=timeout_ms,
                 response_bytes_max=_LOG_DIRS_BYTES_MAX,
+                security=self._security,
             )
             try:
                 answer = await peer.call(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, body, timeout_ms)

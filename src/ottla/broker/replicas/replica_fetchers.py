@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.net.limits import MIB
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerUnreachable
+from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerSecurity, PeerUnreachable
 from ottla.broker.replicas.replica_fetch_session import PartitionKey
 from ottla.broker.replicas.replica_fetcher import (
     FetcherContext,
@@ -62,7 +62,9 @@ class ReplicaFetchers:
         gives_way: Callable[[], bool],
         on_leader_refused: Callable[[NodeId], None],
         on_log_failed: Callable[[TopicPartition], None],
+        security: PeerSecurity = PeerSecurity(),  # noqa: B008 (an immutable value)
     ) -> None:
+        self._security = security
         self._node_id = lifecycle.node_id
         self._gives_way = gives_way
         self._address_of = address_of
@@ -202,6 +204,7 @@ class ReplicaFetchers:
             f"ottla-replica-{self._node_id}",
             timeout_ms=self._socket_timeout_ms,
             response_bytes_max=self._response_bytes_max,
+            security=self._security,
         )
         try:
             await peer.require(ApiKey.FETCH, REPLICA_FETCH_VERSION, self._socket_timeout_ms)

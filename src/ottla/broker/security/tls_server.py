@@ -63,12 +63,23 @@ class TlsServer:
         self._warned_days = _DAYS_LEFT_WARNING + 1
         self._material = _read(settings)
         self._context, self._not_after = self._load(self._material)
+        self._peer_context: ssl.SSLContext | None = None
         self._warn_of_expiry()
 
     @property
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
         return self._context
+
+    @property
+    def peer_context(self) -> ssl.SSLContext:
+        """For the next connection to another broker: its name is verified, and this broker's certificate is shown."""
+        if self._peer_context is None:
+            context = ssl.create_default_context(cadata=self._material.trusted)
+            context.minimum_version, context.maximum_version = _versions(self._settings)
+            _load_chain(context, self._material, self._settings[setting.SSL_KEY_PASSWORD])
+            self._peer_context = context
+        return self._peer_context
 
     @property
     def days_left(self) -> float:
@@ -104,6 +115,7 @@ class TlsServer:
             log.error("certificate.kept", extra=facts)
             return
         self._material, self._context, self._not_after, self._failed = material, context, not_after, None
+        self._peer_context = None
         self._warned_days = _DAYS_LEFT_WARNING + 1
         log.info("certificate.loaded", extra=fields(listener=self.listener, days_left=round(self.days_left, 1)))
         self._warn_of_expiry()
@@ -123,10 +135,7 @@ class TlsServer:
                 hint="is the clock of this machine right?",
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        versions = [_VERSIONS[name] for name in settings[setting.SSL_ENABLED_PROTOCOLS]]
-        if not versions:
-            raise ConfigError("ssl.enabled.protocols is empty", hint="name TLSv1.3, TLSv1.2 or both")
-        context.minimum_version, context.maximum_version = min(versions), max(versions)
+        context.minimum_version, context.maximum_version = _versions(settings)
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         _load_chain(context, material, settings[setting.SSL_KEY_PASSWORD])
         context.verify_mode = _VERIFY[settings[setting.SSL_CLIENT_AUTH]]
@@ -149,6 +158,14 @@ class TlsServer:
             self._warned_days = days
             facts = fields(listener=self.listener, days_left=days, expires=f"{self._not_after:%Y-%m-%d}")
             log.warning("certificate.expires", extra=facts)
+
+
+def _versions(settings: BrokerSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    """The lowest and the highest."""
+    versions = [_VERSIONS[name] for name in settings[setting.SSL_ENABLED_PROTOCOLS]]
+    if not versions:
+        raise ConfigError("ssl.enabled.protocols is empty", hint="name TLSv1.3, TLSv1.2 or both")
+    return min(versions), max(versions)
 
 
 def _read(settings: BrokerSettings) -> _Material:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 
 from ottla.cli.serve.given_settings import given_settings
 from ottla.model.errors import ConfigError
-from ottla.model.listener import DEFAULT_LISTENER_NAME, Listener, parse_address, parse_flag
+from ottla.model.listener import Listener, parse_address, parse_flag
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
 from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
 
@@ -101,10 +102,13 @@ def admin_listener(address: str) -> Listener:
 
 
 def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:
-    """Listeners need names, and flags have none: the first is PLAINTEXT, the next PLAINTEXT_2."""
-    for number, address in enumerate(addresses, start=1):
-        name = DEFAULT_LISTENER_NAME if number == 1 else f"{DEFAULT_LISTENER_NAME}_{number}"
+    """Listeners need names, and flags have none: the first of a protocol has its name, the next PLAINTEXT_2."""
+    counts: Counter[str] = Counter()
+    for address in addresses:
         try:
-            yield parse_flag(address, name=name)
+            listener = parse_flag(address)
         except ConfigError as error:
             raise ConfigError(f"--listen {error}", hint=error.hint) from None
+        counts[listener.protocol] += 1
+        count = counts[listener.protocol]
+        yield listener if count == 1 else listener._replace(name=f"{listener.protocol}_{count}")

@@ -7,18 +7,18 @@ from importlib import import_module
 import pytest
 
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
-from ottla.protocol.api import SERVED_VERSIONS, ApiKey
+from ottla.protocol.api import API_VERSIONS, ApiKey
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 
 
 def test_every_api_has_a_handler() -> None:
-    assert HANDLERS.keys() | GROUP_HANDLERS.keys() | HOT == SERVED_VERSIONS.keys()
+    assert HANDLERS.keys() | GROUP_HANDLERS.keys() | HOT == API_VERSIONS.keys()
 
 
-@pytest.mark.parametrize("api", SERVED_VERSIONS)
+@pytest.mark.parametrize("api", API_VERSIONS)
 def test_head_of_each_module_names_its_key_and_versions(api: ApiKey) -> None:
     module = import_module(f"ottla.broker.handlers.{api.name.lower()}")
-    lowest, highest = SERVED_VERSIONS[api]
+    lowest, highest = API_VERSIONS[api]
     head = (module.__doc__ or "").splitlines()[0]
     assert f"(key {api.value}), v{lowest}-v{highest}." in head

@@ -237,21 +237,29 @@ def test_certificate_of_a_client_is_its_principal(tmp_path: Path) -> None:
     served.close()
 
 
-@pytest.mark.parametrize("has_foreign", [False, True])
-def test_client_without_a_certificate_of_the_authority_is_refused(
-    tmp_path: Path, has_foreign: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("shown", "problem"),
+    [
+        ("", "the client has no certificate"),
+        ("foreign", "the client's certificate was refused"),
+        ("expired", "the client's certificate was refused: certificate has expired"),
+    ],
+)
+def test_client_without_a_valid_certificate_of_the_authority_is_refused(
+    tmp_path: Path, shown: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served(tmp_path, ssl_client_auth="required")
     context = served.context()
-    if has_foreign:
+    if shown == "expired":
+        context.load_cert_chain(served.files.write("expired.pem", served.files.expired()))
+    elif shown:
         (tmp_path / "foreign").mkdir()
         context.load_cert_chain(TlsFiles(tmp_path / "foreign").keystore)
     # In TLS 1.3 a client learns of it when it reads.
     client = served.client(context)
     with pytest.raises(OSError):
         served.exchange(client, framed(b"request."), 8)
-    expected = "the client's certificate was refused" if has_foreign else "the client has no certificate"
-    assert expected in caplog.records[0].ottla_facts["error"]  # type: ignore[attr-defined]
+    assert problem in caplog.records[0].ottla_facts["error"]  # type: ignore[attr-defined]
     assert served.router.connections == []
     served.close()
 
