@@ -19,6 +19,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
+    "secure": Verb("ottla.cli.secure", "Make certificates and a first user for a broker."),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "log": Verb("ottla.cli.log.verb", "Dump, verify and repair logs; import those of Apache Kafka."),
     "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs."),

@@ -12,3 +12,8 @@ def addresses_of(host: str) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
