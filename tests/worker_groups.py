@@ -51,6 +51,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_group_clients.py": "jvm tools",
     "tests/interop/test_log_import.py": "jvm tools",
     "tests/interop/test_repaired_log.py": "jvm tools",
+    "tests/interop/test_secure_listeners.py": "jvm tools",
     "tests/contract/membership": "jvm",
     "tests/mirror/test_with_apache_kafka.py": "jvm",
     # A ZooKeeper that the files share, or their own.
@@ -70,6 +71,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_members.py": "cluster",
     "tests/cluster/test_replication.py": "cluster",
     "tests/cluster/test_rolling_restart.py": "cluster",
+    "tests/cluster/test_secure_cluster.py": "cluster",
     "tests/cluster/test_schema_registries.py": "cluster faults",
     "tests/cluster/test_stale_directories.py": "cluster faults",
     "tests/cluster/test_doctor_of_a_cluster.py": "cluster faults",

@@ -1,13 +1,19 @@
-"""`ottla secure init`: a broker starts with its files, and a client connects with them."""
+"""`ottla secure init`: a broker starts with its files, a client connects with them, and certificates are replaced."""
 
 from __future__ import annotations
 
+import os
+import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
+import trustme
+
 from ottla.model.properties import parse_properties
 from ottla.testing.broker import RunningBroker
+from tests.eventually import eventually
 
 TIMEOUT_S = 60
 
@@ -52,3 +58,28 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     refused = ottla("secure", "init", str(tmp_path), status=1)
     assert "is not empty" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def certificate_of(broker: RunningBroker) -> str:
+    return ssl.get_server_certificate((broker.host, broker.port))
+
+
+def test_sighup_loads_a_changed_certificate_and_keeps_a_usable_one(tmp_path: Path) -> None:
+    keystore = tmp_path / "broker.pem"
+
+    def issue() -> None:
+        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(keystore))
+
+    issue()
+    # Without a terminal, whose end is a SIGHUP, too.
+    command = ("setsid", sys.executable, "-m", "ottla")
+    settings = {"ssl.keystore.location": str(keystore)}
+    with RunningBroker(listen="SSL://127.0.0.1:0", settings=settings, command=command) as broker:
+        first = certificate_of(broker)
+        issue()
+        os.kill(broker.pid, signal.SIGHUP)
+        second = eventually(lambda: certificate_of(broker), lambda found: found != first)
+        keystore.write_text("damaged")
+        os.kill(broker.pid, signal.SIGHUP)
+        eventually(lambda: any("certificate.kept" in line for line in broker.log_lines))
+        assert certificate_of(broker) == second

@@ -33,7 +33,7 @@ func main() {
 		}
 		return
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]))
+	client, err := newClient(os.Args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -70,8 +70,8 @@ func value(number int) []byte {
 }
 
 func (s *scenarios) send(ctx context.Context, topic string, codec kgo.CompressionCodec, count, partitions int) error {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(s.bootstrap), kgo.ProducerBatchCompression(codec), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := newClient(
+		s.bootstrap, kgo.ProducerBatchCompression(codec), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *scenarios) send(ctx context.Context, topic string, codec kgo.Compressio
 
 func (s *scenarios) readAll(ctx context.Context, topic string, count int) ([]*kgo.Record, error) {
 	start := map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap), kgo.ConsumePartitions(start))
+	client, err := newClient(s.bootstrap, kgo.ConsumePartitions(start))
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *scenarios) headers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap))
+	client, err := newClient(s.bootstrap)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ type member struct {
 func (s *scenarios) join(group, topic string, more []kgo.Opt) (*member, error) {
 	m := &member{owned: map[int32]bool{}}
 	options := append([]kgo.Opt{
-		kgo.SeedBrokers(s.bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
 			for _, partition := range given[topic] {
@@ -190,7 +190,7 @@ func (s *scenarios) join(group, topic string, more []kgo.Opt) (*member, error) {
 			}
 		})}, more...)
 	var err error
-	m.client, err = kgo.NewClient(options...)
+	m.client, err = newClient(s.bootstrap, options...)
 	return m, err
 }
 
