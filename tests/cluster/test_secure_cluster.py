@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from ottla.protocol.schemas.metadata import MetadataRequest
+from ottla.runtime.clock import SystemClock
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.secret import Secret
 from ottla.testing.cluster import RunningCluster
@@ -64,9 +64,8 @@ class Secured:
         return PeerAddress(host, int(port))
 
     def security(self, password: str = PASSWORD, ca: str | None = None) -> PeerSecurity:
-        server = TlsServer(
-            BrokerSettings.of({**self.tls, **({} if ca is None else {"ssl.truststore.location": ca})}), "x", time.time
-        )
+        texts = self.tls if ca is None else {**self.tls, "ssl.truststore.location": ca}
+        server = TlsServer(BrokerSettings.of(texts), "SASL_SSL", SystemClock().now_ms)
         login = PeerLogin(SaslMechanism.SCRAM_SHA_512, "broker", Secret(password))
         return PeerSecurity(lambda: server.peer_context, login)
 

@@ -86,6 +86,6 @@ def _tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
         return None
     settings = start.settings.of_listener(listener.name)
     try:
-        return TlsServer(settings, listener.name, lambda: start.clock.now_ms() / 1000)
+        return TlsServer(settings, listener.name, start.clock.now_ms)
     except ConfigError as error:
         raise ConfigError(f"listener {listener.name}: {error}", hint=error.hint) from None

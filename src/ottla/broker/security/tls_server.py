@@ -35,7 +35,7 @@ _VERIFY: Final = {
     setting.CLIENT_AUTH_REQUESTED: ssl.CERT_OPTIONAL,
     setting.CLIENT_AUTH_REQUIRED: ssl.CERT_REQUIRED,
 }
-_DAYS_LEFT_WARNING: Final = 30
+DAYS_LEFT_WARNING: Final = 30
 _DAY_S: Final = 86_400
 _CERTIFICATE: Final = "CERTIFICATE"
 
@@ -53,14 +53,14 @@ class _Material(NamedTuple):
 class TlsServer:
     """Constructed at the start: raises `ConfigError` when something is missing or does not fit."""
 
-    def __init__(self, settings: BrokerSettings, listener: str, now_s: Callable[[], float]) -> None:
+    def __init__(self, settings: BrokerSettings, listener: str, now_ms: Callable[[], int]) -> None:
         """`settings` are those of the listener."""
         self._settings: Final = settings
         self.listener: Final = listener
-        self._now_s: Final = now_s
+        self._now_ms: Final = now_ms
         self._mapping: Final = PrincipalMapping.parse(settings[setting.SSL_PRINCIPAL_MAPPING_RULES])
         self._failed: tuple[tuple[str, int, int, int], ...] | None = None
-        self._warned_days = _DAYS_LEFT_WARNING + 1
+        self._warned_days = DAYS_LEFT_WARNING + 1
         self._material = _read(settings)
         self._context, self._not_after = self._load(self._material)
         self._peer_context: ssl.SSLContext | None = None
@@ -84,7 +84,7 @@ class TlsServer:
     @property
     def days_left(self) -> float:
         """Until the certificate expires."""
-        return (self._not_after.timestamp() - self._now_s()) / _DAY_S
+        return (self._not_after.timestamp() - self._now_ms() / 1_000) / _DAY_S
 
     def principal_of(self, der: bytes | None) -> str:
         """The principal of a client with this certificate, which is verified.  Raises `WireError` when no rule maps its
@@ -116,14 +116,14 @@ class TlsServer:
             return
         self._material, self._context, self._not_after, self._failed = material, context, not_after, None
         self._peer_context = None
-        self._warned_days = _DAYS_LEFT_WARNING + 1
+        self._warned_days = DAYS_LEFT_WARNING + 1
         log.info("certificate.loaded", extra=fields(listener=self.listener, days_left=round(self.days_left, 1)))
         self._warn_of_expiry()
 
     def _load(self, material: _Material) -> tuple[ssl.SSLContext, datetime]:
         settings = self._settings
         leaf = _first_certificate(material.certificates)
-        now = datetime.fromtimestamp(self._now_s(), UTC)
+        now = datetime.fromtimestamp(self._now_ms() / 1_000, UTC)
         if leaf.not_after <= now:
             raise ConfigError(
                 f"the certificate of listener {self.listener} expired on {leaf.not_after:%Y-%m-%d %H:%M} UTC",
@@ -154,7 +154,7 @@ class TlsServer:
     def _warn_of_expiry(self) -> None:
         """Once for each day of the last ones."""
         days = int(self.days_left)
-        if days < self._warned_days and days <= _DAYS_LEFT_WARNING:
+        if days < self._warned_days and days <= DAYS_LEFT_WARNING:
             self._warned_days = days
             facts = fields(listener=self.listener, days_left=days, expires=f"{self._not_after:%Y-%m-%d}")
             log.warning("certificate.expires", extra=facts)

@@ -18,6 +18,7 @@ from ottla.client.wire.broker_standing import describe_standing
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.coordination.embedded.errors import TreeStoreError
 from ottla.coordination.topics_view import TopicsView
 from ottla.maintenance.inspect import Severity, foreign_segments, verify_flushed_ends
@@ -156,11 +157,19 @@ def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Findi
                 "broker", "its port was chosen at the start, so it cannot be queried", "give --listen HOST:PORT"
             )
             continue
-        yield from _answers(address_text(host, listener.port))
+        address, security = address_text(host, listener.port), given_security()
+        if listener.protocol != security.protocol:
+            yield warning(
+                "broker",
+                f"{address} has the protocol {listener.protocol}, so it is not queried",
+                "give --command-config FILE with it",
+            )
+            continue
+        yield from _answers(address, security)
 
 
-def _answers(bootstrap: str) -> Iterator[Finding]:
-    options = ClientOptions(client_id="ottla-doctor", call_timeout_ms=ASK_TIMEOUT_MS, security=given_security())
+def _answers(bootstrap: str, security: ClientSecurity) -> Iterator[Finding]:
+    options = ClientOptions(client_id="ottla-doctor", call_timeout_ms=ASK_TIMEOUT_MS, security=security)
     try:
         with Cluster(bootstrap, options) as cluster:
             topics = Admin(cluster).list_topics()

@@ -112,6 +112,7 @@ def _findings(
             yield problem("address", str(error), error.hint or "correct it")
         else:
             yield from _openness(options)
+            yield from _certificates(options)
         data_dir = options.data_dir
     if data_dir is not None:
         yield from disk_findings(data_dir)
@@ -131,6 +132,29 @@ def _openness(options: ServeOptions) -> Iterator[Finding]:
                 "everything",
                 "protect the port with a firewall",
             )
+
+
+def _certificates(options: ServeOptions) -> Iterator[Finding]:
+    if not any(listener.uses_tls for listener in options.listeners):
+        return
+    # It imports the broker's connections.
+    from ottla.broker.security.tls_server import DAYS_LEFT_WARNING, TlsServer
+    from ottla.model.errors import ConfigError
+    from ottla.runtime.clock import SystemClock
+
+    for listener in options.listeners:
+        if not listener.uses_tls:
+            continue
+        try:
+            server = TlsServer(options.settings.of_listener(listener.name), listener.name, SystemClock().now_ms)
+        except ConfigError as error:
+            yield problem("certificate", f"listener {listener.name}: {error}", error.hint or "correct it")
+            continue
+        text = f"the certificate of listener {listener.name} is valid for {int(server.days_left)} more days"
+        if server.days_left < DAYS_LEFT_WARNING:
+            yield warning("certificate", text, "renew it: a running broker loads a changed file")
+        else:
+            yield ok("certificate", text)
 
 
 def _broker(options: ServeOptions) -> Iterator[Finding]:

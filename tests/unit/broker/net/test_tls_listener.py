@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecuri
 from ottla.broker.security.tls_server import TlsServer
 from ottla.model.settings import BrokerSettings
 from ottla.protocol.primitives import RequestBytes
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import FileRun
 from ottla.runtime.posix_disk import PosixDisk
 from tests.unit.broker.security.tls_files import HOST, TlsFiles
@@ -48,7 +48,7 @@ class Served:
         self.router = Echo()
         texts = {"ssl.keystore.location": self.files.keystore, "ssl.truststore.location": self.files.ca}
         own = BrokerSettings.of({**texts, **{name.replace("_", "."): text for name, text in settings.items()}})
-        tls = TlsServer(own, "SSL", time.time) if uses_tls else None
+        tls = TlsServer(own, "SSL", SystemClock().now_ms) if uses_tls else None
         self.listener = Listener(
             bind("127.0.0.1", 0),
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses

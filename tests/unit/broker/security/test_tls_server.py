@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from ottla.broker.security.tls_server import TlsServer
 from ottla.model.errors import ConfigError, WireError
 from ottla.model.settings import BrokerSettings
+from ottla.runtime.clock import SystemClock
+from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.security.tls_files import TlsFiles
 
 
@@ -25,7 +26,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 def server(**settings: str) -> TlsServer:
     texts = {name.replace("_", "."): text for name, text in settings.items()}
-    return TlsServer(BrokerSettings.of(texts), "SSL", time.time)
+    return TlsServer(BrokerSettings.of(texts), "SSL", SystemClock().now_ms)
 
 
 def serial_of(tls: TlsServer) -> object:
@@ -154,10 +155,11 @@ def test_certificate_that_expires_soon_is_reported_once_a_day(
     files: TlsFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = files.write("soon.pem", files.issue(datetime.now(UTC) + timedelta(days=10, hours=1)))
-    now_s = time.time()
-    tls = TlsServer(BrokerSettings.of({"ssl.keystore.location": path}), "SSL", lambda: now_s)
+    clock = FakeClock()
+    clock.advance(SystemClock().now_ms() - clock.now_ms())
+    tls = TlsServer(BrokerSettings.of({"ssl.keystore.location": path}), "SSL", clock.now_ms)
     tls.reload()
-    now_s += 86_400
+    clock.advance(86_400_000)
     tls.reload()
     tls.reload()
     assert caplog.messages == ["certificate.expires"] * 2
