@@ -8,9 +8,8 @@ DUPLICATE_RESOURCE for one credential named twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.describe_user_scram_credentials import SCRAM_NUMBERS
@@ -21,8 +20,10 @@ from ottla.protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.scram import ITERATIONS_MIN, scram_hash
 from ottla.security.scram_server import NEW_ITERATIONS_MAX, ScramCredential
@@ -32,19 +33,34 @@ _SALT_BYTES_MAX: Final = 1_024
 _NAME_LENGTH_MAX: Final = 255
 
 
+class _Changes(NamedTuple):
+    """Of one user."""
+
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+
+
 async def handle(
     request: AlterUserScramCredentialsRequest, context: BrokerContext, call: Call
 ) -> AlterUserScramCredentialsResponse:
-    deleted, changed = (each.name for each in request.deletions), (each.name for each in request.upsertions)
-    names = list(dict.fromkeys([*deleted, *changed]))
-    return AlterUserScramCredentialsResponse(results=[await _alter(name, request, context) for name in names])
+    turn = LoopOffload()
+    users: dict[str, _Changes] = {}
+    for deletion in request.deletions:
+        users.setdefault(deletion.name, _Changes([], [])).deletions.append(deletion)
+        await turn.pause()
+    for upsertion in request.upsertions:
+        users.setdefault(upsertion.name, _Changes([], [])).upsertions.append(upsertion)
+        await turn.pause()
+    results: list[AlterUserScramCredentialsResult] = []
+    for name, changes in users.items():
+        results.append(await _alter(name, changes, context))
+        await turn.pause()
+    return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _alter(
-    name: str, request: AlterUserScramCredentialsRequest, context: BrokerContext
-) -> AlterUserScramCredentialsResult:
+async def _alter(name: str, changes: _Changes, context: BrokerContext) -> AlterUserScramCredentialsResult:
     try:
-        changed = _changed(name, request, context)
+        changed = _changed(name, changes, context)
         await context.topic_admin.alter_config(ConfigEntity.user(name), changed)
     except RequestError as error:
         return AlterUserScramCredentialsResult(name, error.code, str(error))
@@ -53,14 +69,17 @@ async def _alter(
     return AlterUserScramCredentialsResult(name)
 
 
-def _changed(name: str, request: AlterUserScramCredentialsRequest, context: BrokerContext) -> Mapping[str, str | None]:
-    deletions = [_mechanism(each.mechanism) for each in request.deletions if each.name == name]
-    upsertions = [(_mechanism(each.mechanism), each) for each in request.upsertions if each.name == name]
+def _changed(name: str, changes: _Changes, context: BrokerContext) -> Mapping[str, str | None]:
     if not name or len(name) > _NAME_LENGTH_MAX or "\0" in name:
         raise RequestError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL, f"a name of a user has 1 to {_NAME_LENGTH_MAX} characters, without NUL"
         )
-    if max(Counter([*deletions, *(mechanism for mechanism, _ in upsertions)]).values()) > 1:
+    if len(changes.deletions) + len(changes.upsertions) > len(_MECHANISMS):
+        raise RequestError(ErrorCode.DUPLICATE_RESOURCE, f"a credential of the user {name!r} is changed twice")
+    deletions = [_mechanism(each.mechanism) for each in changes.deletions]
+    upsertions = [(_mechanism(each.mechanism), each) for each in changes.upsertions]
+    mechanisms = [*deletions, *(mechanism for mechanism, _ in upsertions)]
+    if len(set(mechanisms)) != len(mechanisms):
         raise RequestError(ErrorCode.DUPLICATE_RESOURCE, f"a credential of the user {name!r} is changed twice")
     before = context.configs.of(ConfigEntity.user(name))
     if any(mechanism not in before for mechanism in deletions):

@@ -18,6 +18,7 @@ from ottla.protocol.schemas.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from ottla.runtime.loop_offload import LoopOffload
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.scram_server import CredentialDamaged, ScramCredential
 
@@ -28,14 +29,20 @@ SCRAM_NUMBERS: Final = {SaslMechanism.SCRAM_SHA_256: 1, SaslMechanism.SCRAM_SHA_
 async def handle(
     request: DescribeUserScramCredentialsRequest, context: BrokerContext, call: Call
 ) -> DescribeUserScramCredentialsResponse:
+    turn = LoopOffload()
+    results: list[DescribeUserScramCredentialsResult] = []
     if request.users is None:
-        names = sorted(name for name in context.configs.users() if _credentials(name, context))
+        for name in sorted(context.configs.users()):
+            found = _credentials(name, context)
+            if found:
+                results.append(DescribeUserScramCredentialsResult(name, credential_infos=found))
+            await turn.pause()
     else:
-        names = [user.name for user in request.users]
-    counts = Counter(names)
-    return DescribeUserScramCredentialsResponse(
-        results=[_described(name, counts[name], context) for name in dict.fromkeys(names)]
-    )
+        counts = Counter(user.name for user in request.users)
+        for name, count in counts.items():
+            results.append(_described(name, count, context))
+            await turn.pause()
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _described(name: str, count: int, context: BrokerContext) -> DescribeUserScramCredentialsResult:
