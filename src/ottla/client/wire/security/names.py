@@ -169,13 +169,15 @@ def security_of_properties(
     """From a `client.properties`.  As in Kafka's tools, settings of other matters are ignored; an unknown one of
     security is refused, because a connection without it may be less secure than it seems.
 
-    Variables of `environment`, in librdkafka's names, count where no property does.
+    Variables of `environment`, in librdkafka's names, count where no property does; beside a property that demands
+    PLAINTEXT none does.
     """
     own = {name: text for name, text in properties.items() if _OF_SECURITY.match(name)}
     _check_known(own)
     own = _unaliased(own)
     replaced = {other for name in own for matter in _ONE_MATTER if name in matter for other in matter}
-    variables = _of_environment(environment or {}, names_protocol="security.protocol" in own)
+    is_plain = own.get("security.protocol", "").strip().upper() == SecurityProtocol.PLAINTEXT
+    variables = _of_environment({} if is_plain else environment or {}, names_protocol="security.protocol" in own)
     found = {name: text for name, text in variables.items() if name not in replaced}
     return _Parser(found | own, None).parsed()
 
