@@ -28,6 +28,8 @@ EVERYWHERE: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A Python process imports pyarrow and the source before it connects: on a busy machine Spark's 15 s are too few.
     "spark.python.authenticate.socketTimeout": "120s",
+    # Spark's own, and the names and the text of private keys: plans, and so the web interface, show options.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl[.]jaas|ssl[.](keystore[.])?key|private key",
 }
 ON_THIS_MACHINE: Final = {
     "spark.ui.enabled": "false",

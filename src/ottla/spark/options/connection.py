@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.client.wire.options import ClientOptions
-from ottla.spark.options.option_reader import OptionReader
+from ottla.spark.options.option_reader import BOOTSTRAP_NAMES, OptionReader
+from ottla.spark.options.security import SecurityOptions, parse_security
 
 CLIENT_ID_DEFAULT: Final = "ottla-spark"
 REQUEST_TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -51,9 +53,11 @@ class Connection:
     retry_backoff_max_ms: int = _DEFAULTS.retry_backoff_max_ms
     metadata_max_age_ms: int = _DEFAULTS.metadata_max_age_ms
     connections_max_idle_ms: int = _DEFAULTS.connections_max_idle_ms
+    security: SecurityOptions = field(default_factory=SecurityOptions)
 
     @property
     def client_options(self) -> ClientOptions:
+        """For this process.  Raises ConfigError where its files or its environment contradict the options."""
         return ClientOptions(
             client_id=self.client_id,
             connect_timeout_ms=min(self.connect_timeout_ms, self.request_timeout_ms),
@@ -65,6 +69,7 @@ class Connection:
             retry_backoff_max_ms=self.retry_backoff_max_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
             connections_max_idle_ms=self.connections_max_idle_ms,
+            security=self.security.settings(),
         )
 
 
@@ -85,7 +90,6 @@ def parse_connection(reader: OptionReader) -> Connection:
     backoff_max_ms = reader.number("kafka.retry.backoff.max.ms", at_least=1, at_most=TIMEOUT_MS_MAX)
     age_ms = reader.number("kafka.metadata.max.age.ms", at_least=0)
     idle_ms = reader.number("kafka.connections.max.idle.ms", at_least=TIMEOUT_MS_MIN)
-    reader.choice("kafka.security.protocol", {"plaintext": "PLAINTEXT"}, "PLAINTEXT")
     reader.without_effect(COMMON_WITHOUT_EFFECT)
     return Connection(
         reader.bootstrap(),
@@ -97,4 +101,11 @@ def parse_connection(reader: OptionReader) -> Connection:
         _DEFAULTS.retry_backoff_max_ms if backoff_max_ms is None else backoff_max_ms,
         _DEFAULTS.metadata_max_age_ms if age_ms is None else age_ms,
         _DEFAULTS.connections_max_idle_ms if idle_ms is None else idle_ms,
+        parse_security(reader),
     )
+
+
+def connection_of(bootstrap: str, options: Mapping[str, str], client_id: str = CLIENT_ID_DEFAULT) -> Connection:
+    """Of what connects beside a source or a sink with these options.  Raises `SparkOptionError`."""
+    named = {"kafka.client.id": client_id, **{name.lower(): value for name, value in options.items()}}
+    return parse_connection(OptionReader({**named, BOOTSTRAP_NAMES[0]: bootstrap}))

@@ -25,9 +25,6 @@ NOT_OFFERED: Final[Mapping[str, str]] = {
 }
 # Families of such options.
 NOT_OFFERED_FAMILIES: Final[Mapping[str, str]] = {
-    "kafka.ssl.": "only PLAINTEXT connections are supported so far",
-    "kafka.sasl.": "only PLAINTEXT connections are supported so far",
-    "kafka.security.": "only PLAINTEXT connections are supported so far",
     "kafka.metric.reporters": "classes of Java cannot be loaded here",
     "kafka.interceptor.classes": "classes of Java cannot be loaded here",
     "kafka.key.": "columns have their types: cast them",
@@ -49,6 +46,12 @@ class OptionReader:
         self._taken.add(name.lower())
         value = self._options.get(name.lower())
         return None if value is None else value.strip()
+
+    def family(self, prefix: str) -> dict[str, str]:
+        """The options whose names start so, which are in lower case here; values as they were given."""
+        found = {name: value for name, value in self._options.items() if name.startswith(prefix)}
+        self._taken.update(found)
+        return found
 
     def one_of(self, names: Iterable[str]) -> tuple[str, str] | None:
         """The given one of these options, which exclude each other, and its value."""

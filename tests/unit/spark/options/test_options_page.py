@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import ottla.spark
+from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.spark.options import option_reader
 from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT
 from ottla.spark.options.read_options import READS_WITHOUT_EFFECT
@@ -19,7 +21,7 @@ ASKED = re.compile(r'(?:reader\.(?:text|number|flag|choice)|timeout_ms)\(\s*"([^
 def asked_for() -> set[str]:
     source = "".join(
         (SPARK / "options" / name).read_text()
-        for name in ("connection.py", "read_limits.py", "read_options.py", "write_options.py")
+        for name in ("connection.py", "read_limits.py", "read_options.py", "security.py", "write_options.py")
     )
     timestamps = {
         f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")
@@ -32,6 +34,14 @@ def test_the_page_names_exactly_the_options_that_there_are() -> None:
     tables = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     documented = {name for line in tables for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
     assert documented == asked_for()
+
+
+def test_the_page_names_only_settings_of_security_that_there_are() -> None:
+    section = PAGE.read_text().partition("## TLS and SASL")[2].partition("## Options for reading")[0]
+    named = {name for name in re.findall(r"kafka\.([a-z.]+[a-z])", section) if not name.startswith("bootstrap")}
+    assert len(named) > 15
+    # An unknown name is an error; without texts no two names contradict each other.
+    assert client_security(dict.fromkeys(named, "")) == PLAINTEXT
 
 
 def test_the_page_names_what_is_refused() -> None:

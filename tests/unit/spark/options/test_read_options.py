@@ -119,7 +119,7 @@ def test_offsets_come_as_words_json_or_timestamps() -> None:
         (BASE | {"startingOffsetsByTimestampStrategy": "never"}, "'startingOffsetsByTimestampStrategy'"),
         (BASE | {"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
         (BASE | {"kafka.enable.auto.commit": "true"}, "'kafka.enable.auto.commit' cannot be 'true'"),
-        (BASE | {"kafka.ssl.truststore.location": "/x"}, "only PLAINTEXT"),
+        (BASE | {"kafka.ssl.truststore.location": "/x"}, "set security.protocol to SSL"),
     ],
 )
 def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
