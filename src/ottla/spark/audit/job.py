@@ -22,7 +22,6 @@ from ottla.audit.count import Count, from_json
 from ottla.audit.results import newest, result_fields, result_key, result_to_json
 from ottla.audit.topic import ensure_topic, store
 from ottla.client.topic_log import TopicLog
-from ottla.client.wire.cluster import Cluster
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS
@@ -32,7 +31,9 @@ from ottla.spark.audit.loaded_table import LoadedTable
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.tables import append_once
 from ottla.spark.lake.target import LakeTarget
+from ottla.spark.options.connection import connection_of
 from ottla.spark.registration import register_source
+from ottla.spark.source.cluster_view import open_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,13 +62,13 @@ _NEWEST: Final = ("sequence", "records", "late_records", "last_seen_ms")
 
 
 def summed_windows(
-    spark: SparkSession, bootstrap: str, ends: Mapping[TopicPartition, int], window_ms: int
+    spark: SparkSession, source: Mapping[str, str], ends: Mapping[TopicPartition, int], window_ms: int
 ) -> DataFrame:
     """A row for each topic, window of `window_ms` and tier: what its counters' newest messages before `ends` come to.
 
     Columns: topic, start_ms, tier, records, late_records, last_seen_ms and first_seen_ms
     (the newest and the oldest of its counters' last ones); `unfit_ms`: the size of a counter's windows
-    that are no parts of these, else null.
+    that are no parts of these, else null.  `source`: the options of the connection.
     """
     register_source(spark)
     topics = {partition.topic for partition in ends}
@@ -77,7 +78,7 @@ def summed_windows(
     messages = (
         spark.read.format("ottla")
         .schema("value binary")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**source)
         .option("subscribe", ",".join(sorted(topics)))
         .option("startingOffsets", "earliest")
         .option("endingOffsets", json.dumps(offsets))
@@ -170,24 +171,27 @@ def run_audit(
     window_ms: int = HOUR_MS,
     audit_topic: str = AUDIT_TOPIC,
     results_topic: str = AUDIT_RESULTS_TOPIC,
+    options: Mapping[str, str] | None = None,
 ) -> AuditRun:
     """Compare what all tiers have counted by now; write the changes to the table `target` and to `results_topic`.
 
     clicks = LoadedTable(parse_target("s3://lake/clicks"))
     run_audit(spark, "localhost:9092", parse_target("s3://lake/audit"), tables=[clicks])
 
-    The counts that loads have committed to `tables` are published first, as tier `lake`.
+    The counts that loads have committed to `tables` are published first, as tier `lake`.  `options` are further options
+    of the source, those of security among them.
     It may be killed and run again at any point: the table takes the lines of one state of the counts once, and a line
     that the topic has twice is the same line.  A topic that a tier counts by windows that do not fit into
     `window_ms` is left out.  Raises ClientError and LakeError.
     """
     check_window_ms(window_ms)
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(connection_of(bootstrap, options or {}, APP_ID)) as cluster:
         for table in tables:
             table.publish_counts(cluster, audit_topic)
         ensure_topic(cluster, audit_topic)
         ends = {partition: offsets.stop for partition, offsets in TopicLog(cluster, audit_topic).ranges().items()}
-        sums, left_out = _sums(spark, bootstrap, ends, window_ms)
+        source = {**(options or {}), "kafka.bootstrap.servers": bootstrap}
+        sums, left_out = _sums(spark, source, ends, window_ms)
         lines = compare_sums(sums, seen_since_ms=cluster.clock.now_ms() - COMPARED_MS)
         known = newest(each.value for each in TopicLog(cluster, results_topic).read())
         changed = [line for line in lines if known.get(result_key(line)) != line]
@@ -212,14 +216,14 @@ _Sums: TypeAlias = dict[tuple[str, Window], dict[str, TierCount]]
 
 
 def _sums(
-    spark: SparkSession, bootstrap: str, ends: dict[TopicPartition, int], window_ms: int
+    spark: SparkSession, source: Mapping[str, str], ends: dict[TopicPartition, int], window_ms: int
 ) -> tuple[_Sums, dict[str, str]]:
     """What can be compared, and by topic why the rest cannot."""
     sums: _Sums = {}
     left_out: dict[str, str] = {}
     if not any(ends.values()):
         return sums, left_out
-    for row in summed_windows(spark, bootstrap, ends, window_ms).collect():
+    for row in summed_windows(spark, source, ends, window_ms).collect():
         if row["unfit_ms"] is not None:
             left_out[row["topic"]] = unfit_text(row["tier"], row["topic"], row["unfit_ms"], window_ms)
             continue

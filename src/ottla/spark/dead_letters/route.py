@@ -18,7 +18,6 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType, _ma
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
-from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters.letter import (
     CLUSTER_ID,
     ERROR_CHARS_MAX,
@@ -41,7 +40,9 @@ from ottla.spark.checkpointed_rows import CheckpointedRows, retry_lost_rows
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.lake.tables import append_once, newest_version, open_delta
 from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.options.connection import connection_of
 from ottla.spark.registration import register_source
+from ottla.spark.source.cluster_view import open_cluster
 
 # What a letter is made of; the source gives `headers` with the option includeHeaders.
 RECORD_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -207,7 +208,7 @@ class DeadLetters:
     keeps_batch the batch is kept by the executors while it is divided, so that nothing is computed twice.  False: only
                 where the error of a row is always the same; a row that is good while the bad ones are set aside and
                 bad afterwards would be in neither part
-    options     further options of the sink
+    options     further options of the sink, those of security among them
 
     The rows need the source's columns key, value, topic, partition, offset, timestamp and headers (option
     includeHeaders) as they were read, and may have others.
@@ -287,7 +288,7 @@ class DeadLetters:
         topics = [row["topic"] for row in bad.select("topic").distinct().collect()]
         if not topics:
             return
-        with Cluster(self._bootstrap, ClientOptions("ottla-dead-letters")) as cluster:
+        with open_cluster(connection_of(self._bootstrap, self._options, "ottla-dead-letters")) as cluster:
             destinations = {name: self._destination(cluster, name) for name in topics}
             cluster_id = cluster.info.cluster_id or ""
         if self._has_topic:

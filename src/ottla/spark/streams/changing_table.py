@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.checkpointed_rows import CheckpointedRows, retry_lost_rows
+from ottla.spark.options.connection import connection_of
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
+from ottla.spark.source.cluster_view import open_cluster
 
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
 TableFunction: TypeAlias = Callable[[DataFrame, DataFrame, int], None]
@@ -35,7 +35,7 @@ class ChangingTable:
         views.writeStream.foreachBatch(members.each_batch(process))
 
     `prepare` makes the table's rows of records (columns key, value, timestamp, partition, offset); deleted keys are not
-    in them.  `options` are further options of the source.
+    in them.  `options` are further options of the source, those of security among them.
 
     Each batch sees everything that the topic had when it started: so an update or a delete is seen by the next batch.
     The rows are kept by Spark's executors, and only what is new is read.  When an executor died with rows of it the
@@ -91,7 +91,7 @@ class ChangingTable:
             # The executors that kept it are gone.
             self._forget()
             former, self._application = None, spark.sparkContext.applicationId
-        with Cluster(self._bootstrap, ClientOptions("ottla-spark")) as cluster:
+        with open_cluster(connection_of(self._bootstrap, self._options)) as cluster:
             topic = cluster.topic(self._topic)
             logs = log_ranges(cluster, [TopicPartition(self._topic, number) for number in topic.partitions])
         if topic.topic_id != self._topic_id or any(
