@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -12,6 +12,9 @@ from ottla.audit.snapshot import AuditSnapshot
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import WireError
 from ottla.model.limits import DAY_MS
 from ottla.model.own_names import AUDIT_TOPIC
@@ -107,10 +110,18 @@ class AuditTopic:
 
     with AuditTopic("localhost:9092") as topic:
         lines = compare(topic.read().counts, window_ms=3_600_000)
+
+    `security`: settings by Kafka's names, or a `ClientSecurity`.  Raises ConfigError for what they cannot be.
     """
 
-    def __init__(self, bootstrap: str, name: str = AUDIT_TOPIC) -> None:
-        self._cluster = Cluster(bootstrap)
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str = AUDIT_TOPIC,
+        *,
+        security: ClientSecurity | Mapping[str, object] | None = None,
+    ) -> None:
+        self._cluster = Cluster(bootstrap, ClientOptions(security=given_security(security)))
         self._name = name
         self._reader = AuditReader(self._cluster, name)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.lost_offsets.entry import LostOffsets, LostRange, entry_from_json, entry_key, entry_to_json
 from ottla.model.errors import WireError
 from ottla.model.own_names import LEDGER_TOPIC
@@ -46,14 +49,20 @@ def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[Los
         raise LostOffsetsNotWritten(f"{len(losses)} lost ranges were not written to {topic}: {error}") from error
 
 
-def read_lost_offsets(bootstrap: str | Cluster, topic: str = LEDGER_TOPIC) -> list[LostOffsets]:
+def read_lost_offsets(
+    bootstrap: str | Cluster,
+    topic: str = LEDGER_TOPIC,
+    *,
+    security: ClientSecurity | Mapping[str, object] | None = None,
+) -> list[LostOffsets]:
     """The entries up to the topic's end as it is now, in the order of their first writing, each once.
 
-    None when there is no such topic: nothing was lost.  Raises ClientError.
+    None when there is no such topic: nothing was lost.  `security`, of the connection to an address: settings by
+    Kafka's names, or a `ClientSecurity`.  Raises ClientError.
     """
     if isinstance(bootstrap, Cluster):
         return _read(bootstrap, topic)
-    with Cluster(bootstrap) as cluster:
+    with Cluster(bootstrap, ClientOptions(security=given_security(security))) as cluster:
         return _read(cluster, topic)
 
 
