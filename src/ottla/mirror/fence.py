@@ -22,7 +22,6 @@ from ottla.client.membership.kafka_group.membership import kafka_group_membershi
 from ottla.client.membership.kafka_group.options import CLASSIC, KafkaGroupOptions
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.options import ClientOptions
 from ottla.consumers.effects import Left, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.mirror.progress_topic import PROGRESS_PARTITION
@@ -48,7 +47,8 @@ class Fence:
     """Held while `is_held`; closing it gives it back.
 
     It does not join while the group has a member: that would make the group share out the partition once more, and
-    take it from a mirror that works.  Its member has a thread of its own.  `target` belongs to the caller's thread.
+    take it from a mirror that works.  Its member has a thread of its own.  `target` belongs to the caller's thread;
+    the member connects with the same options.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Fence:
         bootstrap: str | Sequence[str],
         group_id: str,
         session_timeout_ms: int,
-        client: ClientOptions | None = None,
     ) -> None:
         self._target = target
         self._groups = GroupAdmin(target)
@@ -67,7 +66,7 @@ class Fence:
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=max(1, session_timeout_ms // _HEARTBEATS_PER_SESSION),
         )
-        self._membership = kafka_group_membership(bootstrap, group_id, options, client)
+        self._membership = kafka_group_membership(bootstrap, group_id, options, target.options)
         self._changed = threading.Condition()
         self._has_joined = False
         self._claim: ClaimId | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -10,11 +10,12 @@ from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.waiting import Waiting
 from ottla.mirror.copy_ranges import CopyRange
 from ottla.mirror.fence import Fence, Term
 from ottla.mirror.fenced_mirror import FencedMirror, views_of
-from ottla.mirror.mirrored_cluster import MirroredCluster
+from ottla.mirror.mirrored_cluster import MirroredCluster, client_of_side
 from ottla.mirror.options import FAILURES_MAX, MirrorOptions
 from ottla.mirror.plan import plan_topics
 from ottla.mirror.progress_topic import JournalNotWritten, LeaseLapsed, make_progress_topic, read_journal
@@ -52,7 +53,8 @@ class Mirror:
         print(report.counts.records, report.counts.duplicate_records)
 
     Batches are copied as they are stored.  Each record is copied once, also when the mirror is killed: see the guide's
-    page on mirrors for the limits of that.  `note` gets lines for people.
+    page on mirrors for the limits of that.  `source_security` and `target_security` are settings by Kafka's names, or a
+    `ClientSecurity`: neither cluster gets the other's secrets.  `note` gets lines for people.
     """
 
     def __init__(
@@ -63,13 +65,15 @@ class Mirror:
         *,
         source_client: ClientOptions | None = None,
         target_client: ClientOptions | None = None,
+        source_security: ClientSecurity | Mapping[str, object] | None = None,
+        target_security: ClientSecurity | Mapping[str, object] | None = None,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.options = options or MirrorOptions()
         self._bootstraps = (source, target)
         self._clients = (
-            source_client or ClientOptions(client_id="ottla-mirror"),
-            target_client or ClientOptions(client_id="ottla-mirror"),
+            client_of_side(source_client, source_security),
+            client_of_side(target_client, target_security),
         )
         self._note = note
 
@@ -101,8 +105,7 @@ class Mirror:
         with self._sides() as (source, target):
             make_progress_topic(target.cluster, self.options.replication_factor)
             group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
-            session_ms, client = self.options.session_timeout_ms, self._clients[1]
-            with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
+            with Fence(target.cluster, self._bootstraps[1], group_id, self.options.session_timeout_ms) as fence:
                 is_reported = False
                 while not should_stop():
                     if not fence.wait_held(_STANDBY_S):
@@ -135,8 +138,7 @@ class Mirror:
         with self._sides() as (source, target):
             make_progress_topic(target.cluster, self.options.replication_factor)
             group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
-            session_ms, client = self.options.session_timeout_ms, self._clients[1]
-            with Fence(target.cluster, self._bootstraps[1], group_id, session_ms, client) as fence:
+            with Fence(target.cluster, self._bootstraps[1], group_id, self.options.session_timeout_ms) as fence:
                 deadline = target.cluster.retrying.deadline(_JOIN_MS)
                 while not fence.wait_held(_STANDBY_S):
                     if deadline.has_passed:

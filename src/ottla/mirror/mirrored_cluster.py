@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
@@ -11,6 +12,9 @@ from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.mirror.journal import MirrorJournal
 from ottla.mirror.options import Names
 from ottla.mirror.plan import ClusterTopics, TopicPlan, TopicView
@@ -20,6 +24,17 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
 _MADE_MEANWHILE: Final = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+_CLIENT_ID: Final = "ottla-mirror"
+
+
+def client_of_side(
+    client: ClientOptions | None, security: ClientSecurity | Mapping[str, object] | None
+) -> ClientOptions:
+    """`security`, where given, replaces that of `client`.  Raises ConfigError."""
+    given = client or ClientOptions(client_id=_CLIENT_ID)
+    return given if security is None else replace(given, security=given_security(security))
 
 
 class NoClusterId(OttlaError):

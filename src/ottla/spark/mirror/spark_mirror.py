@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -11,8 +11,10 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import ClientSecurity
 from ottla.mirror import Mirror, MirrorOptions, MirrorReport, PartitionStatus
 from ottla.mirror.copy_ranges import CopyRange, copy_ranges
+from ottla.mirror.mirrored_cluster import client_of_side
 from ottla.model.errors import ConfigError, OttlaError
 
 
@@ -25,7 +27,8 @@ class SparkMirror:
     driver's disk.
 
     A task that is run again, on another machine too, finds out what the one before has copied.  `rate_bytes_s` is
-    shared out among the tasks that run at a time.  `note` gets lines for people.
+    shared out among the tasks that run at a time.  The security of each side is that of `Mirror`; each task reads its
+    files on the machine where it runs.  `note` gets lines for people.
     """
 
     def __init__(
@@ -37,18 +40,20 @@ class SparkMirror:
         *,
         source_client: ClientOptions | None = None,
         target_client: ClientOptions | None = None,
+        source_security: ClientSecurity | Mapping[str, object] | None = None,
+        target_security: ClientSecurity | Mapping[str, object] | None = None,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._spark = spark
         self._addresses = (source, target)
         self._options = options or MirrorOptions()
         self._clients = (
-            source_client or ClientOptions(client_id="ottla-mirror"),
-            target_client or ClientOptions(client_id="ottla-mirror"),
+            client_of_side(source_client, source_security),
+            client_of_side(target_client, target_security),
         )
         self._note = note
         self._mirror = Mirror(
-            source, target, self._options, source_client=source_client, target_client=target_client, note=note
+            source, target, self._options, source_client=self._clients[0], target_client=self._clients[1], note=note
         )
 
     def run(self) -> MirrorReport | None:
