@@ -67,24 +67,24 @@ def given_security() -> ClientSecurity:
     """
     from ottla.client.wire.security.names import read_client_properties, security_of_properties
 
+    path = command_config_path()
+    return security_of_properties({} if path is None else read_client_properties(Path(path)), os.environ)
+
+
+def command_config_path() -> str | None:
     context = click.get_current_context(silent=True)
-    path = (context.meta.get(_COMMAND_CONFIG) if context is not None else None) or os.environ.get(
-        COMMAND_CONFIG_VARIABLE
-    )
-    return security_of_properties(read_client_properties(Path(path)) if path else {}, os.environ)
+    path: str | None = context.meta.get(_COMMAND_CONFIG) if context is not None else None
+    return path or os.environ.get(COMMAND_CONFIG_VARIABLE) or None
 
 
-def refuse_security(verb: str) -> None:
-    """For a verb whose connections have neither TLS nor a login: it must not connect as if they had."""
-    from ottla.client.wire.security.settings import PLAINTEXT
-    from ottla.model.errors import ConfigError
+def source_options(options: Mapping[str, str]) -> dict[str, str]:
+    """`options` of the data source, and the file of `--command-config`: each process of Spark reads it for itself.
 
-    if given_security() != PLAINTEXT:
-        raise ConfigError(
-            f"{verb} connects without TLS and without a login only",
-            hint="leave out --command-config, OTTLA_COMMAND_CONFIG and OTTLA_SECURITY_PROTOCOL, and use a PLAINTEXT"
-            " listener",
-        )
+    Raises ConfigError for what is wrong with it here, before Spark starts.
+    """
+    given_security()
+    path = command_config_path()
+    return dict(options) if path is None else {"clientPropertiesFile": path, **options}
 
 
 def property_flag(function: F) -> F:
@@ -105,8 +105,13 @@ def tell_of_waiting() -> Waiting:
     return Waiting(lambda line: say(line, err=True))
 
 
-def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None) -> Cluster:
-    """A reachable cluster: a wrong address fails at once; only later failures are retried, with their reason."""
+def open_cluster(
+    bootstrap: str, client_id: str, waiting: Waiting | None = None, security: ClientSecurity | None = None
+) -> Cluster:
+    """A reachable cluster: a wrong address fails at once; only later failures are retried, with their reason.
+
+    `security`: None for `given_security`.
+    """
     from ottla.client.wire.cluster import Cluster
     from ottla.client.wire.options import ClientOptions
 
@@ -115,19 +120,19 @@ def open_cluster(bootstrap: str, client_id: str, waiting: Waiting | None = None)
         client_id=client_id,
         call_timeout_ms=CALL_TIMEOUT_MS,
         unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS,
-        security=given_security(),
+        security=given_security() if security is None else security,
     )
     cluster = Cluster(bootstrap, options, dial=waiting.dial, on_wait=waiting.on_wait)
     cluster.connect_any(cluster.retrying.deadline())
     return cluster
 
 
-def check_reachable(bootstrap: str, client_id: str, flag: str) -> None:
+def check_reachable(bootstrap: str, client_id: str, flag: str, security: ClientSecurity) -> None:
     """A wrong address fails at once, and the error names its flag."""
     from ottla.client.wire.errors import BrokerUnreachable, ClientError
 
     try:
-        open_cluster(bootstrap, client_id).close()
+        open_cluster(bootstrap, client_id, security=security).close()
     except ClientError as error:
         if not error.is_retriable:
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.audit.flags import audit_topic_flag, window_flag
-from ottla.cli.client_flags import assignments, bootstrap_flag, refuse_security
+from ottla.cli.client_flags import assignments, bootstrap_flag, source_options
 from ottla.cli.exit_status import FAILED
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
@@ -58,7 +58,7 @@ def command(
     \b
     ottla audit run --table /lake/clicks --target /lake/audit --every 5m
     """
-    refuse_security("ottla audit run")
+    connection = source_options({})
     window_ms = duration_ms(window, "--window")
     every_ms = None if every is None else duration_ms(every, "--every")
     settings = assignments(storage, "--storage")
@@ -87,6 +87,7 @@ def command(
                     window_ms=window_ms,
                     audit_topic=audit_topic,
                     results_topic=results_topic,
+                    options=connection,
                 )
             except (ClientError, LakeError) as error:
                 if every_ms is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, refuse_security
+from ottla.cli.client_flags import assignments, bootstrap_flag, source_options
 from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.moments import moment_ms
 from ottla.cli.output import say
@@ -199,8 +199,8 @@ def run(
 
 def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
     """What starts Spark and makes a loader; flags that are wrong are found before."""
-    refuse_security(name)
-    options, settings = assignments(flags["options"], "--option"), assignments(flags["settings"], "--spark")
+    options = source_options(assignments(flags["options"], "--option"))
+    settings = assignments(flags["settings"], "--spark")
     place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
     field = flags["event_time_field"]
 

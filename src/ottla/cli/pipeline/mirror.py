@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.client_flags import check_reachable, refuse_security
+from ottla.cli.client_flags import check_reachable, given_security
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
@@ -17,7 +18,8 @@ from ottla.cli.pipeline.job_settings import config_flag, json_flag
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
-    from ottla.mirror import Mirror, MirrorReport, TopicPlan
+    from ottla.client.wire.security.settings import ClientSecurity
+    from ottla.mirror import Mirror, MirrorOptions, MirrorReport, TopicPlan
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -34,10 +36,50 @@ def command() -> None:
     """
 
 
+class _Clusters(NamedTuple):
+    """The flags of `_cluster_flags`."""
+
+    source: str
+    target: str
+    source_config: Path | None
+    target_config: Path | None
+
+    def security(self) -> tuple[ClientSecurity, ClientSecurity]:
+        """Of the source and of the target.  Raises ConfigError."""
+        return _security("--source-config", self.source_config), _security("--target-config", self.target_config)
+
+
 def _cluster_flags(function: F) -> F:
-    source = click.option("--source", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster to copy.")
-    target = click.option("--target", required=True, metavar="HOST:PORT,...", help="Brokers that get the copies.")
-    return source(target(function))
+    """Each side has its own security: neither cluster gets a password of the other."""
+    config = click.Path(path_type=Path)
+    flags = [
+        click.option("--source", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster to copy."),
+        click.option("--target", required=True, metavar="HOST:PORT,...", help="Brokers that get the copies."),
+        click.option(
+            "--source-config", type=config, metavar="FILE", help="TLS and login at the source: a client.properties."
+        ),
+        click.option(
+            "--target-config", type=config, metavar="FILE", help="TLS and login at the target: a client.properties."
+        ),
+    ]
+    for flag in reversed(flags):
+        function = flag(function)
+    return function
+
+
+def _security(flag: str, path: Path | None) -> ClientSecurity:
+    from ottla.client.wire.security.names import read_client_properties, security_of_properties
+    from ottla.client.wire.security.settings import PLAINTEXT
+    from ottla.model.errors import ConfigError
+
+    if path is not None:
+        return security_of_properties(read_client_properties(path))
+    if given_security() != PLAINTEXT:
+        raise ConfigError(
+            f"OTTLA_... variables set the security of connections, and a mirror has two clusters: {flag} is missing",
+            hint=f"name a client.properties with {flag}; one with security.protocol=PLAINTEXT for a cluster without",
+        )
+    return PLAINTEXT
 
 
 def _what_flags(function: F) -> F:
@@ -95,9 +137,17 @@ def _what_flags(function: F) -> F:
 @_cluster_flags
 @_what_flags
 @json_flag
-def plan(source: str, target: str, as_json: bool, **what: object) -> int:
+def plan(
+    source: str,
+    target: str,
+    source_config: Path | None,
+    target_config: Path | None,
+    as_json: bool,
+    **what: object,
+) -> int:
     """Show what `run` would make and copy.  Nothing is changed."""
-    found = _mirror(source, target, what, lambda line: None).plan()
+    clusters = _Clusters(source, target, source_config, target_config)
+    found = _mirror(clusters, what, lambda line: None).plan()
     if as_json:
         rows = [{**_topic_object(each), "problem": found.problems.get(each.topic)} for each in found.topics]
         ids = {"source_cluster_id": found.source_cluster_id, "target_cluster_id": found.target_cluster_id}
@@ -131,6 +181,8 @@ def plan(source: str, target: str, as_json: bool, **what: object) -> int:
 def run(
     source: str,
     target: str,
+    source_config: Path | None,
+    target_config: Path | None,
     once: bool,
     rate_bytes_s: int | None,
     refresh_interval_ms: int,
@@ -155,7 +207,7 @@ def run(
     from ottla.cli.pipeline.stop_request import StopRequest
 
     with JobProgress() as progress, StopRequest() as stop:
-        mirror = _mirror(source, target, what, progress.say, **how)
+        mirror = _mirror(_Clusters(source, target, source_config, target_config), what, progress.say, **how)
         report = mirror.run(
             once=once, should_stop=stop.is_made, on_progress=lambda each: progress.show(_progress_line(each))
         )
@@ -170,12 +222,12 @@ def run(
 @config_flag("mirror", "status")
 @_cluster_flags
 @json_flag
-def status(source: str, target: str, as_json: bool) -> None:
+def status(source: str, target: str, source_config: Path | None, target_config: Path | None, as_json: bool) -> None:
     """Show how far each partition is copied, by what the mirror stored last."""
-    from ottla.mirror import Mirror
+    from ottla.mirror import MirrorOptions
 
-    _check_reachable(source, target)
-    rows = Mirror(source, target).status()
+    clusters = _Clusters(source, target, source_config, target_config)
+    rows = _reachable(clusters, MirrorOptions(), lambda line: None).status()
     if as_json:
         for each in rows:
             say(json.dumps({**asdict(each), "counts": asdict(each.counts)}))
@@ -198,14 +250,17 @@ def status(source: str, target: str, as_json: bool) -> None:
     say(*table(head, shown))
 
 
-def _check_reachable(source: str, target: str) -> None:
-    refuse_security("ottla mirror")
-    check_reachable(source, "ottla-mirror", "--source")
-    check_reachable(target, "ottla-mirror", "--target")
+def _reachable(clusters: _Clusters, options: MirrorOptions, note: Callable[[str], None]) -> Mirror:
+    from ottla.mirror import Mirror
+
+    source, target = clusters.security()
+    check_reachable(clusters.source, "ottla-mirror", "--source", source)
+    check_reachable(clusters.target, "ottla-mirror", "--target", target)
+    return Mirror(clusters.source, clusters.target, options, source_security=source, target_security=target, note=note)
 
 
-def _mirror(source: str, target: str, what: dict[str, object], note: Callable[[str], None], **how: object) -> Mirror:
-    from ottla.mirror import Mirror, MirrorOptions, Names
+def _mirror(clusters: _Clusters, what: dict[str, object], note: Callable[[str], None], **how: object) -> Mirror:
+    from ottla.mirror import MirrorOptions, Names
     from ottla.mirror.options import UNCOPIED_CONFIGS, UNCOPIED_GROUPS
 
     topics = Names(_texts(what["topics"]) or (".*",), _texts(what["exclude_topics"]))
@@ -222,8 +277,7 @@ def _mirror(source: str, target: str, what: dict[str, object], note: Callable[[s
         foreign_records=str(what["foreign_records"]),
         **how,  # type: ignore[arg-type]  # the flags have the options' names and types
     )
-    _check_reachable(source, target)
-    return Mirror(source, target, options, note=note)
+    return _reachable(clusters, options, note)
 
 
 def _texts(values: object) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, refuse_security
+from ottla.cli.client_flags import assignments, bootstrap_flag, source_options
 from ottla.cli.moments import duration_ms
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
@@ -52,14 +52,15 @@ def run(
     """Run a stream until Ctrl-C, or with --available-now to the end of what is there.
 
     FUNCTION(spark, job) returns a DataStreamWriter (df.writeStream...) that is not started.  It finds the flags in
-    job.bootstrap, job.checkpoint and job.options.  A new run continues from the checkpoint.
+    job.connection (options of sources and sinks), job.bootstrap, job.checkpoint and job.options.  A new run continues
+    from the checkpoint.
 
     \b
     ottla stream run views.py:top_pages --checkpoint /data/checkpoints/top-pages --option pages=3
     """
     if available_now and every is not None:
         raise click.UsageError("--available-now and --every exclude each other.")
-    refuse_security("ottla stream run")
+    connection = source_options({"kafka.bootstrap.servers": bootstrap})
     given, settings = assignments(options, "--option"), assignments(spark_settings, "--spark")
     trigger: dict[str, object] = {"availableNow": True} if available_now else {}
     if every is not None:
@@ -76,7 +77,7 @@ def run(
             totals = run_job(
                 spark,
                 function,
-                JobSettings(bootstrap, checkpoint, given),
+                JobSettings(bootstrap, checkpoint, given, connection),
                 trigger,
                 lambda totals: progress.show(_line(totals)),
             )

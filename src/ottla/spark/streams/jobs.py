@@ -27,11 +27,16 @@ _MESSAGE_CHARS_MAX: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The arguments of a job's function besides the session.  `options` are the user's own."""
+    """The arguments of a job's function besides the session.
+
+    options       the user's own
+    connection    options of a source or a sink: `bootstrap`, and the file of the settings of security
+    """
 
     bootstrap: str
     checkpoint: str
     options: Mapping[str, str] = field(default_factory=dict)
+    connection: Mapping[str, str] = field(default_factory=dict)
 
 
 JobFunction: TypeAlias = Callable[[SparkSession, JobSettings], DataStreamWriter]
