@@ -89,28 +89,39 @@ class ChildProcess:
 
 
 def audit_process(
-    address: tuple[str, int], node_id: int, window_ms: int, interval_ms: int, clock: Clock
+    address: tuple[str, int],
+    node_id: int,
+    window_ms: int,
+    interval_ms: int,
+    command_config: str | None,
+    clock: Clock,
 ) -> ChildProcess:
-    """The process that counts what this broker leads, as a client of its listener at `address`."""
+    """The process that counts what this broker leads, as a client of its listener at `address`, by the file
+    `command_config`."""
     settings = json.dumps(
         {
             "bootstrap": address_text(*reachable(address)),
             "node_id": node_id,
             "window_ms": window_ms,
             "interval_ms": interval_ms,
+            "command_config": command_config,
             "log_level": logging.getLevelName(logging.getLogger().level).lower(),
         }
     )
     return ChildProcess("audit", (sys.executable, *AUDIT_COMMAND, settings), clock, _AUDIT_STOPS_WITHIN_S)
 
 
-def registry_process(options: RegistryOptions, broker: tuple[str, int], clock: Clock) -> ChildProcess:
-    """The schema registry; `broker` is the address at which it reaches this broker."""
-    return ChildProcess("registry", registry_command(options, broker), clock, _REGISTRY_STOPS_WITHIN_S)
+def registry_process(
+    options: RegistryOptions, broker: tuple[str, int], command_config: str | None, clock: Clock
+) -> ChildProcess:
+    """The schema registry; `broker` is the address at which it reaches this broker, by the file `command_config`."""
+    return ChildProcess("registry", registry_command(options, broker, command_config), clock, _REGISTRY_STOPS_WITHIN_S)
 
 
-def registry_command(options: RegistryOptions, broker: tuple[str, int]) -> list[str]:
+def registry_command(options: RegistryOptions, broker: tuple[str, int], command_config: str | None = None) -> list[str]:
     words = [*REGISTRY_COMMAND, "--bootstrap-server", address_text(*broker), "--topic", options.topic]
+    if command_config is not None:
+        words += ["--command-config", command_config]
     words += ["--listen", address_text(options.listener.host, options.listener.port)]
     if options.replication_factor is not None:
         words += ["--replication-factor", str(options.replication_factor)]

@@ -13,6 +13,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.child_processes import registry_process
 from ottla.broker.net.advertising import reachable
 from ottla.broker.net.socket_loop import SocketLoop
+from ottla.model.broker_settings import PROCESSES_COMMAND_CONFIG
 from ottla.model.serve_options import ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
@@ -68,9 +69,10 @@ async def serve(
         return
     registry = None
     if options.registry is not None:
-        plain = options.plain_listener_index
-        assert plain is not None, "the options were checked"
-        registry = registry_process(options.registry, reachable(broker.addresses[plain]), clock)
+        index = options.processes_listener_index
+        assert index is not None, "the options were checked"
+        config = options.settings[PROCESSES_COMMAND_CONFIG]
+        registry = registry_process(options.registry, reachable(broker.addresses[index]), config, clock)
     try:
         # Objects made at start are long-lived: a collection would walk all of them (20-40 ms) and free almost none.
         gc.freeze()

@@ -511,6 +511,11 @@ SCHEMA_REGISTRY_ALLOWED_HOSTS: Final = words(
     "Further names by which clients reach the schema registry; `*` is any.  It refuses requests whose `Host` is "
     "neither one of these nor an address, `localhost`, this machine's name or that of its listener or advertised URL.",
 )
+PROCESSES_COMMAND_CONFIG: Final = optional_text(
+    "processes.command.config",
+    "A `client.properties` with which the processes beside the broker (the audit's counts, the schema registry) "
+    "connect to its first listener with TLS or a login.  Unset: they use its first PLAINTEXT listener.",
+)
 
 # Headings are those of docs/configuration.md.
 BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
@@ -529,6 +534,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         SCHEMA_REGISTRY_ADVERTISED_URL,
         SCHEMA_REGISTRY_ALLOWED_HOSTS,
     ),
+    "Processes beside the broker": (PROCESSES_COMMAND_CONFIG,),
     "Connections": (
         LISTENERS,
         ADVERTISED_LISTENERS,

@@ -12,6 +12,7 @@ from ottla.model.broker_settings import (
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
     LOG_DIRS,
+    PROCESSES_COMMAND_CONFIG,
     SCHEMA_REGISTRY_ADVERTISED_URL,
     SCHEMA_REGISTRY_ALLOWED_HOSTS,
     SCHEMA_REGISTRY_LISTENERS,
@@ -72,9 +73,13 @@ class ServeOptions:
     inter_broker_name: str | None = None
 
     @property
-    def plain_listener_index(self) -> int | None:
-        """The first listener by which child processes of the broker reach it without a login."""
-        return next((index for index, each in enumerate(self.listeners) if each.protocol == PLAINTEXT), None)
+    def processes_listener_index(self) -> int | None:
+        """The listener by which child processes of the broker reach it: the first without TLS or a login, or with
+        `processes.command.config` the first with them, one for clients before the one for brokers."""
+        wants_plain = self.settings[PROCESSES_COMMAND_CONFIG] is None
+        found = [n for n, each in enumerate(self.listeners) if (each.protocol == PLAINTEXT) is wants_plain]
+        of_clients = [n for n in found if wants_plain or self.listeners[n].name != self.inter_broker_name]
+        return next(iter(of_clients or found), None)
 
     @property
     def inter_broker_listener(self) -> Listener:
@@ -109,11 +114,8 @@ def serve_options(
         registry=_registry(settings, insecure_listen=insecure_listen),
         inter_broker_name=_inter_broker_name(settings, listeners),
     )
-    if (options.registry is not None or settings[AUDIT_ENABLE]) and options.plain_listener_index is None:
-        raise ConfigError(
-            "the schema registry and the audit beside a broker reach it by a PLAINTEXT listener, and there is none",
-            hint="add PLAINTEXT://127.0.0.1:9092 to listeners: on loopback only this machine reaches it",
-        )
+    if options.registry is not None or settings[AUDIT_ENABLE]:
+        _require_processes_listener(options)
     return options
 
 
@@ -206,6 +208,21 @@ def _require_protection(listener: Listener, settings: BrokerSettings) -> None:
         "without password or encryption",
         hint="listen on 127.0.0.1, let clients log in (ottla secure init makes all that SASL_SSL needs), or accept it "
         "with --insecure-listen",
+    )
+
+
+def _require_processes_listener(options: ServeOptions) -> None:
+    """Raises `ConfigError` where child processes of the broker have no listener to connect to."""
+    if options.processes_listener_index is not None:
+        return
+    if options.settings[PROCESSES_COMMAND_CONFIG] is not None:
+        raise ConfigError(
+            "processes.command.config is set, and no listener has TLS or a login", hint="leave it out, or add one"
+        )
+    raise ConfigError(
+        "the schema registry and the audit beside a broker reach it by a PLAINTEXT listener, and there is none",
+        hint="add PLAINTEXT://127.0.0.1:9092 to listeners: on loopback only this machine reaches it; or set "
+        "processes.command.config to a client.properties with their TLS and login",
     )
 
 

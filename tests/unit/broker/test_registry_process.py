@@ -38,6 +38,13 @@ def test_registry_is_told_where_its_broker_is_and_what_the_settings_say() -> Non
     )
 
 
+def test_registry_of_a_secured_broker_has_a_file_of_settings() -> None:
+    found = options(schema_registry_listeners="http://127.0.0.1:8081")
+    assert found is not None
+    command = registry_command(found, ("127.0.0.1", 9092), "/etc/ottla/registry.properties")
+    assert command[command.index("--command-config") + 1] == "/etc/ottla/registry.properties"
+
+
 @pytest.mark.parametrize("address", ["http://0.0.0.0:8081", "http://[::]:8081", "http://:8081"])
 def test_registry_on_every_interface_needs_an_address_for_others(address: str) -> None:
     with pytest.raises(ConfigError, match="no address that others can reach") as raised:

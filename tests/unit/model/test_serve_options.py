@@ -124,3 +124,43 @@ def test_listeners_that_others_need_must_exist(given: dict[str, str], problem: s
     with pytest.raises(ConfigError, match=problem) as caught:
         serve_options(BrokerSettings.of({**SECURE, **given}), insecure_listen=True)
     assert caught.value.hint
+
+
+BOTH = "SASL_SSL://127.0.0.1:1,PLAINTEXT://127.0.0.1:2"
+INSIDE = "INTERNAL://127.0.0.1:1,SASL_SSL://127.0.0.1:2"
+BROKERS = {"inter.broker.listener.name": "INTERNAL"}
+CONFIG = {"processes.command.config": "/etc/ottla/client.properties"}
+
+
+@pytest.mark.parametrize(
+    ("given", "listener"),
+    [
+        ({}, 0),
+        ({"listeners": BOTH}, 1),
+        ({"listeners": BOTH, **CONFIG}, 0),
+        ({"listeners": "PLAINTEXT://127.0.0.1:2,SSL://127.0.0.1:1", **CONFIG}, 1),
+        ({**SECURE, "listeners": INSIDE, **BROKERS, **CONFIG}, 1),
+        ({**SECURE, "listeners": "INTERNAL://127.0.0.1:1", **BROKERS, **CONFIG}, 0),
+    ],
+)
+def test_processes_beside_the_broker_connect_in_plain_text_or_by_their_file(
+    given: dict[str, str], listener: int
+) -> None:
+    options = serve_options(BrokerSettings.of({"audit.enable": "true"} | given))
+    assert options.processes_listener_index == listener
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"listeners": "SASL_SSL://127.0.0.1:1", "audit.enable": "true"}, "reach it by a PLAINTEXT listener"),
+        (
+            {"listeners": "SSL://127.0.0.1:1", "schema.registry.listeners": "http://127.0.0.1:8081"},
+            "reach it by a PLAINTEXT listener",
+        ),
+        ({"audit.enable": "true", **CONFIG}, "no listener has TLS or a login"),
+    ],
+)
+def test_processes_beside_the_broker_need_a_listener(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        serve_options(BrokerSettings.of(given))

@@ -45,13 +45,14 @@ def start_audit(start: BrokerStart, listening: Listening) -> None:
     # Most brokers run without it.
     from ottla.broker.child_processes import audit_process
 
-    plain = start.options.plain_listener_index
-    assert plain is not None, "the options were checked"
+    listener = start.options.processes_listener_index
+    assert listener is not None, "the options were checked"
     counting = audit_process(
-        listening.addresses[plain],
+        listening.addresses[listener],
         start.node_id,
         settings[setting.AUDIT_WINDOW_MS],
         settings[setting.AUDIT_INTERVAL_MS],
+        settings[setting.PROCESSES_COMMAND_CONFIG],
         start.clock,
     )
     start.closing.push_async_callback(counting.stop)
