@@ -1,6 +1,8 @@
-"""Every connection of the client and the command line has the security that its user gave: none is plain by accident.
+"""Every connection of the client, the command line and the pipeline has the security that its user gave: none is
+plain by accident.
 
-A `ClientOptions` without `security` would connect in plain text, and so would a `Cluster` without options.
+A `ClientOptions` without `security` would connect in plain text, and so would a `Cluster` without options, a group's
+membership without them, and a producer or a consumer without `security`.
 `dataclasses.replace` keeps what there was.
 """
 
@@ -13,12 +15,22 @@ import pytest
 
 from tests.architecture.source_tree import ROOT, Module, modules, nodes, sample
 
-AREAS: Final = {"client", "cli"}
+AREAS: Final = {"audit", "cli", "client", "dead_letters", "demo", "lost_offsets", "mirror", "registry", "spark"}
+TAKE_SECURITY: Final = {"AuditTopic", "ClientOptions", "ConsumerConnector", "Producer", "SimpleConsumer"}
+# What takes a client's options, and at which position.
+TAKE_OPTIONS: Final = {"Cluster": (1, "options"), "kafka_group_membership": (3, "client_options")}
 # Where plain text is right, and why.
 ALLOWED: Final = {
     "ottla.cli.testing.broker": "the broker that the verb has started, on loopback",
     "ottla.client.wire.cluster": "the default of `Cluster` itself",
     "ottla.client.membership.kafka_group.membership": "the default of the function itself",
+    "ottla.demo.checking": "the demo's broker, on loopback",
+    "ottla.demo.jobs": "the demo's broker, on loopback",
+    "ottla.demo.producing": "the demo's broker, on loopback",
+    "ottla.demo.run": "the demo's broker, on loopback",
+    "ottla.demo.watching": "the demo's broker, on loopback",
+    "ottla.mirror.mirrored_cluster": "the default of a side, of which `security` is set then",
+    "ottla.spark.options.connection": "the defaults of the other options",
 }
 
 
@@ -35,9 +47,10 @@ def _plain_connections(module: Module) -> list[str]:
 
 def _is_plain(call: ast.Call, name: str) -> bool:
     keywords = {keyword.arg for keyword in call.keywords}
-    if name == "ClientOptions":
+    if name in TAKE_SECURITY:
         return "security" not in keywords
-    return name == "Cluster" and len(call.args) < 2 and "options" not in keywords
+    position, keyword = TAKE_OPTIONS.get(name, (0, ""))
+    return bool(keyword) and len(call.args) <= position and keyword not in keywords
 
 
 def test_clients_and_verbs_connect_with_the_security_that_was_given() -> None:
@@ -52,6 +65,8 @@ def test_clients_and_verbs_connect_with_the_security_that_was_given() -> None:
         "with Cluster(bootstrap, dial=dial) as cluster:\n    pass",
         "options = ClientOptions(client_id='x')",
         "Cluster(bootstrap, ClientOptions())",
+        "kafka_group_membership(bootstrap, group_id, options)",
+        "AuditTopic(bootstrap)",
     ],
 )
 def test_rule_of_connections_finds_an_offence(source: str) -> None:
@@ -65,6 +80,8 @@ def test_rule_of_connections_finds_an_offence(source: str) -> None:
         "Cluster(bootstrap, ClientOptions(client_id='x', security=given_security()))",
         "Cluster(bootstrap, options, dial=dial)",
         "Cluster(bootstrap, options=replace(options, client_id='x'))",
+        "kafka_group_membership(bootstrap, group_id, options, cluster.options)",
+        "Producer(bootstrap, security=security)",
     ],
 )
 def test_rule_of_connections_lets_through_what_is_secured(source: str) -> None:
@@ -75,6 +92,6 @@ def test_rule_of_connections_lets_through_what_is_secured(source: str) -> None:
 def test_each_exception_is_still_one(name: str) -> None:
     module = next(each for each in modules() if each.name == name)
     assert any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Cluster", "ClientOptions")
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _is_plain(node, node.func.id)
         for node in nodes(module)
     )
