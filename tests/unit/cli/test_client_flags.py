@@ -1,4 +1,4 @@
-"""The security of a verb's connections: from `--command-config`, from variables, and refused where it has no use."""
+"""The security of a verb's connections: from `--command-config`, and from variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.client_flags import bootstrap_flag, given_security, refuse_security
+from ottla.cli.client_flags import bootstrap_flag, given_security
 from ottla.cli.cluster.connection import cluster_flag
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity, PasswordLogin
 from ottla.model.errors import ConfigError
@@ -37,16 +37,12 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def seen_by_a_verb(
-    *arguments: str, environment: Mapping[str, str] | None = None, refuses: bool = False
-) -> ClientSecurity:
+def seen_by_a_verb(*arguments: str, environment: Mapping[str, str] | None = None) -> ClientSecurity:
     found: list[ClientSecurity] = []
 
     @click.command()
     @bootstrap_flag
     def verb(bootstrap: str) -> None:
-        if refuses:
-            refuse_security("ottla verb")
         found.append(given_security())
 
     done = CliRunner().invoke(verb, arguments, env=dict(environment or {}))
@@ -92,14 +88,6 @@ def test_a_file_that_is_missing_or_wrong_is_named(config: Path, tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"sasl\.usrname") as refused:
         seen_by_a_verb("--command-config", str(config))
     assert PASSWORD not in str(refused.value)
-
-
-def test_a_verb_without_security_refuses_it(config: Path) -> None:
-    assert seen_by_a_verb(refuses=True) == PLAINTEXT
-    with pytest.raises(ConfigError, match="ottla verb connects without TLS"):
-        seen_by_a_verb("--command-config", str(config), refuses=True)
-    with pytest.raises(ConfigError, match="ottla verb"):
-        seen_by_a_verb(environment={"OTTLA_SECURITY_PROTOCOL": "SSL"}, refuses=True)
 
 
 def test_the_verbs_of_a_cluster_have_the_flag_too(config: Path) -> None:

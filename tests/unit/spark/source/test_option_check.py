@@ -33,7 +33,7 @@ def test_options_that_one_of_them_takes_pass(options: dict[str, str]) -> None:
         ({"startingOffsets": "earliest"}, "none of the options 'subscribe'"),
         ({"topic": "t", "kafka.compresion.type": "lz4"}, "did you mean 'kafka.compression.type'"),
         ({"topic": "t", "kafka.acks": "3"}, "'kafka.acks' cannot be '3'"),
-        ({"subscribe": "t", "kafka.security.protocol": "SSL"}, "'kafka.security.protocol' cannot be 'SSL'"),
+        ({"subscribe": "t", "kafka.security.protocol": "TLS"}, "'TLS' is not a security protocol"),
     ],
 )
 def test_options_that_none_of_them_takes_are_refused(options: dict[str, str], named: str) -> None:
