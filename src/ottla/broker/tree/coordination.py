@@ -16,6 +16,7 @@ from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import Registrar
 from ottla.broker.tree.tree_backend import TreeBackend
 from ottla.coordination import layout
+from ottla.coordination.acls import AclRegistry
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.configs import ConfigRegistry
 from ottla.coordination.producer_ids import ProducerIdBlocks
@@ -53,6 +54,8 @@ class Coordination:
         self._data_dir: Final = data_dir
         self.topics: Final = TopicRegistry(tree, on_stale=on_stale)
         self.configs: Final = ConfigRegistry(tree, on_stale=on_stale)
+        # Read only where there is an authorizer.
+        self.acls: Final = AclRegistry(tree, on_stale=on_stale)
         self.producer_ids: Final = ProducerIdBlocks(tree, node_id)
         self.lifecycle: Final = (
             BrokerLifecycle.sole(node_id) if on_stale is None else BrokerLifecycle(node_id, tree.lease)
