@@ -6,11 +6,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call, releases_clients
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response
+from ottla.broker.net.access import Access
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.response_budget import ResponseBudget
@@ -23,6 +25,9 @@ from ottla.protocol.frame import RequestHeader
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
+
+if TYPE_CHECKING:
+    from ottla.broker.authorization.gate import Gate
 
 # Smaller answers are too cheap to be worth keeping.
 PARTITIONS_COUNT_MIN: Final = 20
@@ -101,9 +106,20 @@ class AsyncRequests:
     """Answers the requests of every API but Produce, Fetch and those of groups (`HANDLERS` of `broker/handlers`)."""
 
     def __init__(
-        self, context: BrokerContext, slow: SlowRequests | None = None, budget: ResponseBudget | None = None
+        self,
+        context: BrokerContext,
+        slow: SlowRequests | None = None,
+        budget: ResponseBudget | None = None,
+        gate: Gate | None = None,
+        changes: ChangeReports | None = None,
     ) -> None:
-        """`slow` reports the requests that take long; `budget` counts the large answers."""
+        """`slow` reports the requests that take long; `budget` counts the large answers.
+
+        `gate` serves connections that have an access; None: there is no authorizer.  `changes` reports what
+        administrators change.
+        """
+        self._gate = gate
+        self._changes = changes
         self._budget = budget or ResponseBudget()
         self._context = context
         self._slow = slow
@@ -137,12 +153,13 @@ class AsyncRequests:
                 version,
                 header.client_id,
                 connection.local_address,
+                f"/{connection.peer_host}",
                 auto_creations=connection.auto_creations,
                 principal=connection.principal,
                 listener_name=connection.listener_name,
             )
             if api is ApiKey.METADATA and isinstance(body, bytes):
-                made = await self._metadata(call, body)
+                made = await self._metadata(call, body, connection.access)
                 served_s = perf_counter()
                 pieces = await body_pieces(api, version, header.correlation_id, made, self._budget)
                 self._note(connection, header, began_s, read_s, served_s)
@@ -154,8 +171,10 @@ class AsyncRequests:
                 del body
                 connection.let_go()
             read_s = perf_counter()
-            response = await HANDLERS[api](request, self._context, call)
+            response = await self._serve(api, request, call, connection.access)
             served_s = perf_counter()
+            if self._changes is not None and api in CHANGING:
+                self._changes.report(api, call, request, response)
             del request
         pieces = await response_pieces(api, version, header.correlation_id, response, self._budget)
         self._note(connection, header, began_s, read_s, served_s)
@@ -169,14 +188,22 @@ class AsyncRequests:
             parts = {"read": read_s - began_s, "work": served_s - read_s, "write": ended_s - served_s}
             self._slow.note(connection, header.api_key, header.api_version, **parts)
 
-    async def _metadata(self, call: Call, body: bytes) -> bytes | bytearray:
+    async def _serve(self, api: ApiKey, request: object, call: Call, access: Access | None) -> object:
+        if access is None:
+            return await HANDLERS[api](request, self._context, call)
+        assert self._gate is not None, "an access without an authorizer"
+        return await self._gate.serve(api, HANDLERS[api], request, self._context, call, access)
+
+    async def _metadata(self, call: Call, body: bytes, access: Access | None) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change.
 
         Of many equal requests at once, as after a restart, one computes the answer, and the others wait for it.
+        Requests of two principals are never equal, nor those before and after a change of the access rules.
         """
+        asker = None if access is None else (access.rights.principal, access.rights.host, access.rights.version)
         while True:
             view = self._context.topics
-            key = (self._brokers_state(), call.api_version, call.local_address, body)
+            key = (self._brokers_state(), asker, call.api_version, call.local_address, body)
             kept = self._metadata_answers.find(view, key)
             if kept is not None:
                 return kept
@@ -189,7 +216,7 @@ class AsyncRequests:
         making = self._in_making[key] = _InMaking()
         try:
             request = decode_request(ApiKey.METADATA, call.api_version, body)
-            response = await HANDLERS[ApiKey.METADATA](request, self._context, call)
+            response = await self._serve(ApiKey.METADATA, request, call, access)
             assert isinstance(response, MetadataResponse)
             answer = bytes(await paced(encode_response_steps(ApiKey.METADATA, call.api_version, response)))
             # Else parts of the answer may describe what was before, and others what came between two steps.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.assembly.admin_parts import show_metrics, start_admin
+from ottla.broker.assembly.authorizer_parts import start_authorizer, start_security_log
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
@@ -123,16 +124,20 @@ class Broker:
         registering = Registering(start, tree, logs.directory)
         await registering.first(listening)
         cluster = start_cluster(start, listening, tree, logs, flushes)
-        topics = await serve_topics(start, tree, logs, registering, cluster)
+        security_log = start_security_log(start)
+        authorizer = await start_authorizer(start, tree, security_log)
+        topics = await serve_topics(start, tree, logs, registering, cluster, authorizer)
 
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
         groups = start_groups(start, tree, logs, topics.served, flushing)
-        context = serving_context(start, tree, logs, topics, groups, cluster)
-        requests = serve_requests(start, tree, context, cluster, flushing, is_metered=admin is not None)
+        context = serving_context(start, tree, logs, topics, groups, cluster, authorizer)
+        requests = serve_requests(
+            start, tree, context, cluster, flushing, authorizer, security_log, is_metered=admin is not None
+        )
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
         logins = await open_logins(start, listening.login_plans, tree.coordination)
-        listeners = accept_connections(start, listening, requests, housekeeping, groups, logs, logins)
+        listeners = accept_connections(start, listening, requests, housekeeping, groups, logs, logins, authorizer)
         certificates = CertificateReloads(start, listening)
         if admin is not None:
             show_metrics(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.net.auto_creations import AutoCreations
-from ottla.broker.net.connection import ANONYMOUS
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.registries import BrokersView
@@ -22,6 +21,8 @@ from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
+from ottla.security.acl import ANONYMOUS, Acl, AclFilter
+from ottla.security.authorizer import AclIndex
 
 
 class Call(NamedTuple):
@@ -190,6 +191,23 @@ class RecordDeletions(Protocol):
         ...
 
 
+class AclAdmin(Protocol):
+    """The access rules (broker/authorization/acl_changes.py)."""
+
+    @property
+    def index(self) -> AclIndex:
+        """Those in force at this broker."""
+        ...
+
+    async def create(self, acls: Sequence[Acl]) -> Mapping[Acl, OttlaError]:
+        """Add rules that `check_acl` has passed; in force here when this returns.  Returns those that were not."""
+        ...
+
+    async def delete(self, wanted: AclFilter) -> Sequence[Acl]:
+        """Remove the rules that the filter selects; returns them.  Raises `OttlaError`."""
+        ...
+
+
 class ProducerIds(Protocol):
     """The ids of idempotent producers, each given once in a cluster."""
 
@@ -247,6 +265,11 @@ class BrokerContext(Protocol):
 
     @property
     def producer_ids(self) -> ProducerIds: ...
+
+    @property
+    def acls(self) -> AclAdmin | None:
+        """None: there is no authorizer, and every client may do everything."""
+        ...
 
     @property
     def log_directory(self) -> LogDirectoryReport: ...

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.net.connection import Answer, Connection
@@ -29,6 +30,9 @@ from ottla.protocol.schemas.join_group import JoinGroupRequest
 from ottla.protocol.writer import is_long
 from ottla.runtime.loop_offload import paced, run_first_slice, run_slice
 from ottla.runtime.steps import Steps
+
+if TYPE_CHECKING:
+    from ottla.broker.authorization.gate import Gate
 
 # For other members, as long as they take.
 _WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
@@ -176,8 +180,16 @@ class GroupRequests:
         ready: ReadyConnections,
         slow: SlowRequests | None = None,
         budget: ResponseBudget | None = None,
+        gate: Gate | None = None,
+        changes: ChangeReports | None = None,
     ) -> None:
-        """`slow` reports the requests that take long; `budget` counts the large answers."""
+        """`slow` reports the requests that take long; `budget` counts the large answers.
+
+        `gate` serves connections that have an access; None: there is no authorizer.  `changes` reports what
+        administrators change.
+        """
+        self._gate: Final = gate
+        self._changes: Final = changes
         self._budget: Final = budget or ResponseBudget()
         self._slow: Final = slow
         self._context: Final = context
@@ -190,7 +202,7 @@ class GroupRequests:
         began_s = perf_counter()
         request = decode_request(api, header.api_version, body)
         waiting = self._request(connection, api, header, None, began_s)
-        steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
+        steps = self._served(api, request, _call(header, connection), waiting, connection)
         if steps is not None and not run_slice(steps):
             self._start(_run_paced(steps, connection, api))
         waiting.served()
@@ -208,13 +220,25 @@ class GroupRequests:
         del body
         connection.let_go()
         waiting = self._request(connection, api, header, answer, began_s)
-        steps = GROUP_HANDLERS[api](request, self._context, _call(header, connection), waiting.reply)
+        steps = self._served(api, request, _call(header, connection), waiting, connection)
         if isinstance(request, JoinGroupRequest):
             self._watch_join(request.group_id, connection, waiting)
         del request
         if steps is not None:
             await paced(steps)
         waiting.served()
+
+    def _served(
+        self, api: ApiKey, request: object, call: Call, waiting: GroupRequest, connection: Connection
+    ) -> Steps[None] | None:
+        handler, access = GROUP_HANDLERS[api], connection.access
+        reply: Callable[[object], None] = waiting.reply
+        if self._changes is not None and api in CHANGING:
+            reply = self._changes.reporting(api, call, request, reply)
+        if access is None:
+            return handler(request, self._context, call, reply)
+        assert self._gate is not None, "an access without an authorizer"
+        return self._gate.answer(api, handler, request, self._context, call, reply, access)
 
     def _request(
         self, connection: Connection, api: ApiKey, header: RequestHeader, answer: Answer | None, began_s: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.model.authorizer_settings import AUTHORIZER_SETTINGS
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
 from ottla.model.security_settings import INTER_BROKER_SETTINGS, LOGIN_SETTINGS, TLS_SETTINGS
 from ottla.model.setting import (
@@ -645,6 +646,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "TLS": TLS_SETTINGS,
     "Logins": LOGIN_SETTINGS,
     "Between brokers": INTER_BROKER_SETTINGS,
+    "Authorization": AUTHORIZER_SETTINGS,
     "Audit": (AUDIT_ENABLE, AUDIT_WINDOW_MS, AUDIT_INTERVAL_MS),
 }
 BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {

@@ -14,7 +14,7 @@ from ottla.model.settings import BrokerSettings, Given, listener_key
 from ottla.model.topic_settings import SYNONYMS
 
 # Keys that protect a broker.
-_GUARD_PREFIXES: Final = ("authorizer.", "listener.name.", "sasl.", "security.", "ssl.", "super.users")
+_GUARD_PREFIXES: Final = ("authorizer.", "listener.name.", "sasl.", "security.", "ssl.")
 # Prefixes of keys that contain other names: `listener.name.internal.ssl.keystore.location`.
 _IGNORED_PREFIXES: Final = ("listener.name.", "zookeeper.", "rlmm.config.", "rsm.config.")
 
@@ -23,7 +23,7 @@ _IGNORED_PREFIXES: Final = ("listener.name.", "zookeeper.", "rlmm.config.", "rsm
 _KAFKA_NAMES: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name background.threads broker.heartbeat.interval.ms
+background.threads broker.heartbeat.interval.ms
 broker.id.generation.enable broker.session.timeout.ms client.quota.callback.class
 control.plane.listener.name controlled.shutdown.max.retries
 controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
@@ -103,7 +103,7 @@ ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
 ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm
 ssl.keystore.password
 ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-ssl.truststore.password super.users
+ssl.truststore.password
 telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
 transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms

@@ -38,7 +38,8 @@ class Reached:
     """What cold calls want to know of a connection."""
 
     local_address = (HOST, PORT)
-    principal, listener_name = ANONYMOUS, "PLAINTEXT"
+    principal, listener_name, access = ANONYMOUS, "PLAINTEXT", None
+    peer_host = "192.0.2.1"
     auto_creations = AutoCreations()
     peer_name = "192.0.2.7:4711"
     client_id = "a-client"

@@ -66,7 +66,7 @@ def test_kafkas_key_without_effect_is_noted_and_no_warning() -> None:
     assert (notices[0].event, notices[0].is_warning) == ("setting.ignored", False)
 
 
-@pytest.mark.parametrize("name", ["ssl.cipher.suites", "authorizer.class.name", "listener.name.x.ssl.cipher.suites"])
+@pytest.mark.parametrize("name", ["ssl.cipher.suites", "listener.name.x.ssl.cipher.suites"])
 def test_kafkas_key_that_was_to_keep_others_out_is_a_warning(name: str) -> None:
     _, notices = resolve([[_raw(name, "x")]])
     assert (notices[0].event, notices[0].is_warning) == ("setting.ignored", True)

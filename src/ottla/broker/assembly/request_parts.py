@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.logins import Logins
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
+from ottla.broker.changes import ChangeReports
 from ottla.broker.context import BrokerContext
 from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
@@ -29,6 +31,7 @@ from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter
 from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.response_budget import ResponseBudget
+from ottla.broker.net.security_log import SecurityLog
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.partitions.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
@@ -124,6 +127,8 @@ def serve_requests(
     context: BrokerContext,
     cluster: ClusterPart | None,
     flushing: Flushing,
+    authorizer: AuthorizerParts | None,
+    security_log: SecurityLog,
     *,
     is_metered: bool,
 ) -> RequestParts:
@@ -161,8 +166,10 @@ def serve_requests(
         start.options.inter_broker_name,
     )
     response_budget = ResponseBudget()
-    group_requests = GroupRequests(context, ready, slow, response_budget)
-    async_requests = AsyncRequests(context, slow, response_budget)
+    gate = None if authorizer is None else authorizer.gate
+    changes = ChangeReports(security_log)
+    group_requests = GroupRequests(context, ready, slow, response_budget, gate, changes)
+    async_requests = AsyncRequests(context, slow, response_budget, gate, changes)
     meter = RequestMeter() if is_metered else None
     router = Router(produce, fetch, group_requests, GROUP_HANDLERS, async_requests.answer, ready, meter)
     start.closing.push_async_callback(router.stop)
@@ -177,6 +184,7 @@ def accept_connections(
     groups: GroupCoordinator,
     logs: OpenLogs,
     logins: Sequence[Logins | None],
+    authorizer: AuthorizerParts | None,
 ) -> Sequence[Listener]:
     """Requests are served from now on; at the stop those in progress are answered before the parts below stop."""
     limits = _connection_limits(start)
@@ -191,6 +199,7 @@ def accept_connections(
             requests.slow,
             requests.response_budget,
             _security(named.name, tls, login, requests.router),
+            access_of=None if authorizer is None else authorizer.access_of,
         )
         for each, named, tls, login in zip(
             listening.sockets, start.options.listeners, listening.tls, logins, strict=True

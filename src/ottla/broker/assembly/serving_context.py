@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.topic_parts import TopicParts
 from ottla.broker.assembly.tree_parts import TreeParts
-from ottla.broker.context import LogDirectoryState
+from ottla.broker.context import AclAdmin, LogDirectoryState
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.live_brokers import LiveBrokers
 from ottla.broker.partitions.partition_table import PartitionTable
@@ -47,6 +48,7 @@ class ServingContext:
     topic_admin: TopicRequests
     record_deletions: RecordDeletions
     producer_ids: ProducerIdBlocks
+    acls: AclAdmin | None
     log_directory: DirectoryReport
     elections: Elector | None
     _served: ServedTopics
@@ -68,6 +70,7 @@ def serving_context(
     topics: TopicParts,
     groups: GroupCoordinator,
     cluster: ClusterPart | None,
+    authorizer: AuthorizerParts | None,
 ) -> ServingContext:
     return ServingContext(
         start.node_id,
@@ -81,6 +84,7 @@ def serving_context(
         topics.requests,
         RecordDeletions(logs.partitions, logs.directory),
         tree.coordination.producer_ids,
+        None if authorizer is None else authorizer.acls,
         DirectoryReport(logs.directory),
         None if cluster is None else cluster.elector,
         topics.served,

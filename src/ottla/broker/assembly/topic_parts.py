@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
@@ -80,6 +81,7 @@ async def serve_topics(
     logs: OpenLogs,
     registering: Registering,
     cluster: ClusterPart | None,
+    authorizer: AuthorizerParts | None,
 ) -> TopicParts:
     """Serve the topics of the tree; their requests are accepted later.  Raises `TooManyOpenFiles`."""
     coordination, events = tree.coordination, start.events
@@ -111,7 +113,7 @@ async def serve_topics(
     events.session_lost.subscribe(served.follow_registrations)
     start.closing.push_async_callback(served.stop)
     await start.retries.until_done(served.start)
-    updates = TreeUpdates(registering, tree, served, cluster)
+    updates = TreeUpdates(registering, tree, served, cluster, authorizer)
     updates.elect()
     await start.retries.until_done(lambda: _sweep(tree))
     room = _logs_room(start, directory)

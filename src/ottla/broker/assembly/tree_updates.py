@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.tree_parts import TreeParts
@@ -72,16 +73,25 @@ class TreeUpdates:
     """`apply` is one pass of the `TreeFollower`."""
 
     def __init__(
-        self, registering: Registering, tree: TreeParts, served: ServedTopics, cluster: ClusterPart | None
+        self,
+        registering: Registering,
+        tree: TreeParts,
+        served: ServedTopics,
+        cluster: ClusterPart | None,
+        authorizer: AuthorizerParts | None,
     ) -> None:
         self._registering: Final = registering
         self._tree: Final = tree
         self._served: Final = served
         self._cluster: Final = cluster
+        self._authorizer: Final = authorizer
 
     async def apply(self) -> None:
         """Read what changed in the tree, and act on it."""
         coordination = self._tree.coordination
+        if self._authorizer is not None:
+            # First: a right that was revoked must end also when other changes cannot be followed.
+            await self._authorizer.acls.follow()
         if not coordination.lifecycle.is_registered:
             await coordination.check_cluster()
             await coordination.topics.refresh()

@@ -10,10 +10,12 @@ from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_respo
 from ottla.broker.fetching.fetch_session import FetchSession, next_epoch
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.fetch_session_read import SessionRead, fill_session, note_sent, read_session
+from ottla.broker.net.access import Access
 from ottla.broker.net.outbox import Piece
+from ottla.broker.partitions.authorized_topics import ReadableTopics
 from ottla.broker.partitions.partition import Partition, WaitingFetch, WakeOn
 from ottla.broker.partitions.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
-from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.partitions.partition_table import PartitionLookup, PartitionTable
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.model.error_code import ErrorCode
@@ -22,6 +24,7 @@ from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.fetch import LEADERS_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps, run_steps
+from ottla.security.acl import ANONYMOUS
 
 NEW_SESSION_EPOCH: Final = 0
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -61,31 +64,37 @@ class FetchService:
         refused = ((topic, read[0]) for topic, reads in topics for read in reads if read[1] in _LED_ELSEWHERE)
         return self._leader_hints.by_id(refused, local_address)
 
+    def readable(self, access: Access | None, client_id: str | None, *, by_id: bool) -> PartitionLookup:
+        """The partitions that a request may read."""
+        if access is not None:
+            return ReadableTopics(self.table, access, client_id, by_id=by_id)
+        return self.table.by_id if by_id else self.table.by_name
+
     def enough_bytes(self, request: FetchRequest) -> int:
         """The bytes that a fetch waits for: at most one response's maximum, however much its reader requests."""
         return min(request.min_bytes, request.max_bytes, self.size_bytes_max)
 
     def open_session(
         self,
-        partitions: PartitionIndex,
-        request: FetchRequest,
+        fetch: FullFetch,
         reads: Iterable[tuple[FetchRequest, FetchRead]],
-        replica: ReplicaReader | None,
     ) -> Steps[int]:
         """Open a session with a full response, which was read in these parts; its id, 0 when there is no room."""
+        request, replica = fetch.request, fetch.replica
         if has_long_name(request):
             return NO_SESSION
         session = self.sessions.open(
             sum(len(wanted) for _, wanted in request.topics),
             self.clock.monotonic_ms(),
             is_privileged=replica is not None,
-            uses_topic_ids=partitions is self.table.by_id,
+            uses_topic_ids=fetch.version >= TOPIC_IDS_FROM_VERSION,
+            principal=fetch.principal,
             replica=None if replica is None else replica.incarnation,
         )
         if session is None:
             return NO_SESSION
         for part, read in reads:
-            fill_session(partitions, session, part, read)
+            fill_session(fetch.partitions, session, part, read)
             yield
         # Between two steps it may have been closed to make room for another.
         is_open = not session.is_closed and self.sessions.touch(session, self.clock.monotonic_ms())
@@ -104,6 +113,7 @@ class FullFetch:
         "correlation_id",
         "held_by",
         "partitions",
+        "principal",
         "replica",
         "request",
         "service",
@@ -119,10 +129,14 @@ class FullFetch:
         local_address: tuple[str, int],
         replica: ReplicaReader | None = None,
         consumer: ConsumerReader = LEADER_ONLY,
+        access: Access | None = None,
+        principal: str = ANONYMOUS,
+        client_id: str | None = None,
     ) -> None:
-        table = service.table
+        """`access`: what a consumer may read; None is everything."""
         self.service = service
-        self.partitions = table.by_id if version >= TOPIC_IDS_FROM_VERSION else table.by_name
+        self.partitions = service.readable(access, client_id, by_id=version >= TOPIC_IDS_FROM_VERSION)
+        self.principal = principal
         self.request = request
         self.version = version
         self.correlation_id = correlation_id
@@ -160,7 +174,7 @@ class FullFetch:
         request, service = self.request, self.service
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
-            session_id = run_steps(service.open_session(self.partitions, request, [(request, read)], self.replica))
+            session_id = run_steps(service.open_session(self, [(request, read)]))
         service.sent_bytes += read.readable_bytes
         leaders = self.leaders(read.topics) if read.is_due else None
         return fetch_response(
@@ -225,9 +239,11 @@ class SessionFetch:
         local_address: tuple[str, int],
         replica: ReplicaReader | None = None,
         consumer: ConsumerReader = LEADER_ONLY,
+        access: Access | None = None,
+        client_id: str | None = None,
     ) -> None:
         self._service = service
-        self._partitions = service.table.by_id if session.uses_topic_ids else service.table.by_name
+        self._partitions = service.readable(access, client_id, by_id=session.uses_topic_ids)
         self._session = session
         self.request = request
         self._version = version

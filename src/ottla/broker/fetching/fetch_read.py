@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.partitions.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
-from ottla.broker.partitions.partition_table import PartitionIndex
+from ottla.broker.partitions.partition_table import PartitionLookup
 from ottla.protocol.fetch import FetchRequest
 from ottla.runtime.steps import parts_of
 
@@ -23,7 +23,7 @@ class FetchRead(NamedTuple):
 
 
 def read_partitions(
-    partitions: PartitionIndex,
+    partitions: PartitionLookup,
     request: FetchRequest,
     size_bytes_max: int,
     replica: ReplicaReader | None = None,
@@ -90,7 +90,7 @@ def in_parts(request: FetchRequest) -> Iterator[FetchRequest]:
             yield request._replace(topics=[(topic, list(some))])
 
 
-def ends_in_older_segment(partitions: PartitionIndex, request: FetchRequest, *, as_replica: bool = False) -> bool:
+def ends_in_older_segment(partitions: PartitionLookup, request: FetchRequest, *, as_replica: bool = False) -> bool:
     """Whether some partition has readable records after its run, in a later segment: waiting adds none of them."""
     for topic, wanted in request.topics:
         for fetch in wanted:

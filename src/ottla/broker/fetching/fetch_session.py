@@ -15,11 +15,12 @@ from typing import Final
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.partitions.partition import Partition, WaitingFetch, WakeOn
 from ottla.broker.partitions.partition_read import PartitionRead
-from ottla.broker.partitions.partition_table import PartitionIndex
+from ottla.broker.partitions.partition_table import PartitionLookup
 from ottla.model.error_code import ErrorCode
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import FetchPartition
 from ottla.runtime.steps import Steps, parts_of
+from ottla.security.acl import ANONYMOUS
 
 FIRST_EPOCH: Final = 1
 _EPOCH_MAX: Final = 2**31 - 1
@@ -51,8 +52,11 @@ class SessionPartition:
         self._sent_high_watermark = _UNSENT
         self._sent_log_start = _UNSENT
 
-    def find_partition(self, partitions: PartitionIndex) -> Partition | ErrorCode:
+    def find_partition(self, partitions: PartitionLookup) -> Partition | ErrorCode:
         """What to read, or the error that the reader must be sent."""
+        if partitions.is_guarded and not partitions.allows(self.topic):
+            # The right may have been revoked since the last fetch.
+            return partitions.absence_error(self.topic, self.index)
         partition = self._partition
         if partition is None:
             partition = self._partition = partitions.get(self.topic, self.index)
@@ -115,7 +119,8 @@ class SessionPartition:
 class FetchSession:
     """One reader's session.  `epoch` is what its next request must have.
 
-    `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).  `replica`: the follower, in one
+    `uses_topic_ids`: its requests name topics by id; all of them or none (KIP-516).  `principal`: of the connection
+    that opened it; no other principal may use it.  `replica`: the follower, in one
     life of its broker, whose session it is; None for a consumer.  `tells_watermarks`: a replica that waits is woken
     when a high watermark moves, since consumers wait for it there.
     """
@@ -132,6 +137,7 @@ class FetchSession:
         "is_privileged",
         "last_used_ms",
         "partitions_count",
+        "principal",
         "replica",
         "tells_watermarks",
         "uses_topic_ids",
@@ -145,12 +151,14 @@ class FetchSession:
         *,
         is_privileged: bool = False,
         uses_topic_ids: bool = False,
+        principal: str = ANONYMOUS,
         replica: ReplicaIncarnation | None = None,
         tells_watermarks: bool = False,
         cached_size: int = 0,
     ) -> None:
         self.id = session_id
         self.is_privileged = is_privileged
+        self.principal = principal
         self.replica = replica
         self.tells_watermarks = tells_watermarks
         self.uses_topic_ids = uses_topic_ids

@@ -10,6 +10,7 @@ from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.net.limits import SESSION_PARTITIONS_MAX
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.runtime.steps import Steps, run_steps
+from ottla.security.acl import ANONYMOUS
 
 # A session that was unused for longer is evicted for any other; a younger one for none of its kind.  As Apache Kafka.
 EVICTION_MS: Final = 120_000
@@ -58,6 +59,7 @@ class FetchSessionCache:
         *,
         is_privileged: bool = False,
         uses_topic_ids: bool = False,
+        principal: str = ANONYMOUS,
         replica: ReplicaIncarnation | None = None,
     ) -> FetchSession | None:
         """A new empty session that will have so many partitions; None when there is no room for it."""
@@ -73,6 +75,7 @@ class FetchSessionCache:
             now_ms,
             is_privileged=is_privileged,
             uses_topic_ids=uses_topic_ids,
+            principal=principal,
             replica=replica,
             tells_watermarks=self._tells_watermarks and replica is not None,
             cached_size=partitions_count,

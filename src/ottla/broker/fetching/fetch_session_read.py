@@ -9,7 +9,7 @@ from ottla.broker.fetching.fetch_read import FetchRead
 from ottla.broker.fetching.fetch_session import FetchSession, SessionPartition
 from ottla.broker.net.limits import SESSION_READS_MAX
 from ottla.broker.partitions.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
-from ottla.broker.partitions.partition_table import PartitionIndex
+from ottla.broker.partitions.partition_table import PartitionLookup
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA, FetchRequest
 
@@ -38,7 +38,7 @@ class SessionRead(NamedTuple):
 
 
 def read_session(
-    partitions: PartitionIndex,
+    partitions: PartitionLookup,
     session: FetchSession,
     limit_bytes: int,
     *,
@@ -137,7 +137,7 @@ def note_sent(session: FetchSession, read: SessionRead) -> None:
             session.settle(entry)
 
 
-def fill_session(partitions: PartitionIndex, session: FetchSession, request: FetchRequest, read: FetchRead) -> None:
+def fill_session(partitions: PartitionLookup, session: FetchSession, request: FetchRequest, read: FetchRead) -> None:
     """Begin a session with a full request and what its response holds; others may have run since that was read."""
     reads: list[tuple[SessionPartition, PartitionRead]] = []
     for (topic, wanted), (_, parts) in zip(request.topics, read.topics, strict=True):

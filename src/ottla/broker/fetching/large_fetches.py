@@ -50,7 +50,7 @@ class LargeFetch:
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             parts = zip(in_parts(request), reads, strict=True)
-            session_id = yield from fetch.service.open_session(fetch.partitions, request, parts, fetch.replica)
+            session_id = yield from fetch.service.open_session(fetch, parts)
         if reads:
             fetch.service.sent_bytes += reads[-1].readable_bytes
         topics = yield from joined_steps(read.topics for read in reads)

@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (key 69), v0-v1.
 
 Consumer groups (KIP-848); v1 has the kind of each member.  GROUP_ID_NOT_FOUND for any group that
-is not a consumer group.  Authorized operations, when asked for, are all operations.
+is not a consumer group.  Authorized operations, when asked for, are all operations without an
+authorizer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Answers the cluster id and the live brokers with the addresses that the caller can reach.  There is no controller: any
 broker serves admin requests, and all name the live one with the lowest id.  Endpoint type 1 (brokers) only: controllers
 (type 2) get MISMATCHED_ENDPOINT_TYPE, others UNSUPPORTED_ENDPOINT_TYPE (KIP-919).  Authorized operations, when asked
-for, are all operations: there are no access rules yet.
+for, are all operations without an authorizer.
 
 Fenced (v2, KIP-1073) is a broker that may not lead, since its session with ZooKeeper is over or may be.  Each broker
 knows that of itself alone: the others that it lists are those that were registered when it last read the tree.  It

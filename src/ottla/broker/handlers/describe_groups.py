@@ -1,8 +1,7 @@
 """DescribeGroups (key 15), v0-v6.
 
 Classic groups.  Any other group has the state "Dead" and no error, from v6 on
-GROUP_ID_NOT_FOUND.  Authorized operations, when asked for (v3+), are all operations: there are no access rules
-yet.
+GROUP_ID_NOT_FOUND.  Authorized operations, when asked for (v3+), are all operations without an authorizer.
 """
 
 from __future__ import annotations

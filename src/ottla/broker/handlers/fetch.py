@@ -29,6 +29,11 @@ A request that claims to be a replica is served as one, up to the log's end and 
 come.  Any other is refused: CLUSTER_AUTHORIZATION_FAILED where no such broker is registered, or none is named with its
 epoch (CVE-2018-1288), STALE_BROKER_EPOCH in another life.  A replica that is OFFSET_OUT_OF_RANGE gets the log start.
 
+With an authorizer a consumer needs READ on each topic; one that it may not read is TOPIC_AUTHORIZATION_FAILED, whether
+it exists or not, also after its right was revoked while a session was open or the request waited.  A replica needs
+CLUSTER_ACTION on the cluster, else every partition has the same error.  A session may only be continued by the
+principal that opened it.
+
 From v11 on consumers are also served by followers in sync, below the high watermark that these know (KIP-392).  With a
 selector (replica.selector.class) the leader sends a consumer that names its rack to the follower in it that has come
 furthest: the answer has the preferred read replica and no records.
@@ -80,10 +85,12 @@ from ottla.protocol.fetch import (
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import paced
 from ottla.runtime.steps import Steps
+from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 _CONSUMER: Final = -1
 _FULL_EPOCHS: Final = frozenset({-1, NEW_SESSION_EPOCH})
 _NO_ERROR: Final = int(ErrorCode.NONE)
+_NOT_AUTHORIZED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _NO_BROKER: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -148,8 +155,7 @@ class FetchHandler:
         if request.session_epoch not in _FULL_EPOCHS:
             self._continue_session(connection, request, version, correlation_id)
             return
-        if request.session_id != NO_SESSION:
-            self._sessions.remove(request.session_id)
+        self._close_named(connection, request)
         self._serve_full(connection, request, version, correlation_id)
 
     def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
@@ -205,8 +211,7 @@ class FetchHandler:
             # A broker that stops has expired those that wait already.
             self._serve(connection, plan, 0 if connection.is_draining else request.max_wait_ms, answer)
             return
-        if request.session_id != NO_SESSION:
-            self._sessions.remove(request.session_id)
+        self._close_named(connection, request)
         error = self._full_error(connection, request)
         if error:
             answer.complete(await paced(_refusal_steps(request, version, correlation_id, error)))
@@ -216,6 +221,13 @@ class FetchHandler:
         max_wait_ms = 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
         full = self._full_plan(connection, request, version, correlation_id)
         await self._large.serve(answer, LargeFetch(full), max_wait_ms, turn)
+
+    def _close_named(self, connection: Connection, request: FetchRequest) -> None:
+        """A full request closes the session that it names, if that is its principal's."""
+        if request.session_id != NO_SESSION:
+            session = self._sessions.get(request.session_id)
+            if session is not None and _may_use(connection, session):
+                self._sessions.remove(session.id)
 
     def _full_error(self, connection: Connection, request: FetchRequest) -> int:
         """Why a full request may not be served, 0 when it may."""
@@ -237,6 +249,9 @@ class FetchHandler:
             connection.local_address,
             replica,
             self._consumer_reader(request, version, connection.local_address),
+            None if replica is not None else connection.access,
+            connection.principal,
+            connection.client_id,
         )
 
     def _continue_session(
@@ -268,6 +283,8 @@ class FetchHandler:
             connection.local_address,
             replica,
             self._consumer_reader(request, version, connection.local_address),
+            None if replica is not None else connection.access,
+            connection.client_id,
         )
 
     def _serve(
@@ -312,7 +329,7 @@ class FetchHandler:
         self, connection: Connection, session: FetchSession | None, request: FetchRequest, version: int
     ) -> int:
         """Why a request may not change its session, 0 when it may."""
-        if session is None:
+        if session is None or not _may_use(connection, session):
             return _NOT_FOUND
         if request.replica_id > _CONSUMER:
             # A full request then gets the error of each partition.
@@ -335,8 +352,15 @@ class FetchHandler:
         """Why this request may not fetch as a replica, 0 when it may: only a live broker may, in its present life, and
         on the listener for brokers where there is one.
 
+        With an authorizer its principal needs the right to act for the cluster: the broker id is only a claim.
+
         A broker whose own session may have ended must acknowledge nothing, so it takes no progress either.
         """
+        access = connection.access
+        if access is not None and not access.allows(
+            Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, ApiKey.FETCH, connection.client_id
+        ):
+            return _NOT_AUTHORIZED
         lifecycle = self._lifecycle
         if lifecycle is None or lifecycle.is_sole or request.replica_epoch < 0:
             return _NO_BROKER
@@ -356,6 +380,11 @@ class FetchHandler:
 
     def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
         return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())
+
+
+def _may_use(connection: Connection, session: FetchSession) -> bool:
+    """A session is its principal's: another one could read by it what it may not."""
+    return connection.access is None or connection.principal == session.principal
 
 
 def _refusal(request: FetchRequest, error_code: int) -> Topics:

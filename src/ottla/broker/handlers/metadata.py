@@ -18,8 +18,7 @@ broker that is not there and looks no more for the leader of a partition that an
 other answer does, and it leaves itself out: kafka-python requests metadata from the broker with the fewest requests in
 flight, which is this one while it has produces in flight to the others.  No topic gets an error as a whole:
 kafka-python takes it for deleted, and its group rebalances.
-Authorized operations, when requested, are all operations: there are no access rules yet. Not done: v13 (top-level
-error code).
+Authorized operations, when requested, are all operations without an authorizer.  Not done: v13 (top-level error code).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ acks=0 answers nothing, and an error closes the connection; acks=1 answers when 
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
 NOT_LEADER_OR_FOLLOWER where another broker leads or may lead, with that one and its address from v10 on (KIP-951),
 NOT_ENOUGH_REPLICAS for acks=all below min.insync.replicas, INVALID_TOPIC_EXCEPTION for internal topics.
+With an authorizer each topic needs WRITE: else TOPIC_AUTHORIZATION_FAILED, whether it exists or not.
 A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of its batches is then unknown.
 
 Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
@@ -36,11 +37,12 @@ from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.partitions.authorized_topics import WritableTopics
 from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
 from ottla.broker.partitions.batch_rules import batch_error
 from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
 from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition, RestOfPipeline
-from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.partitions.partition_table import PartitionIndex, PartitionLookup, PartitionTable
 from ottla.broker.partitions.sequence_gaps import GapReports
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.tree import Lease
@@ -254,9 +256,23 @@ class WaitingProduce:
 class _Produce:
     """A request that is being appended, and the results so far."""
 
-    __slots__ = ("correlation_id", "error_code", "request", "topics", "version", "view", "waiting")
+    __slots__ = (
+        "access",
+        "client_id",
+        "correlation_id",
+        "error_code",
+        "request",
+        "topics",
+        "version",
+        "view",
+        "waiting",
+    )
 
-    def __init__(self, request: ProduceRequest, view: memoryview, version: int, correlation_id: int) -> None:
+    def __init__(
+        self, connection: Connection, request: ProduceRequest, view: memoryview, version: int, correlation_id: int
+    ) -> None:
+        self.access = connection.access
+        self.client_id = connection.client_id
         self.request = request
         self.view = view
         self.version = version
@@ -328,7 +344,7 @@ class ProduceHandler:
         if len(topics) == 1 and len(topics[0][1]) == 1:
             self._serve_one(connection, view, request, version, correlation_id)
             return
-        produce = _Produce(request, view, version, correlation_id)
+        produce = _Produce(connection, request, view, version, correlation_id)
         if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
             serving = self._serve_paced(connection, connection.hold(), produce, self._append_steps(produce))
             self._shared.tasks.start(connection, serving)
@@ -346,10 +362,13 @@ class ProduceHandler:
         _, acks, timeout_ms, ((name_bytes, wanted),) = request
         ((index, start, stop),) = wanted
         now_ms = self._now_ms()
-        partitions, lease = self._partitions.by_name, self._lease
+        lease = self._lease
+        partitions: PartitionLookup = self._partitions.by_name
         if lease is not None and self._clock.boottime_ms() >= lease.until_ms:
             self._refuse_all(name_bytes, wanted, now_ms)
             partitions = _NOTHING_LED
+        if connection.access is not None:
+            partitions = WritableTopics(partitions, connection.access, connection.client_id)
         partition = None if name_bytes in _INTERNAL_TOPICS else partitions.get(name_bytes, index)
         if partition is None:
             result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
@@ -357,7 +376,7 @@ class ProduceHandler:
             try:
                 result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, None)
             except OpensOffLoop as job:
-                produce = _Produce(request, view, version, correlation_id)
+                produce = _Produce(connection, request, view, version, correlation_id)
                 self._serve_opening(connection, produce, job.with_traceback(None))  # it would keep the buffer
                 return
         failure = result[1]
@@ -389,7 +408,7 @@ class ProduceHandler:
 
     def _append_at_once(self, produce: _Produce) -> OpensOffLoop | None:
         """Append the batches of a small request up to one that a thread must open; returns that one, or None."""
-        moment = self._moment()
+        moment = self._moment(produce)
         for name_bytes, wanted in produce.request.topics:
             results: list[ProducePartitionResult] = []
             produce.topics.append((name_bytes, results))
@@ -415,7 +434,7 @@ class ProduceHandler:
                 while len(results) < end_place:
                     # Others have run meanwhile: everything is looked up again.
                     left = wanted[len(results) : end_place]
-                    job = self._append_some(produce, name_bytes, left, results, self._moment(), opened)
+                    job = self._append_some(produce, name_bytes, left, results, self._moment(produce), opened)
                     opened = None
                     if job is not None:
                         opened = yield job
@@ -430,7 +449,7 @@ class ProduceHandler:
         name_bytes: bytes,
         some: Sequence[ProducePartition],
         results: list[ProducePartitionResult],
-        moment: tuple[int, PartitionIndex],
+        moment: tuple[int, PartitionLookup],
         opened: Opened | None = None,
     ) -> OpensOffLoop | None:
         """Append some of the last topic's batches, up to one that a thread must open; returns that one, or None.
@@ -438,7 +457,7 @@ class ProduceHandler:
         `opened`: what became of the first one in a thread.
         """
         now_ms, partitions = moment
-        if partitions is _NOTHING_LED:
+        if partitions.unknown_topic is _NOTHING_LED.unknown_topic:
             self._refuse_all(name_bytes, some, now_ms)
         view, version, acks, waiting = produce.view, produce.version, produce.request.acks, produce.waiting
         topic_place, is_internal = len(produce.topics) - 1, name_bytes in _INTERNAL_TOPICS
@@ -462,12 +481,15 @@ class ProduceHandler:
                 partition.park_produce(required_end, acks, waiting, waiting.add_slot(topic_place, len(results) - 1))
         return None
 
-    def _moment(self) -> tuple[int, PartitionIndex]:
+    def _moment(self, produce: _Produce) -> tuple[int, PartitionLookup]:
         """The time, and where to look up partitions that are appended to before others run."""
         lease = self._lease
         # The session may have ended, and others may lead: every partition is refused.
         is_over = lease is not None and self._clock.boottime_ms() >= lease.until_ms
-        return self._now_ms(), _NOTHING_LED if is_over else self._partitions.by_name
+        partitions = _NOTHING_LED if is_over else self._partitions.by_name
+        if produce.access is None:
+            return self._now_ms(), partitions
+        return self._now_ms(), WritableTopics(partitions, produce.access, produce.client_id)
 
     def _refuse_all(self, name_bytes: bytes, wanted: Sequence[ProducePartition], now_ms: int) -> None:
         for index, _, _ in wanted:
@@ -507,7 +529,7 @@ class ProduceHandler:
         async with self._turns.turn(ApiKey.PRODUCE, end - position):
             if not connection.is_closed:
                 request = await paced(read_produce_steps(view, position, end, version))
-                produce = _Produce(request, view, version, correlation_id)
+                produce = _Produce(connection, request, view, version, correlation_id)
                 await self._serve_paced(connection, answer, produce, self._append_steps(produce))
 
     async def _serve_paced(
@@ -652,8 +674,8 @@ def _records_bytes(some: Sequence[ProducePartition]) -> int:
     return sum(stop - start for _, start, stop in some)
 
 
-def _absent(partitions: PartitionIndex, name_bytes: bytes, index: int) -> ProducePartitionResult:
-    if name_bytes in _INTERNAL_TOPICS:
+def _absent(partitions: PartitionLookup, name_bytes: bytes, index: int) -> ProducePartitionResult:
+    if name_bytes in _INTERNAL_TOPICS and partitions.allows(name_bytes):
         return (index, _INVALID_TOPIC, _NO_OFFSET, _NO_TIME, _NO_OFFSET, _INTERNAL)
     return (index, partitions.absence_error(name_bytes, index), _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
 

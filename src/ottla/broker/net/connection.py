@@ -23,6 +23,7 @@ from math import inf
 from time import perf_counter
 from typing import Final, Protocol
 
+from ottla.broker.net.access import AccessOf
 from ottla.broker.net.auto_creations import AutoCreations
 from ottla.broker.net.frame_pace import UnfinishedFrame, UnreadAnswer
 from ottla.broker.net.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
@@ -33,6 +34,7 @@ from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
 from ottla.model.listener import DEFAULT_LISTENER_NAME
 from ottla.observe.events import frequent
 from ottla.protocol.primitives import RequestBytes
+from ottla.security.acl import ANONYMOUS as ANONYMOUS
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,6 @@ _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _PRODUCE: Final = 0
 # A handshake record of TLS 1.x, which a plain listener reads as the length of a request.
 _CLIENT_HELLO: Final = 0x1603
-# The principal of a client without a certificate or a login.
-ANONYMOUS: Final = "User:ANONYMOUS"
 # On Linux the first byte is the connection's state; elsewhere such a peer is noticed when it is answered.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _TCP_CLOSE_WAIT: Final = 8
@@ -96,6 +96,7 @@ class Connection:
     """A client's socket and its state; every method runs on the event loop's thread."""
 
     __slots__ = (
+        "_access_of",
         "_blocked",
         "_buffer",
         "_exclusive",
@@ -106,6 +107,7 @@ class Connection:
         "_on_peer_closed",
         "_outbox",
         "_pending",
+        "_principal",
         "_processing",
         "_reading",
         "_received_bytes",
@@ -118,6 +120,7 @@ class Connection:
         "_socket",
         "_swept_bytes",
         "_waits_for_room_since_s",
+        "access",
         "answered_in_vain",
         "auto_creations",
         "client_id",
@@ -127,7 +130,6 @@ class Connection:
         "listener_name",
         "local_address",
         "peer_name",
-        "principal",
         "quiet_sweeps",
     )
 
@@ -143,11 +145,13 @@ class Connection:
         *,
         listener_name: str = DEFAULT_LISTENER_NAME,
         principal: str = ANONYMOUS,
+        access_of: AccessOf | None = None,
     ) -> None:
-        """`principal`: of the client's certificate; a login changes it."""
+        """`principal`: of the client's certificate; a login changes it.
+
+        `access_of` gives its rights; None: there is no authorizer.
+        """
         self.listener_name: Final = listener_name
-        # `Type:name`, as ACLs name it.
-        self.principal = principal
         self._slow = slow
         self._slow_after_s = inf if slow is None else slow.limit_s
         self._waits_for_room_since_s = 0.0
@@ -186,8 +190,27 @@ class Connection:
         self.local_address: tuple[str, int] = peer.getsockname()[:2]
         address = peer.getpeername()
         self.peer_name = f"{address[0]}:{address[1]}"
+        self._access_of = access_of
+        self.principal = principal
         self._reading = True
         loop.add_reader(peer.fileno(), self._on_readable)
+
+    @property
+    def peer_host(self) -> str:
+        return self.peer_name.rpartition(":")[0]
+
+    @property
+    def principal(self) -> str:
+        """`Type:name`, as ACLs name it."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: str) -> None:
+        """The client has logged in: requests from now on have the rights of this principal."""
+        self._principal = principal
+        access_of = self._access_of
+        # None: there is no authorizer, and everything is allowed.
+        self.access = None if access_of is None else access_of(principal, self.peer_host, self.listener_name)
 
     # Called by handlers.
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from ottla.broker.net.access import AccessOf
 from ottla.broker.net.connection import ANONYMOUS, Connection, Router, SlowReports
 from ottla.broker.net.frame_pace import AnswerPace, FramePace, PaceRules
 from ottla.broker.net.limits import (
@@ -140,13 +141,16 @@ class Listener:
         slow: SlowReports | None = None,
         responses: ResponseBudget | None = None,
         security: ListenerSecurity = ListenerSecurity(),  # noqa: B008 (an immutable value)
+        access_of: AccessOf | None = None,
     ) -> None:
         """`sockets`: serves the connections; the loop itself unless a test has something between.
 
         `slow` takes the times of requests; `responses` counts the large answers of these and other connections.
+        `access_of` gives the rights of a connection; None: there is no authorizer.
         """
         self._security = security
         self._responses = responses
+        self._access_of = access_of
         self._listening = listening
         self._loop = loop
         self._sockets: SocketLoop = sockets or loop
@@ -306,6 +310,7 @@ class Listener:
             self._slow,
             listener_name=security.name,
             principal=principal,
+            access_of=self._access_of,
         )
         self._connections[connection] = None
         self._all_closed.clear()

@@ -7,7 +7,7 @@ in the request, so it decodes neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.broker.partitions.partition import Partition
@@ -23,6 +23,26 @@ class Refusal(NamedTuple):
     error_code: ErrorCode
 
 
+class PartitionLookup(Protocol):
+    """What a request reads of a `PartitionIndex`, all of it or only some topics (`authorized_topics`)."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether `allows` may be False."""
+        ...
+
+    @property
+    def unknown_topic(self) -> ErrorCode: ...
+
+    def allows(self, topic: bytes) -> bool:
+        """Whether the request may use this topic's partitions now."""
+        ...
+
+    def get(self, topic: bytes, index: int) -> Partition | None: ...
+
+    def absence_error(self, topic: bytes, index: int) -> ErrorCode: ...
+
+
 class PartitionIndex:
     """Partitions by one key of their topic (name or id, as bytes), dense from index 0.
 
@@ -30,6 +50,8 @@ class PartitionIndex:
     """
 
     __slots__ = ("_counts", "_partitions", "_refused", "_sizes", "unknown_topic")
+
+    is_guarded: ClassVar[bool] = False
 
     def __init__(self, unknown_topic: ErrorCode) -> None:
         # The error for a topic that is not served.
@@ -40,6 +62,9 @@ class PartitionIndex:
         self._counts: dict[bytes, int] = {}
         # How many partitions each topic has, on all brokers.
         self._sizes: dict[bytes, int] = {}
+
+    def allows(self, topic: bytes) -> bool:
+        return True
 
     def get(self, topic: bytes, index: int) -> Partition | None:
         """The partition, or None when this broker does not serve it.  `index` comes from the wire: any int32."""
@@ -104,11 +129,13 @@ class PartitionIndex:
 class PartitionTable:
     """The partitions of this broker in two indexes that always agree."""
 
-    __slots__ = ("_refusals", "by_id", "by_name", "resignations_count")
+    __slots__ = ("_refusals", "by_id", "by_name", "names_by_id", "resignations_count")
 
     def __init__(self) -> None:
         self.by_name: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.by_id: Final = PartitionIndex(ErrorCode.UNKNOWN_TOPIC_ID)
+        # Of all topics of the cluster, as bytes.
+        self.names_by_id: Final[dict[bytes, bytes]] = {}
         self._refusals: dict[TopicPartition, Refusal] = {}
         # Another value whenever a partition ceased to lead here, with or without a newer view of the topics: a kept
         # answer that names this broker as its leader may be outdated.
@@ -118,11 +145,13 @@ class PartitionTable:
         """The topic exists: its partitions that are neither served nor refused here are other brokers'."""
         self.by_name.set_size(name.encode(), partitions_count)
         self.by_id.set_size(topic_id.bytes, partitions_count)
+        self.names_by_id[topic_id.bytes] = name.encode()
 
     def forget_topic(self, name: str, topic_id: UUID) -> None:
         """The topic was deleted."""
         self.by_name.set_size(name.encode(), None)
         self.by_id.set_size(topic_id.bytes, None)
+        self.names_by_id.pop(topic_id.bytes, None)
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self.by_name.get(topic.encode(), index)

@@ -7,9 +7,11 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.broker.context import Call, Elections, LogDirectoryState, NewTopic
+from ottla.broker.authorization.gate import Gate
+from ottla.broker.context import AclAdmin, Call, Elections, LogDirectoryState, NewTopic
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
+from ottla.broker.net.access import Access
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
 from ottla.broker.partitions.partition_table import PartitionTable
@@ -163,6 +165,7 @@ class SmallBroker:
             self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="os")
         )
         self.producer_ids = CountedIds()
+        self.acls: AclAdmin | None = None
         self.topic_admin = SmallTopicAdmin(self)
         self.record_deletions = SmallRecordDeletions(self)
         self.loop = TurnedLoop()
@@ -229,20 +232,31 @@ class SmallBroker:
         batch = build_batch([Record(0, each, b"key", b"value") for each in timestamps_ms], codec)
         self.partition(topic).append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, self.clock.now_ms())
 
-    async def ask(self, api: ApiKey, version: int, request: object, response_class: type[R]) -> R:
-        """The answer as a client of this version reads it: over the wire's bytes in both directions."""
+    async def ask(
+        self, api: ApiKey, version: int, request: object, response_class: type[R], access: Access | None = None
+    ) -> R:
+        """The answer as a client of this version reads it: over the wire's bytes in both directions.
+
+        `access`: that of the client's connection, where there is an authorizer.
+        """
         read = decode_request(api, version, encode_request(api, version, request))
         call = Call(version, "a-client", (HOST, PORT), "/192.0.2.1")
         if api in GROUP_HANDLERS:
             replies: list[object] = []
-            steps = GROUP_HANDLERS[api](read, self, call, replies.append)
+            handler = GROUP_HANDLERS[api]
+            if access is None:
+                steps = handler(read, self, call, replies.append)
+            else:
+                steps = Gate().answer(api, handler, read, self, call, replies.append, access)
             if steps is not None:
                 run_steps(steps)
             (response,) = replies
             if isinstance(response, Generator):
                 response = run_steps(response)
-        else:
+        elif access is None:
             response = await HANDLERS[api](read, self, call)
+        else:
+            response = await Gate().serve(api, HANDLERS[api], read, self, call, access)
         found = decode_response(api, version, encode_response(api, version, response))
         assert isinstance(found, response_class)
         return found

@@ -1,0 +1,231 @@
+"""Requests about the cluster, its settings, access rules and producers."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from ottla.broker.authorization.guard import (
+    CLUSTER_DENIED,
+    GROUP_DENIED,
+    ID_DENIED,
+    MESSAGES,
+    TOPIC_DENIED,
+    Caller,
+    Outcome,
+    Passed,
+    Refused,
+    divided,
+)
+from ottla.broker.authorization.topic_guards import cluster_operations
+from ottla.broker.context import BrokerContext
+from ottla.model.error_code import ErrorCode
+from ottla.protocol.schemas import alter_configs, incremental_alter_configs
+from ottla.protocol.schemas.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from ottla.protocol.schemas.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from ottla.protocol.schemas.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.protocol.schemas.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.schemas.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ottla.protocol.schemas.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.schemas.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ottla.protocol.schemas.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.schemas.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from ottla.protocol.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.runtime.steps import Steps
+from ottla.security.acl import Operation, ResourceType
+
+_MESSAGE: Final = MESSAGES[CLUSTER_DENIED]
+_NO_EPOCH: Final = -1
+# Of configuration requests, whose numbers are others than those of access rules.
+_CONFIGS_OF_TOPIC: Final = 2
+_CONFIGS_OF_CLUSTER: Final = frozenset({4, 8, 16})
+_CONFIGS_OF_GROUP: Final = 32
+
+
+class _ConfigResource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+def describe_cluster(request: DescribeClusterRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """Nothing; the authorized operations need DESCRIBE on the cluster."""
+
+    def finish(response: DescribeClusterResponse) -> Steps[None]:
+        yield
+        if request.include_cluster_authorized_operations and not response.error_code:
+            response.cluster_authorized_operations = cluster_operations(caller)
+
+    yield
+    return Passed(request, finish)
+
+
+def init_producer_id(request: InitProducerIdRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic."""
+    yield
+    if request.transactional_id is not None:
+        if caller.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return Passed(request)
+        return Refused(InitProducerIdResponse(error_code=ID_DENIED, producer_epoch=_NO_EPOCH))
+    if caller.access.rights.allows_any(Operation.WRITE, ResourceType.TOPIC) or caller.allows_cluster(
+        Operation.IDEMPOTENT_WRITE
+    ):
+        return Passed(request)
+    return Refused(InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_epoch=_NO_EPOCH))
+
+
+def describe_configs(request: DescribeConfigsRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """DESCRIBE_CONFIGS on each topic and group; on the cluster for brokers."""
+    request.resources, denied = yield from divided(
+        request.resources, lambda each: _config_refusal(each, Operation.DESCRIBE_CONFIGS, caller) is None
+    )
+    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
+
+    def finish(response: DescribeConfigsResponse) -> Steps[None]:
+        for (resource_type, name), code in refused.items():
+            response.results.append(DescribeConfigsResult(code, MESSAGES[code], resource_type, name))
+            yield
+
+    return Passed(request, finish)
+
+
+def alter_configurations(
+    request: alter_configs.AlterConfigsRequest, caller: Caller, context: BrokerContext
+) -> Steps[Outcome]:
+    """ALTER_CONFIGS on each topic and group; on the cluster for brokers."""
+    request.resources, denied = yield from divided(
+        request.resources, lambda each: _config_refusal(each, Operation.ALTER_CONFIGS, caller) is None
+    )
+    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
+
+    def finish(response: alter_configs.AlterConfigsResponse) -> Steps[None]:
+        for (resource_type, name), code in refused.items():
+            response.responses.append(
+                alter_configs.AlterConfigsResourceResponse(code, MESSAGES[code], resource_type, name)
+            )
+            yield
+
+    return Passed(request, finish)
+
+
+def alter_configurations_incrementally(
+    request: incremental_alter_configs.IncrementalAlterConfigsRequest, caller: Caller, context: BrokerContext
+) -> Steps[Outcome]:
+    """As `alter_configurations`."""
+    request.resources, denied = yield from divided(
+        request.resources, lambda each: _config_refusal(each, Operation.ALTER_CONFIGS, caller) is None
+    )
+    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
+
+    def finish(response: incremental_alter_configs.IncrementalAlterConfigsResponse) -> Steps[None]:
+        for (resource_type, name), code in refused.items():
+            response.responses.append(
+                incremental_alter_configs.AlterConfigsResourceResponse(code, MESSAGES[code], resource_type, name)
+            )
+            yield
+
+    return Passed(request, finish)
+
+
+def _config_refusal(resource: _ConfigResource, operation: Operation, caller: Caller) -> ErrorCode | None:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == _CONFIGS_OF_TOPIC:
+        is_allowed = caller.allows_topic(operation, name)
+    elif kind == _CONFIGS_OF_GROUP:
+        is_allowed = caller.allows_group(operation, name)
+    elif kind in _CONFIGS_OF_CLUSTER:
+        is_allowed = caller.allows_cluster(operation)
+    else:
+        return None  # its handler refuses the type
+    return None if is_allowed else _code_of(resource)
+
+
+def _code_of(resource: _ConfigResource) -> ErrorCode:
+    codes = {_CONFIGS_OF_TOPIC: TOPIC_DENIED, _CONFIGS_OF_GROUP: GROUP_DENIED}
+    return codes.get(resource.resource_type, CLUSTER_DENIED)
+
+
+# The responses of requests that need a right on the cluster as a whole.
+
+
+def describe_log_dirs_refused(request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(error_code=CLUSTER_DENIED)
+
+
+def describe_acls_refused(request: DescribeAclsRequest, caller: Caller) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=CLUSTER_DENIED, error_message=_MESSAGE)
+
+
+def create_acls_refused(request: CreateAclsRequest, caller: Caller) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(CLUSTER_DENIED, _MESSAGE)] * len(request.creations))
+
+
+def delete_acls_refused(request: DeleteAclsRequest, caller: Caller) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(CLUSTER_DENIED, _MESSAGE)] * len(request.filters))
+
+
+def describe_user_scram_credentials_refused(
+    request: DescribeUserScramCredentialsRequest, caller: Caller
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(error_code=CLUSTER_DENIED, error_message=_MESSAGE)
+
+
+def alter_user_scram_credentials_refused(
+    request: AlterUserScramCredentialsRequest, caller: Caller
+) -> AlterUserScramCredentialsResponse:
+    names = dict.fromkeys(each.name for each in request.deletions)
+    names |= dict.fromkeys(each.name for each in request.upsertions)
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(name, CLUSTER_DENIED, _MESSAGE) for name in names]
+    )
+
+
+def elect_leaders_refused(request: ElectLeadersRequest, caller: Caller) -> ElectLeadersResponse:
+    # v0 has no error of the whole request.
+    refused = [
+        ReplicaElectionResult(
+            topic.topic, [PartitionResult(index, CLUSTER_DENIED, _MESSAGE) for index in topic.partitions]
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    code = ErrorCode.NONE if caller.api_version == 0 else CLUSTER_DENIED
+    return ElectLeadersResponse(error_code=code, replica_election_results=refused if caller.api_version == 0 else [])
+
+
+def alter_partition_reassignments_refused(
+    request: AlterPartitionReassignmentsRequest, caller: Caller
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(error_code=CLUSTER_DENIED, error_message=_MESSAGE)
+
+
+def list_partition_reassignments_refused(
+    request: ListPartitionReassignmentsRequest, caller: Caller
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=CLUSTER_DENIED, error_message=_MESSAGE)
+
+
+def list_config_resources_refused(request: ListConfigResourcesRequest, caller: Caller) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=CLUSTER_DENIED)
