@@ -11,6 +11,7 @@ from tests.peers.kafka_jars import POM, TOOLS_POM, classpath, find_java
 
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
+ACL_COMMAND: Final = "org.apache.kafka.tools.AclCommand"
 BROKER: Final = "kafka.Kafka"
 CONFIGS_COMMAND: Final = "kafka.admin.ConfigCommand"
 CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"

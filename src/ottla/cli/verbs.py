@@ -21,6 +21,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
     "secure": Verb("ottla.cli.secure", "Make certificates and a first user for a broker."),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
+    "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),
     "log": Verb("ottla.cli.log.verb", "Dump, verify and repair logs; import those of Apache Kafka."),
     "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs."),
     "restore": Verb("ottla.cli.log.restore", "Make a data directory of a backup."),
