@@ -291,8 +291,8 @@ class ProduceHandler:
     """Appends batches; one instance serves all connections.
 
     A request goes through these stages: `handle` reads it and chooses its path, `_serve_one` (one partition, which most
-    producers send under load) or `_append_steps` (all others); `_append` checks, opens, stamps and appends each batch;
-    the request is answered, or waits (`WaitingProduce`) until its batches are stable.
+    producers send under load), `_append_at_once` (a few) or `_append_steps` (many, in slices); `_append` checks, opens,
+    stamps and appends each batch; the request is answered, or waits (`WaitingProduce`) until its batches are stable.
     """
 
     __slots__ = (

@@ -520,7 +520,7 @@ class Partition:
             self.on_refused(now_ms)
             raise NotEnoughReplicas(
                 f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
-                f"{log.config.min_insync_replicas} are required (min.insync.replicas)"
+                f"{self._min_in_sync_count} are required (min.insync.replicas)"
             )
         try:
             base_offset = log.append(batch, header, now_ms)

@@ -108,7 +108,7 @@ class Reading:
         self.partition = partition
         self.claim = claim
         self.token = token
-        # What ListOffsets has to answer before anything can be read: `places.question_of`.
+        # What ListOffsets has to answer before anything can be read: `seek_target.question_of`.
         self.question: int | None = None
         # What the group is known to have, and what it was last asked to have.
         self.committed = offset

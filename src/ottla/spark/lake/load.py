@@ -407,7 +407,7 @@ def reason_of(trace: str) -> str:
 
 
 def facts_of(part: LoadPlan, reports: Iterable[TaskReport]) -> dict[str, str]:
-    """Beside the commit: what was loaded, and for the audit the rows of each window of event time."""
+    """Beside the commit: what was loaded, and for the audit the rows by the time windows of their records."""
     counts: Counts = {}
     for report in reports:
         add_counts(counts, report.counts)
@@ -446,7 +446,7 @@ def publish_table_counts(table: LakeTable, connection: Connection) -> None:
 
     They are read from the table, never from memory: when a process dies between a commit and its counts, the next load
     publishes them, as long as that commit is among the newest.  Duplicate counts do no harm.  `ottla audit run --table`
-    publishes those of the whole history.  A cluster that is not available does not stop a load.
+    publishes those of all commits that it compares.  A cluster that is not available does not stop a load.
     """
     counts = [
         count
