@@ -29,8 +29,9 @@ from tests.large_frames import LargeFrame, large_frames
 from tests.timed_broker import TurnTimes
 
 MIB = 1 << 20
-# On a quiet machine the longest turns take half of it.
-TURN_MS_MAX = 20.0
+# On a quiet machine the longest turns take a sixth of it.  Processor time of a thread more than doubles while others
+# keep all processors busy (10 ms became 25 to 39), and what is not divided into steps takes hundreds of milliseconds.
+TURN_MS_MAX = 60.0
 MEMORY_MORE_MAX = 256 * MIB
 SMALL, LARGE = 80_000, 1_900_000
 TOPIC, PARTITIONS = "big", 50
