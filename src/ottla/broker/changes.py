@@ -84,9 +84,17 @@ def _deleted_acls(request: Any, response: Any) -> Outcomes:
 
 
 def _acl_text(rule: Any, pattern_type: int) -> str:
+    try:
+        return f"ACL:{_acl(rule, pattern_type)}"
+    except ValueError:
+        # A refused request may have any number for a type or an operation.
+        return "ACL"
+
+
+def _acl(rule: Any, pattern_type: int) -> Acl:
     pattern = ResourcePattern(ResourceType(rule.resource_type), PatternType(pattern_type), rule.resource_name)
     operation, permission = Operation(rule.operation), Permission(rule.permission_type)
-    return f"ACL:{Acl(pattern, AccessEntry(rule.principal, rule.host, operation, permission))}"
+    return Acl(pattern, AccessEntry(rule.principal, rule.host, operation, permission))
 
 
 def _credentials(request: Any, response: Any) -> Outcomes:
