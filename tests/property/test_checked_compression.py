@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
-from ottla.broker.partitions.batch_opening import BatchRefused, OpeningTerms, open_batch, opening_of
+from ottla.broker.partitions.batch_opening import BatchRefused, NoRoom, OpeningTerms, open_batch, opening_of
 from ottla.broker.partitions.batch_rules import batch_error
 from ottla.records.builder import build_batch
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, LOG_OVERHEAD_BYTES
 from ottla.records.record import Record
+from ottla.records.varint import read_varint
 from ottla.storage.log_config import LogConfig
 
 NOW_MS: Final = 1_700_000_000_000
@@ -89,7 +90,7 @@ def is_taken(batch: bytearray) -> bool:
     assert opening is not None
     try:
         made = open_batch(memoryview(batch), header, OpeningTerms(opening, 1 << 20, NOW_MS, "orders-0"), ROOM)
-    except BatchRefused:
+    except (BatchRefused, NoRoom):
         return False
     assert made is None
     return True
@@ -103,6 +104,17 @@ def as_kafka_python_reads(batch: bytearray) -> list[tuple[int, bytes | None, byt
         if "UnicodeDecodeError" not in str(error):
             raise
         return []
+
+
+def attributes_of(records: bytes) -> list[int]:
+    """The attributes of each record, one byte without a meaning yet: kafka-python reads it as a varint, and fails where
+    its highest bit is set."""
+    found, position = [], 0
+    while position < len(records):
+        length, position = read_varint(records, position)
+        found.append(records[position])
+        position += length
+    return found
 
 
 def body_as_others_read(codec: Codec, body: bytes) -> bytes:
@@ -159,6 +171,8 @@ def test_damaged_body_is_refused_or_read_alike(codec: Codec, records: list[Recor
     if is_taken(batch):
         found = body_as_others_read(codec, bytes(body))
         # Perhaps a different batch, since the checksum was computed after the damage; but all read it alike.
+        if any(attributes & 0x80 for attributes in attributes_of(found)):
+            return
         uncompressed = with_body(plain, Codec.NONE, found)
         assert as_kafka_python_reads(batch) == as_kafka_python_reads(uncompressed)
         assert len(as_kafka_python_reads(batch)) in (len(records), 0)
