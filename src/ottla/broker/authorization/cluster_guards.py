@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from ottla.broker.authorization.guard import (
     CLUSTER_DENIED,
@@ -11,6 +12,7 @@ from ottla.broker.authorization.guard import (
     MESSAGES,
     TOPIC_DENIED,
     Caller,
+    Guard,
     Outcome,
     Passed,
     Refused,
@@ -33,11 +35,7 @@ from ottla.protocol.schemas.create_acls import AclCreationResult, CreateAclsRequ
 from ottla.protocol.schemas.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.schemas.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from ottla.protocol.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
+from ottla.protocol.schemas.describe_configs import DescribeConfigsResult
 from ottla.protocol.schemas.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.schemas.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -97,70 +95,52 @@ def init_producer_id(request: InitProducerIdRequest, caller: Caller, context: Br
     return Refused(InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_epoch=_NO_EPOCH))
 
 
-def describe_configs(request: DescribeConfigsRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
-    """DESCRIBE_CONFIGS on each topic and group; on the cluster for brokers."""
-    request.resources, denied = yield from divided(
-        request.resources, lambda each: _config_refusal(each, Operation.DESCRIBE_CONFIGS, caller) is None
-    )
-    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
+def _of_configs(
+    operation: Operation,
+    results_of: Callable[[Any], list[Any]],
+    result: Callable[[ErrorCode, str, int, str], object],
+) -> Guard:
+    """Each resource of a request about settings needs `operation`: on the topic or group, for brokers on the cluster.
 
-    def finish(response: DescribeConfigsResponse) -> Steps[None]:
-        for (resource_type, name), code in refused.items():
-            response.results.append(DescribeConfigsResult(code, MESSAGES[code], resource_type, name))
-            yield
+    `results_of` a response are those of the resources; `result` makes one of error code, message, type and name.
+    """
 
-    return Passed(request, finish)
+    def guard(request: Any, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+        request.resources, denied = yield from divided(
+            request.resources, lambda each: _allows_configs(each, operation, caller)
+        )
+        refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
 
+        def finish(response: Any) -> Steps[None]:
+            results = results_of(response)
+            for (resource_type, name), code in refused.items():
+                results.append(result(code, MESSAGES[code], resource_type, name))
+                yield
 
-def alter_configurations(
-    request: alter_configs.AlterConfigsRequest, caller: Caller, context: BrokerContext
-) -> Steps[Outcome]:
-    """ALTER_CONFIGS on each topic and group; on the cluster for brokers."""
-    request.resources, denied = yield from divided(
-        request.resources, lambda each: _config_refusal(each, Operation.ALTER_CONFIGS, caller) is None
-    )
-    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
+        return Passed(request, finish)
 
-    def finish(response: alter_configs.AlterConfigsResponse) -> Steps[None]:
-        for (resource_type, name), code in refused.items():
-            response.responses.append(
-                alter_configs.AlterConfigsResourceResponse(code, MESSAGES[code], resource_type, name)
-            )
-            yield
-
-    return Passed(request, finish)
+    return guard
 
 
-def alter_configurations_incrementally(
-    request: incremental_alter_configs.IncrementalAlterConfigsRequest, caller: Caller, context: BrokerContext
-) -> Steps[Outcome]:
-    """As `alter_configurations`."""
-    request.resources, denied = yield from divided(
-        request.resources, lambda each: _config_refusal(each, Operation.ALTER_CONFIGS, caller) is None
-    )
-    refused = {(each.resource_type, each.resource_name): _code_of(each) for each in denied}
-
-    def finish(response: incremental_alter_configs.IncrementalAlterConfigsResponse) -> Steps[None]:
-        for (resource_type, name), code in refused.items():
-            response.responses.append(
-                incremental_alter_configs.AlterConfigsResourceResponse(code, MESSAGES[code], resource_type, name)
-            )
-            yield
-
-    return Passed(request, finish)
+describe_configs: Final = _of_configs(
+    Operation.DESCRIBE_CONFIGS, lambda response: response.results, DescribeConfigsResult
+)
+alter_configurations: Final = _of_configs(
+    Operation.ALTER_CONFIGS, lambda response: response.responses, alter_configs.AlterConfigsResourceResponse
+)
+alter_configurations_incrementally: Final = _of_configs(
+    Operation.ALTER_CONFIGS, lambda response: response.responses, incremental_alter_configs.AlterConfigsResourceResponse
+)
 
 
-def _config_refusal(resource: _ConfigResource, operation: Operation, caller: Caller) -> ErrorCode | None:
+def _allows_configs(resource: _ConfigResource, operation: Operation, caller: Caller) -> bool:
     kind, name = resource.resource_type, resource.resource_name
     if kind == _CONFIGS_OF_TOPIC:
-        is_allowed = caller.allows_topic(operation, name)
-    elif kind == _CONFIGS_OF_GROUP:
-        is_allowed = caller.allows_group(operation, name)
-    elif kind in _CONFIGS_OF_CLUSTER:
-        is_allowed = caller.allows_cluster(operation)
-    else:
-        return None  # its handler refuses the type
-    return None if is_allowed else _code_of(resource)
+        return caller.allows_topic(operation, name)
+    if kind == _CONFIGS_OF_GROUP:
+        return caller.allows_group(operation, name)
+    # Its handler refuses any other type.
+    return kind not in _CONFIGS_OF_CLUSTER or caller.allows_cluster(operation)
 
 
 def _code_of(resource: _ConfigResource) -> ErrorCode:

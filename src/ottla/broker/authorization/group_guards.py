@@ -14,6 +14,7 @@ from ottla.broker.authorization.guard import (
     Passed,
     Refused,
     divided,
+    refused_topics,
 )
 from ottla.broker.context import BrokerContext
 from ottla.model.error_code import ErrorCode
@@ -113,15 +114,12 @@ def offset_commit(request: OffsetCommitRequest, caller: Caller, context: BrokerC
 
 
 def _uncommitted(topics: Iterable[OffsetCommitRequestTopic], code: ErrorCode) -> Steps[list[OffsetCommitResponseTopic]]:
-    refused: list[OffsetCommitResponseTopic] = []
-    for topic in topics:
-        results: list[OffsetCommitResponsePartition] = []
-        for each in topic.partitions:
-            results.append(OffsetCommitResponsePartition(each.partition_index, code))
-            yield
-        refused.append(OffsetCommitResponseTopic(topic.name, results))
-        yield
-    return refused
+    return refused_topics(
+        topics,
+        lambda topic: topic.partitions,
+        lambda each: OffsetCommitResponsePartition(each.partition_index, code),
+        lambda topic, results: OffsetCommitResponseTopic(topic.name, results),
+    )
 
 
 def offset_fetch(request: OffsetFetchRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
@@ -191,15 +189,12 @@ def _completed(
 
 
 def _unfetched(topics: Iterable[OffsetFetchRequestTopic], code: ErrorCode) -> Steps[list[OffsetFetchResponseTopic]]:
-    refused: list[OffsetFetchResponseTopic] = []
-    for topic in topics:
-        results: list[OffsetFetchResponsePartition] = []
-        for index in topic.partition_indexes:
-            results.append(OffsetFetchResponsePartition(index, NO_OFFSET, error_code=code))
-            yield
-        refused.append(OffsetFetchResponseTopic(topic.name, results))
-        yield
-    return refused
+    return refused_topics(
+        topics,
+        lambda topic: topic.partition_indexes,
+        lambda index: OffsetFetchResponsePartition(index, NO_OFFSET, error_code=code),
+        lambda topic, results: OffsetFetchResponseTopic(topic.name, results),
+    )
 
 
 def offset_delete(request: OffsetDeleteRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
@@ -207,14 +202,12 @@ def offset_delete(request: OffsetDeleteRequest, caller: Caller, context: BrokerC
     if not caller.allows_group(Operation.DELETE, request.group_id):
         return Refused(OffsetDeleteResponse(error_code=GROUP_DENIED))
     passed, denied = yield from divided(request.topics, lambda topic: caller.allows_topic(Operation.READ, topic.name))
-    refused: list[OffsetDeleteResponseTopic] = []
-    for topic in denied:
-        results: list[OffsetDeleteResponsePartition] = []
-        for each in topic.partitions:
-            results.append(OffsetDeleteResponsePartition(each.partition_index, TOPIC_DENIED))
-            yield
-        refused.append(OffsetDeleteResponseTopic(topic.name, results))
-        yield
+    refused = yield from refused_topics(
+        denied,
+        lambda topic: topic.partitions,
+        lambda each: OffsetDeleteResponsePartition(each.partition_index, TOPIC_DENIED),
+        lambda topic, results: OffsetDeleteResponseTopic(topic.name, results),
+    )
     if not passed:
         return Refused(OffsetDeleteResponse(topics=refused))
     request.topics = passed

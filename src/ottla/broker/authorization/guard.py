@@ -18,6 +18,9 @@ from ottla.runtime.steps import Steps
 from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 T = TypeVar("T")
+P = TypeVar("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -91,6 +94,24 @@ def divided(elements: Iterable[T], is_allowed: Callable[[T], bool]) -> Steps[tup
         (allowed if is_allowed(each) else denied).append(each)
         yield
     return allowed, denied
+
+
+def refused_topics(
+    topics: Iterable[T],
+    partitions_of: Callable[[T], Iterable[P]],
+    partition_result: Callable[[P], R],
+    topic_result: Callable[[T, list[R]], S],
+) -> Steps[list[S]]:
+    """The results of topics that are refused, with one for each partition that the request names."""
+    refused: list[S] = []
+    for topic in topics:
+        results: list[R] = []
+        for each in partitions_of(topic):
+            results.append(partition_result(each))
+            yield
+        refused.append(topic_result(topic, results))
+        yield
+    return refused
 
 
 def of_cluster(operation: Operation, refused: Callable[[Any, Caller], object]) -> Guard:

@@ -10,6 +10,7 @@ from ottla.broker.authorization.guard import (
     Passed,
     Refused,
     divided,
+    refused_topics,
 )
 from ottla.broker.context import BrokerContext
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE
@@ -195,14 +196,12 @@ def list_offsets(request: ListOffsetsRequest, caller: Caller, context: BrokerCon
     passed, denied = yield from divided(
         request.topics, lambda topic: caller.allows_topic(Operation.DESCRIBE, topic.name)
     )
-    refused: list[ListOffsetsTopicResponse] = []
-    for topic in denied:
-        results: list[ListOffsetsPartitionResponse] = []
-        for each in topic.partitions:
-            results.append(ListOffsetsPartitionResponse(each.partition_index, TOPIC_DENIED))
-            yield
-        refused.append(ListOffsetsTopicResponse(topic.name, results))
-        yield
+    refused = yield from refused_topics(
+        denied,
+        lambda topic: topic.partitions,
+        lambda each: ListOffsetsPartitionResponse(each.partition_index, TOPIC_DENIED),
+        lambda topic, results: ListOffsetsTopicResponse(topic.name, results),
+    )
     request.topics = passed
 
     def finish(response: ListOffsetsResponse) -> Steps[None]:
@@ -221,14 +220,12 @@ def offset_for_leader_epoch(
     passed, denied = yield from divided(
         request.topics, lambda topic: caller.allows_topic(Operation.DESCRIBE, topic.topic)
     )
-    refused: list[OffsetForLeaderTopicResult] = []
-    for topic in denied:
-        results: list[EpochEndOffset] = []
-        for each in topic.partitions:
-            results.append(EpochEndOffset(TOPIC_DENIED, each.partition))
-            yield
-        refused.append(OffsetForLeaderTopicResult(topic.topic, results))
-        yield
+    refused = yield from refused_topics(
+        denied,
+        lambda topic: topic.partitions,
+        lambda each: EpochEndOffset(TOPIC_DENIED, each.partition),
+        lambda topic, results: OffsetForLeaderTopicResult(topic.topic, results),
+    )
     request.topics = passed
 
     def finish(response: OffsetForLeaderEpochResponse) -> Steps[None]:
@@ -294,14 +291,12 @@ def delete_topics(request: DeleteTopicsRequest, caller: Caller, context: BrokerC
 def delete_records(request: DeleteRecordsRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
     """DELETE on each topic."""
     passed, denied = yield from divided(request.topics, lambda topic: caller.allows_topic(Operation.DELETE, topic.name))
-    refused: list[DeleteRecordsTopicResult] = []
-    for topic in denied:
-        results: list[DeleteRecordsPartitionResult] = []
-        for each in topic.partitions:
-            results.append(DeleteRecordsPartitionResult(each.partition_index, NO_OFFSET, TOPIC_DENIED))
-            yield
-        refused.append(DeleteRecordsTopicResult(topic.name, results))
-        yield
+    refused = yield from refused_topics(
+        denied,
+        lambda topic: topic.partitions,
+        lambda each: DeleteRecordsPartitionResult(each.partition_index, NO_OFFSET, TOPIC_DENIED),
+        lambda topic, results: DeleteRecordsTopicResult(topic.name, results),
+    )
     request.topics = passed
 
     def finish(response: DeleteRecordsResponse) -> Steps[None]:
