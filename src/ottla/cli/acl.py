@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -15,14 +17,15 @@ from ottla.model.errors import OttlaError, RequestError
 if TYPE_CHECKING:
     from ottla.security.acl import AccessEntry, Acl, AclFilter, Operation, PatternType, ResourceType
 
-F = TypeVar("F", bound=Callable[..., object])
+_Function: TypeAlias = Callable[..., None]
 
 _EVERY_HOST: Final = "*"
 _PATTERNS: Final = ("literal", "prefixed")
 _FILTER_PATTERNS: Final = (*_PATTERNS, "match", "any")
 
 
-class Resources(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Resources:
     """The names that were given, by type."""
 
     topics: tuple[str, ...]
@@ -41,7 +44,33 @@ class Resources(NamedTuple):
         ]
 
 
-def _resource_flags(function: F) -> F:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Whom a rule is for, and what it is about."""
+
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]
+    denied_hosts: tuple[str, ...]
+    operations: tuple[str, ...]
+    producer: bool
+    consumer: bool
+    idempotent: bool
+
+
+def _gathering(kind: type[Resources] | type[Rule], parameter: str, function: _Function) -> _Function:
+    """`function` with the values of the flags that are fields of `kind` as one parameter."""
+
+    @wraps(function)
+    def call(**given: Any) -> None:
+        gathered = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+        function(**{parameter: gathered}, **given)
+
+    return call
+
+
+def _resource_flags(function: _Function) -> _Function:
+    function = _gathering(Resources, "resources", function)
     for option in (
         click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; * is every topic."),
         click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; * is every group."),
@@ -52,7 +81,8 @@ def _resource_flags(function: F) -> F:
     return function
 
 
-def _rule_flags(function: F) -> F:
+def _rule_flags(function: _Function) -> _Function:
+    function = _gathering(Rule, "rule", function)
     for option in (
         click.option(
             "--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Allow it; User:* is everyone."
@@ -95,35 +125,19 @@ def command() -> None:
     help="prefixed: all resources whose names start with NAME.",
 )
 @_rule_flags
-def add(
-    bootstrap: str,
-    topics: tuple[str, ...],
-    groups: tuple[str, ...],
-    transactional_ids: tuple[str, ...],
-    cluster: bool,
-    pattern: str,
-    allowed: tuple[str, ...],
-    denied: tuple[str, ...],
-    allowed_hosts: tuple[str, ...],
-    denied_hosts: tuple[str, ...],
-    operations: tuple[str, ...],
-    producer: bool,
-    consumer: bool,
-    idempotent: bool,
-) -> None:
+def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
     """Add access rules; one that exists already is no error."""
     from ottla.client.admin.acls import create_acls
     from ottla.security.acl import Acl, ResourcePattern, check_acl
 
-    resources = Resources(topics, groups, transactional_ids, cluster)
-    entries = _entries(allowed, denied, allowed_hosts, denied_hosts)
+    entries = _entries(rule)
     if not entries:
         raise click.UsageError("Name a principal: --allow-principal or --deny-principal User:NAME.")
     pattern_type = _pattern_of(pattern)
     acls = list(
         dict.fromkeys(
             Acl(ResourcePattern(resource_type, _literal_cluster(resource_type, pattern_type), name), each)
-            for resource_type, name, operation in _rights(resources, operations, producer, consumer, idempotent)
+            for resource_type, name, operation in _rights(resources, rule)
             for each in (entry._replace(operation=operation) for entry in entries)
         )
     )
@@ -154,29 +168,12 @@ def add(
 )
 @_rule_flags
 @click.option("--force", is_flag=True, help="Without a principal: remove the rules of all principals.")
-def remove(
-    bootstrap: str,
-    topics: tuple[str, ...],
-    groups: tuple[str, ...],
-    transactional_ids: tuple[str, ...],
-    cluster: bool,
-    pattern: str,
-    allowed: tuple[str, ...],
-    denied: tuple[str, ...],
-    allowed_hosts: tuple[str, ...],
-    denied_hosts: tuple[str, ...],
-    operations: tuple[str, ...],
-    producer: bool,
-    consumer: bool,
-    idempotent: bool,
-    force: bool,
-) -> None:
+def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, force: bool) -> None:
     """Remove access rules: those with exactly these principals, hosts and operations."""
     from ottla.client.admin.acls import delete_acls
     from ottla.security.acl import AclFilter
 
-    resources = Resources(topics, groups, transactional_ids, cluster)
-    entries = _entries(allowed, denied, allowed_hosts, denied_hosts)
+    entries = _entries(rule)
     pattern_type = _pattern_of(pattern)
     filters: list[AclFilter] = []
     if entries:
@@ -190,7 +187,7 @@ def remove(
                 operation,
                 entry.permission,
             )
-            for resource_type, name, operation in _rights(resources, operations, producer, consumer, idempotent)
+            for resource_type, name, operation in _rights(resources, rule)
             for entry in entries
         ]
     else:
@@ -226,21 +223,14 @@ def remove(
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only the rules of this principal.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each rule.")
 def list_acls(
-    bootstrap: str,
-    topics: tuple[str, ...],
-    groups: tuple[str, ...],
-    transactional_ids: tuple[str, ...],
-    cluster: bool,
-    pattern: str,
-    principals: tuple[str, ...],
-    as_json: bool,
+    bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_json: bool
 ) -> None:
     """Show access rules: all, or those of the named resources and principals."""
     from ottla.client.admin.acls import describe_acls
     from ottla.security.acl import AclFilter
 
-    named = Resources(topics, groups, transactional_ids, cluster).named()
-    filters = [AclFilter(resource_type, name, _pattern_of(pattern)) for resource_type, name in named] or [AclFilter()]
+    pattern_type = _pattern_of(pattern)
+    filters = [AclFilter(kind, name, pattern_type) for kind, name in resources.named()] or [AclFilter()]
     found: dict[Acl, None] = {}
     with open_cluster(bootstrap, "ottla-acl") as connected:
         for wanted in filters:
@@ -271,59 +261,55 @@ def _row(acl: Acl) -> tuple[str, ...]:
     )
 
 
-def _entries(
-    allowed: Sequence[str], denied: Sequence[str], allowed_hosts: Sequence[str], denied_hosts: Sequence[str]
-) -> list[AccessEntry]:
+def _entries(rule: Rule) -> list[AccessEntry]:
     """For every principal and host; the operation comes with the resource."""
     from ottla.security.acl import AccessEntry, Operation, Permission
 
-    if (allowed_hosts and not allowed) or (denied_hosts and not denied):
+    if (rule.allowed_hosts and not rule.allowed) or (rule.denied_hosts and not rule.denied):
         raise click.UsageError("--allow-host goes with --allow-principal, --deny-host with --deny-principal.")
     return [
         AccessEntry(principal, host, Operation.ALL, permission)
         for principals, hosts, permission in (
-            (allowed, allowed_hosts, Permission.ALLOW),
-            (denied, denied_hosts, Permission.DENY),
+            (rule.allowed, rule.allowed_hosts, Permission.ALLOW),
+            (rule.denied, rule.denied_hosts, Permission.DENY),
         )
         for principal in principals
         for host in hosts or (_EVERY_HOST,)
     ]
 
 
-def _rights(
-    resources: Resources, operations: Sequence[str], producer: bool, consumer: bool, idempotent: bool
-) -> list[tuple[ResourceType, str, Operation]]:
+def _rights(resources: Resources, rule: Rule) -> list[tuple[ResourceType, str, Operation]]:
     """Each resource with each operation on it."""
     from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType, from_label
 
-    if not (producer or consumer):
-        if idempotent:
+    if not (rule.producer or rule.consumer):
+        if rule.idempotent:
             raise click.UsageError("--idempotent goes with --producer.")
         named = resources.named()
         if not named:
             raise click.UsageError(_NO_RESOURCE)
         try:
-            wanted = [from_label(Operation, each) for each in operations] or [Operation.ALL]
+            wanted = [from_label(Operation, each) for each in rule.operations] or [Operation.ALL]
         except ValueError as error:
             raise click.UsageError(f"--operation: {error}.") from error
         return [(resource_type, name, operation) for resource_type, name in named for operation in wanted]
-    if operations:
+    if rule.operations:
         raise click.UsageError("--producer and --consumer have their own operations: leave --operation out.")
     if not resources.topics:
         raise click.UsageError("--producer and --consumer need a --topic.")
-    if consumer and not resources.groups:
+    if rule.consumer and not resources.groups:
         raise click.UsageError("--consumer needs a --group.")
     rights: list[tuple[ResourceType, str, Operation]] = []
-    if producer:
+    if rule.producer:
         of_topic = (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
         rights += [(ResourceType.TOPIC, name, each) for name in resources.topics for each in of_topic]
         of_id = (Operation.WRITE, Operation.DESCRIBE)
         rights += [
             (ResourceType.TRANSACTIONAL_ID, name, each) for name in resources.transactional_ids for each in of_id
         ]
-        if idempotent:
+        if rule.idempotent:
             rights.append((ResourceType.CLUSTER, CLUSTER_NAME, Operation.IDEMPOTENT_WRITE))
-    if consumer:
+    if rule.consumer:
         of_read_topic = (Operation.READ, Operation.DESCRIBE)
         rights += [(ResourceType.TOPIC, name, each) for name in resources.topics for each in of_read_topic]
         rights += [(ResourceType.GROUP, name, Operation.READ) for name in resources.groups]
