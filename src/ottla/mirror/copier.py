@@ -228,7 +228,7 @@ class Copier:
     def _keep_dirty(self) -> None:
         """Which part of a failed write is stored is not known: all progress is stored again."""
         for copy in self._copies.values():
-            copy.is_dirty = True
+            copy.on_progress_in_doubt()
 
     def _send_progress(self) -> None:
         dirty = [copy for copy in self._copies.values() if copy.is_dirty]
@@ -240,7 +240,7 @@ class Copier:
         now_ms = self._target.clock.now_ms()
         entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
         for copy in dirty:
-            copy.is_dirty = False
+            copy.on_progress_sent()
         self._writer.send(entries)
 
     def _entries(self, copy: PartitionCopy, now_ms: int) -> list[Entry]:
@@ -404,13 +404,13 @@ class Copier:
     def _is_stored(self, copy: PartitionCopy) -> bool:
         """After a kill the next mirror must not mistake records that are copied from here on for older ones."""
         try:
-            copy.is_dirty = True
+            copy.on_progress_in_doubt()
             self.finish_progress()
         except JournalNotWritten as error:
             self._on_unwritten(error)
             self._stop(copy, str(error))
             return False
-        copy.has_gone_back = False
+        copy.on_gone_back_stored()
         return True
 
     def _has_reached_end(self, copy: PartitionCopy) -> bool:

@@ -286,7 +286,7 @@ class FencedMirror:
         if self._ends_here:
             copies = [copy for copy in copies if copy.partition in ends]
         for copy in copies:
-            copy.is_dirty = False
+            copy.on_progress_sent()
             self._before[copy.partition] = copy.counts
         self._copier.assign(copies, ends)
 
@@ -350,9 +350,9 @@ class FencedMirror:
             else:
                 offsets = OffsetTranslation(start.offset, there.offset)
                 audit = CopyCounts(AuditState(offsets.source_end)) if self._options.tells_audit else None
-                copy = PartitionCopy(source, target_ids[source.topic], offsets, Counts(), audit)
-                copy.is_dirty = True
-                copies[source] = copy
+                copies[source] = PartitionCopy(
+                    source, target_ids[source.topic], offsets, Counts(), audit, is_dirty=True
+                )
         return [copy for copy in copies.values() if copy.source.topic not in self._whole_topics_put_off]
 
     def _put_off(self, plan: TopicPlan, source: SourcePartition, problem: ClientError) -> None:

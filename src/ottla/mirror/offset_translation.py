@@ -83,6 +83,10 @@ class OffsetTranslation:
         """Nothing up to this offset is copied: markers, aborted records, what compaction removed."""
         self.source_end = max(self.source_end, source_end)
 
+    def skip_target_to(self, target_end: int) -> None:
+        """What the target has up to this offset is no copy."""
+        self.target_end = max(self.target_end, target_end)
+
     def translate(self, source_offset: int) -> int:
         """The target offset for a reader whose next offset is this one: the first copied record at or after it; the end
         when that is not copied yet; after a landmark the landmark."""

@@ -45,6 +45,10 @@ class Flight:
     def on_stored(self, base_offset: int) -> None:
         self.base_offset = base_offset
 
+    def leave_out_to(self, source_end: int) -> None:
+        """The offsets after its batch, up to here, are left out."""
+        self.source_end = max(self.source_end, source_end)
+
     @property
     def is_acknowledged(self) -> bool:
         return self.base_offset >= 0
@@ -66,6 +70,8 @@ class PartitionCopy:
         offsets: OffsetTranslation,
         counts: Counts,
         audit: CopyCounts | None = None,
+        *,
+        is_dirty: bool = False,
     ) -> None:
         self.source = source
         self.partition = source.place
@@ -76,7 +82,7 @@ class PartitionCopy:
         self.phase = Phase.UNPROVEN
         self.problem: str | None = None
         self.is_final = False
-        self.is_dirty = False
+        self.is_dirty = is_dirty
         self.has_gone_back = False
         self.source_start = 0
         # The source's end when it was last seen, exclusive.
@@ -121,7 +127,7 @@ class PartitionCopy:
             yield flight
         # Left out after the last batch: markers, aborted transactions.
         if self._flights:
-            self._flights[-1].source_end = max(self._flights[-1].source_end, fetched.next_offset)
+            self._flights[-1].leave_out_to(fetched.next_offset)
         else:
             self.offsets.skip_to(fetched.next_offset)
             self.is_dirty = True
@@ -167,10 +173,25 @@ class PartitionCopy:
         for run in match.runs:
             self.offsets.extend(run)
         self.counts = self.counts.plus(Counts(records=match.records_count)).plus(counts)
-        self.offsets.target_end = max(self.offsets.target_end, target_end)
+        self.offsets.skip_target_to(target_end)
         self.phase = Phase.COPYING
         self.problem = None
         self.is_dirty = True
+
+    def on_progress_sent(self) -> None:
+        """All its progress is in the write to the journal that is sent next."""
+        self.is_dirty = False
+
+    def on_progress_in_doubt(self) -> None:
+        """A write to the journal has failed or is missing: all its progress is stored again."""
+        self.is_dirty = True
+
+    def on_gone_back_stored(self) -> None:
+        """The journal has the progress that it went back to."""
+        self.has_gone_back = False
+
+    def on_source_seen(self, source_log_end: int) -> None:
+        self.source_log_end = source_log_end
 
     def on_overtaken(self, source_start: int) -> int:
         """The source deleted the next offsets before they were copied; the count of lost offsets."""

@@ -101,7 +101,7 @@ class Prover:
         lost = copy.on_overtaken(here.start)
         if lost:
             self._note(f"{copy.source}: the source deleted {counted(lost, 'offset')} before they were copied")
-        copy.source_log_end = here.end
+        copy.on_source_seen(here.end)
         if match.gap:
             self._note(
                 f"{copy.source}: the target lacks records of the source's offsets {match.gap.start} to"

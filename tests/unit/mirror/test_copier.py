@@ -202,7 +202,7 @@ def test_progress_whose_write_failed_is_stored_with_the_next_one() -> None:
             ErrorCode.MESSAGE_TOO_LARGE if api is ApiKey.PRODUCE and partition == PROGRESS_PARTITION else None
         )
         for copy in copier.copies.values():
-            copy.is_dirty = True
+            copy.on_progress_in_doubt()
         with pytest.raises(JournalNotWritten):
             copier.finish_progress()
         clusters.target.brokers[1].error_of = lambda api, partition: None

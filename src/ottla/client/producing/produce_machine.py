@@ -105,6 +105,10 @@ class ProduceMachine:
         # Partitions that take no batches since one was refused.
         self._halted: dict[TopicPartition, _Halt] = {}
 
+    def identify(self, identity: ProducerIdentity) -> None:
+        """Batches are sent with this identity; given before the first one is sent."""
+        self.identity = identity
+
     @property
     def pending_count(self) -> int:
         """The count of unsettled batches."""
@@ -223,7 +227,7 @@ class ProduceMachine:
         if queue is None or not queue.waiting:
             return
         oldest = queue.waiting[0]
-        oldest.last_error = error
+        oldest.on_failure(error)
         if error.is_retriable:
             self._retrying.on_wait(error)
             self._postponed.postpone(partition)
@@ -350,7 +354,7 @@ class ProduceMachine:
     def _unanswered(self, batch: PendingBatch, error: OttlaError) -> None:
         """Stored or not: an idempotent producer sends it again, another one cannot."""
         if self._options.is_idempotent:
-            batch.was_unanswered = True
+            batch.on_unanswered()
             self._try_again(batch, error, may_be_stored=True)
         else:
             self._stale_topics.add(batch.partition.topic)
@@ -358,9 +362,9 @@ class ProduceMachine:
             self._settle(batch, DeliveryStatus.UNKNOWN, error)
 
     def _try_again(self, batch: PendingBatch, error: OttlaError, *, may_be_stored: bool) -> None:
-        batch.last_error = error
+        batch.on_failure(error)
         if batch.partition in self._halted:
-            batch.may_be_stored = batch.may_be_stored or may_be_stored
+            batch.doubt(may_be_stored=may_be_stored)
             self._refuse_after_halt(batch, error)
             return
         self._retrying.on_wait(error)

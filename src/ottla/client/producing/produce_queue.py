@@ -50,6 +50,24 @@ class PendingBatch:
     was_unanswered: bool = False
     last_error: OttlaError | None = None
 
+    def on_failure(self, error: OttlaError) -> None:
+        """An attempt to send it has failed."""
+        self.last_error = error
+
+    def on_unanswered(self) -> None:
+        self.was_unanswered = True
+
+    def doubt(self, *, may_be_stored: bool) -> None:
+        """Once unknown stays unknown: a later attempt that certainly failed proves nothing about the first."""
+        self.may_be_stored = self.may_be_stored or may_be_stored
+
+    def prove_absent(self, *, of_all_attempts: bool) -> None:
+        """It is in no log; unless `of_all_attempts`, an attempt without an answer keeps its doubt."""
+        if of_all_attempts:
+            self.was_unanswered = False
+        if not self.was_unanswered:
+            self.may_be_stored = False
+
     @property
     def next_sequence(self) -> int:
         return self.base_sequence + self.sequences_count
@@ -144,14 +162,13 @@ class ProduceQueue:
         did not follow, and every leader knows the numbers before two batches are in flight."""
         self._is_recovering = True
         for batch in self.waiting:
-            if batch.order > gone.order and not batch.was_unanswered:
-                batch.may_be_stored = False
+            if batch.order > gone.order:
+                batch.prove_absent(of_all_attempts=False)
 
     def put_back(self, batch: PendingBatch, *, may_be_stored: bool) -> None:
         """Queue it again, before everything that was added after it."""
         self.flying.remove(batch)
-        # Once unknown stays unknown: a later attempt that certainly failed proves nothing about the first.
-        batch.may_be_stored = batch.may_be_stored or may_be_stored
+        batch.doubt(may_be_stored=may_be_stored)
         self._insert([batch])
         self._is_recovering = True
 
@@ -172,6 +189,6 @@ class ProduceQueue:
         if is_first:
             # The leader remembers five batches and would recognise it: it was never stored, although that was unknown
             # before.
-            batch.may_be_stored = batch.was_unanswered = False
+            batch.prove_absent(of_all_attempts=True)
         self.put_back(batch, may_be_stored=False)
         return True

@@ -96,7 +96,7 @@ class RawProducer:
     def identify(self) -> ProducerIdentity:
         """The identity that its batches have; the cluster assigns it at the first call."""
         if self._machine.identity.producer_id < 0:
-            self._machine.identity = self._new_identity()
+            self._machine.identify(self._new_identity())
         return self._machine.identity
 
     @property

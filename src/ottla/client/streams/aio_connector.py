@@ -39,7 +39,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         self._loop = asyncio.get_running_loop()
         self._is_rung = asyncio.Event()
         self._is_ringing = False
-        buffer.ring = weakly(self._ring)
+        buffer.ring_by(weakly(self._ring))
 
     async def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
         while True:

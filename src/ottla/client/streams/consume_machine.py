@@ -158,7 +158,7 @@ class ConsumeMachine:
     def may_hand_out(self, buffer: StreamBuffer, hand_out: HandOut, until_ns: int | None) -> bool:
         """The moment of the batch has passed: may the message that was taken be handed out, up to `until_ns`?"""
         if hand_out.is_current and not self._is_closing and until_ns is not None:
-            hand_out.until_ns = until_ns
+            hand_out.extend(until_ns)
             return True
         buffer.cut(hand_out)
         return False
@@ -222,8 +222,7 @@ class ConsumeMachine:
 
     def _commit_with_release(self, reading: Reading, outcome: CommitOutcome) -> None:
         """A message in hand delays the release: the thread that has it must not wait for that."""
-        if not reading.is_answered:
-            reading.requested = reading.passed_end
+        reading.request_with_release()
         if not reading.has_in_hand:
             reading.await_release(outcome)
             self._answer(reading)
@@ -232,8 +231,7 @@ class ConsumeMachine:
         """Report that a revoked reading has stopped, when no message of it is in hand, or for too long."""
         if not reading.is_stopped or reading.is_answered or not (is_due or not reading.has_in_hand):
             return
-        reading.is_answered = True
-        offset = reading.passed_end if self._settings.enable_auto_commit else reading.requested
+        offset = reading.answer(has_auto_commit=self._settings.enable_auto_commit)
         self.due_calls.append(ReportStopped(reading.partition, reading.claim, offset))
 
     def on_time(self, now_ms: int) -> int:
@@ -311,10 +309,9 @@ class ConsumeMachine:
     def _revoke(self, assigned: Assigned, now_ms: int, *, waits: bool) -> None:
         """Nothing more is handed out; if it `waits`, then for the message in hand, but not for ever."""
         buffer, reading = assigned
-        reading.stop()
+        reading.revoke(now_ms + self._settings.release_wait_ms)
         buffer.drop(reading)
         self._order(reading.partition)
-        reading.release_by_ms = now_ms + self._settings.release_wait_ms
         self._answer(reading, is_due=not waits)
         buffer.ring()
         self._on_due()
@@ -322,8 +319,6 @@ class ConsumeMachine:
     def _end(self, assigned: Assigned, released: int, error: OttlaError) -> None:
         """The claim is over; `released` is what the group has then, NO_OFFSET if that is not known."""
         buffer, reading = assigned
-        reading.stop()
-        reading.is_answered = True
         reading.end(released, error)
         buffer.remove(reading)
         del self._assigned[reading.partition]
@@ -346,8 +341,7 @@ class ConsumeMachine:
         self._is_closing = True
         self._closer = closer
         for _, reading in self._assigned.values():
-            if reading.hand_out is not None:
-                reading.hand_out.until_ns = 0
+            reading.stop_hand_out()
         for buffer in self._buffers:
             buffer.ring()
         if not self.has_left:

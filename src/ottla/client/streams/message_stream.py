@@ -112,15 +112,13 @@ class StreamApi(Generic[KeyT, ValueT]):
         """The messages of a batch.  All that a message costs, besides its decoding, is the loop in here."""
         clock_ns = boottime_ns
         try:
-            for run in hand_out.runs:
-                hand_out.run = run
+            for run in hand_out.take_runs():
                 for message in run.messages:
                     if clock_ns() >= hand_out.until_ns and not self._engine.may_hand_out(self._buffer, hand_out):
                         return
                     yield message
                 if run.has_left:
                     raise RuntimeError("it raised StopIteration")
-            hand_out.is_ended = True
         except PoisonMessage as damage:
             if self._engine.on_poison(self._buffer, hand_out, damage, is_of_one_message=False):
                 raise
@@ -152,7 +150,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         self._timeout_ms = consumer_timeout_ms
         self._bell = threading.Condition(engine.lock)
         self._is_rung = False
-        buffer.ring = weakly(self._ring)
+        buffer.ring_by(weakly(self._ring))
 
     def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
         # A chain asks for the next batch when the last one has ended, and lives on when a batch raises an error.

@@ -15,18 +15,18 @@ from ottla.model.identifiers import NO_OFFSET, TopicPartition
 class HandOut:
     """A batch whose messages are handed out.
 
-    The thread that hands out replaces `run`, sets `is_cut`, and compares the clock with `until_ns` before each message;
-    others may read where it is, and set `until_ns` to 0.
+    One thread hands out: it takes the runs, and compares the clock with `until_ns` before each message.  Other threads
+    may read the place that it has reached, and stop it.
     """
 
     __slots__ = (
+        "_runs",
         "is_cut",
         "is_end_known",
         "is_ended",
         "next_offset",
         "reading",
         "run",
-        "runs",
         "start",
         "token",
         "until_ns",
@@ -44,7 +44,8 @@ class HandOut:
     ) -> None:
         self.reading = reading
         self.token = reading.token
-        self.runs = runs
+        self._runs = runs
+        # The run that is handed out now.
         self.run: MessageRun | None = None
         self.start = start
         # After the batch, as its head says; damage in there may be seen.
@@ -56,9 +57,28 @@ class HandOut:
         # Whether all its messages were handed out.
         self.is_ended = False
 
+    def take_runs(self) -> Iterator[MessageRun]:
+        """For the thread that hands out.  When it has handed out a run it takes the next one."""
+        for run in self._runs:
+            self.run = run
+            yield run
+        self.is_ended = True
+
+    def extend(self, until_ns: int) -> None:
+        """Messages may be handed out up to this moment."""
+        self.until_ns = until_ns
+
+    def stop(self) -> None:
+        """No message is handed out after the one in hand."""
+        self.until_ns = 0
+
+    def cut(self) -> None:
+        """It ends before the message that was taken last."""
+        self.is_cut = True
+
     def rest(self, first: MessageRun, start: int) -> HandOut:
         """What is left of the batch: `first` and the runs after it; everything below `start` was passed."""
-        runs = chain([first], self.runs)
+        runs = chain([first], self._runs)
         return HandOut(self.reading, runs, start, self.next_offset, until_ns=0, is_end_known=self.is_end_known)
 
     @property
@@ -152,6 +172,9 @@ class Reading:
         self.move_to(position, token)
         self.question = question
 
+    def begin_hand_out(self, hand_out: HandOut) -> None:
+        self.hand_out = hand_out
+
     def settle(self) -> None:
         """What was being handed out has come to its end, or was cut."""
         hand_out, self.hand_out = self.hand_out, None
@@ -163,11 +186,25 @@ class Reading:
         self._leave_hand_out()
         self._position = offset
 
-    def stop(self) -> None:
-        """Nothing more is handed out, at once."""
-        self.is_stopped = True
+    def stop_hand_out(self) -> None:
+        """The message in hand is the last of its batch."""
         if self.hand_out is not None:
-            self.hand_out.until_ns = 0
+            self.hand_out.stop()
+
+    def revoke(self, release_by_ms: int) -> None:
+        """Nothing more is handed out, at once; from `release_by_ms` on the release does not wait for the message in
+        hand."""
+        self._stop()
+        self.release_by_ms = release_by_ms
+
+    def _stop(self) -> None:
+        self.is_stopped = True
+        self.stop_hand_out()
+
+    def answer(self, *, has_auto_commit: bool) -> int:
+        """Nothing more is handed out or passed: the offset to commit with the release."""
+        self.is_answered = True
+        return self.passed_end if has_auto_commit else self.requested
 
     def mark_done(self, offset: int) -> bool:
         """The message at `offset` and all before it are done; False when it was not handed out by this reading."""
@@ -178,9 +215,8 @@ class Reading:
         return True
 
     def _leave_hand_out(self) -> None:
-        if self.hand_out is not None:
-            self.hand_out.until_ns = 0
-            self.hand_out = None
+        self.stop_hand_out()
+        self.hand_out = None
 
     # --- commits ------------------------------------------------------------------------------------------------
 
@@ -200,6 +236,11 @@ class Reading:
             waiting.expect()
         self._pending.append(_Pending(offset, waiting))
         return None if is_on_its_way else offset
+
+    def request_with_release(self) -> None:
+        """What is passed now is committed with the release, also without automatic commits."""
+        if not self.is_answered:
+            self.requested = self.passed_end
 
     def await_release(self, waiting: CommitOutcome) -> None:
         """It is being given back: `waiting` learns whether what was passed was committed with that."""
@@ -225,6 +266,8 @@ class Reading:
 
     def end(self, released: int, error: Exception) -> None:
         """The claim is over; the group has `released`, NO_OFFSET when that is not known."""
+        self._stop()
+        self.is_answered = True
         while self._pending:
             pending = self._pending.popleft()
             pending.settle(None if pending.offset <= released else error)

@@ -143,23 +143,30 @@ def _why_not(unreadable: _Unreadable | None) -> str:
 
 
 class StreamBuffer:
-    """`ring` is called when there may be something new to ask for."""
+    """What one stream hands out next, and what it raises; it rings when a request may find something new."""
 
     def __init__(self, name: str, prefetched: Prefetched, open_batch: OpenBatch) -> None:
         self.name = name
         self.prefetched = prefetched
-        self.ring: Callable[[], None] = lambda: None
         self.readings: dict[TopicPartition, Reading] = {}
         self.assignments_count = 0
         # The thread that requested a batch last.
         self.requester: int | None = None
         self._is_requested = False
         self._open_batch = open_batch
+        self._ring: Callable[[], None] = lambda: None
         self._hand_out: HandOut | None = None
         self._rest: HandOut | None = None
         self._unreadable: _Unreadable | None = None
         # Raised when what was fetched before is handed out.
         self._later: dict[Reading, _Unreadable] = {}
+
+    def ring_by(self, ring: Callable[[], None]) -> None:
+        """`ring` is called from now on, with the lock: the streams of a connector are opened after their buffers."""
+        self._ring = ring
+
+    def ring(self) -> None:
+        self._ring()
 
     def add(self, reading: Reading) -> None:
         self.readings[reading.partition] = reading
@@ -208,8 +215,9 @@ class StreamBuffer:
         if hand_out is None:
             self._raise_what_is_due()
             return None
-        hand_out.until_ns = until_ns
-        hand_out.reading.hand_out = self._hand_out = hand_out
+        hand_out.extend(until_ns)
+        self._hand_out = hand_out
+        hand_out.reading.begin_hand_out(hand_out)
         return hand_out
 
     def _raise_what_is_due(self) -> None:
@@ -239,7 +247,7 @@ class StreamBuffer:
 
     def cut(self, hand_out: HandOut) -> None:
         """It ends before the message that was taken last, which is kept if its reading continues."""
-        hand_out.is_cut = True
+        hand_out.cut()
         run = hand_out.run
         if hand_out.is_current and run is not None:
             self._rest = hand_out.rest(run.from_last(), hand_out.passed_end)
@@ -249,7 +257,7 @@ class StreamBuffer:
         self._hand_out = None
         reading = hand_out.reading
         if not hand_out.is_current:
-            hand_out.is_cut = True
+            hand_out.cut()
             if reading.hand_out is hand_out:
                 reading.settle()
             return False

@@ -232,7 +232,7 @@ def test_nothing_is_handed_out_when_the_lease_has_ended_and_nothing_is_left_out_
     # What a hand-out knows of the lease is from when it began: as if that moment had come.
     hand_out = desk.buffers[0].readings[T0].hand_out
     assert hand_out is not None
-    hand_out.until_ns = 0
+    hand_out.stop()
     assert list(stream) == []
     assert desk.offsets() == []
     desk.membership.hand_out_until_ms = FOREVER_MS

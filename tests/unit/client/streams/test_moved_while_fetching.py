@@ -87,4 +87,4 @@ def test_what_was_fetched_for_the_former_stream_is_fetched_again_for_the_next_on
     as_fetch_thread(engine, lambda machine: machine.on_fetched(landed, again.token))
     hand_out = engine.next_hand_out(buffers[1])
     assert hand_out is not None
-    assert [message.offset for run in hand_out.runs for message in islice(run.messages, 1)] == [100]
+    assert [message.offset for run in hand_out.take_runs() for message in islice(run.messages, 1)] == [100]
