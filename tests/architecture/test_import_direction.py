@@ -41,7 +41,7 @@ ROOM_ROWS: Final = {
         {"async_requests", "group_requests", "router"},
         {"authorization", "changes"},
         {"handlers"},
-        {"fetching", "groups", "topics"},
+        {"fetching", "groups", "producing", "topics"},
         {"replicas"},
         {"context", "events", "live_brokers", "upkeep"},
         {"child_processes", "partitions", "security"},

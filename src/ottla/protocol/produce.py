@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model.errors import WireError
+from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP
 from ottla.protocol.current_leaders import CurrentLeaders, endpoints_section, leader_field
 from ottla.protocol.primitives import (
     INT16,
@@ -49,6 +50,11 @@ class RecordErrors(NamedTuple):
 
 ProducePartitionResult = tuple[int, int, int, int, int, RecordErrors | None]
 """Partition index, error code, base offset, log append time in ms, log start offset, errors."""
+
+
+def refusal_of(index: int, error_code: int, errors: RecordErrors | None = None) -> ProducePartitionResult:
+    """The result of a partition whose batch was not appended, or whose outcome is not known."""
+    return (index, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, errors)
 
 
 class ManyPartitions(Exception):

@@ -33,7 +33,7 @@ from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.security_log import SecurityLog
 from ottla.broker.net.slow_requests import SlowRequests
-from ottla.broker.partitions.opening_threads import BatchOpener
+from ottla.broker.producing.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.security.tls_server import TlsServer

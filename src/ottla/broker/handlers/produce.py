@@ -1,11 +1,11 @@
 """Produce (key 0), v3-v10.
 
-Each partition's batch is checked by its head, its CRC (broker/partitions/batch_rules.py) and the bounds of its records
-(records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings force the
-broker to open it (broker/partitions/batch_opening.py): then single records may be refused, and are named from v8 on
-(KIP-467).  Large batches are opened in a thread (broker/partitions/opening_threads.py): the connection starts no other
-request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS, which
-clients retry.
+Each partition's batch is checked by its head, its CRC (broker/producing/batch_appender.py) and the bounds of its
+records (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings
+force the broker to open it (broker/producing/batch_opening.py): then single records may be refused, and are named from
+v8 on (KIP-467).  Large batches are opened in a thread (broker/producing/opening_threads.py): the connection starts no
+other request until they are appended.  Those for which the thread has no time are refused with NOT_ENOUGH_REPLICAS,
+which clients retry.
 acks=0 answers nothing, and an error closes the connection; acks=1 answers when the batch is below the leader's stable
 end, acks=all when it is below the high watermark, which on one replica is the same.  Errors are per partition:
 NOT_LEADER_OR_FOLLOWER where another broker leads or may lead, with that one and its address from v10 on (KIP-951),
@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
@@ -38,22 +37,18 @@ from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.partitions.authorized_topics import WritableTopics
-from ottla.broker.partitions.batch_opening import BatchOpening, BatchRefused, OpeningTerms, malformed
-from ottla.broker.partitions.batch_rules import batch_error
-from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, Partition, RestOfPipeline
+from ottla.broker.partitions.partition import NO_WAIT
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionLookup, PartitionTable
-from ottla.broker.partitions.sequence_gaps import GapReports
+from ottla.broker.producing.batch_appender import BatchAppender
+from ottla.broker.producing.opening_threads import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.producing.waiting_produce import ProduceShared, TopicResult, WaitingProduce
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.observe.events import fields
 from ottla.protocol.api import ApiKey
-from ottla.protocol.current_leaders import CurrentLeaders
 from ottla.protocol.produce import (
-    LEADERS_FROM_VERSION,
     ManyPartitions,
     ProducePartition,
     ProducePartitionResult,
@@ -61,43 +56,18 @@ from ottla.protocol.produce import (
     RecordErrors,
     read_produce,
     read_produce_steps,
+    refusal_of,
     write_produce_response,
     write_produce_response_steps,
 )
-from ottla.records.checksum import crc32c
-from ottla.records.header import (
-    ATTRIBUTES,
-    ATTRIBUTES_AT,
-    BATCH_OVERHEAD_BYTES,
-    CODEC_MASK,
-    CRC,
-    CRC_AT,
-    HEADER,
-    MAX_TIMESTAMP,
-    MAX_TIMESTAMP_AT,
-    TIMESTAMP_TYPE_BIT,
-)
-from ottla.records.record_bounds import SOUND
-from ottla.replication.replica import Role
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload, first_turn, paced
-from ottla.runtime.steps import Steps, parts_of
-from ottla.storage.errors import OutOfOrderSequence
+from ottla.runtime.steps import parts_of
 
 log = logging.getLogger(__name__)
 
-TopicResult = tuple[bytes, list[ProducePartitionResult]]
-
-_NO_OFFSET: Final = -1
-_NO_TIME: Final = -1
-_LEADER: Final = Role.LEADER
-_ACKS_LEGAL: Final = frozenset({ACKS_ALL, 0, ACKS_LEADER})
 # Written by the broker alone.
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
-_ONE_BATCH: Final = RecordErrors(
-    "exactly one record batch of format v2, with a consistent head, is taken for each partition"
-)
-_FUTURE: Final = RecordErrors("a record's time is further ahead than message.timestamp.after.max.ms allows")
 _INTERNAL: Final = RecordErrors("clients do not produce to the broker's own topics")
 
 # What a broker serves that may not be the leader any more.
@@ -106,151 +76,9 @@ _NOTHING_LED: Final = PartitionIndex(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 # One step appends so many bytes, or one batch.
 _STEP_BYTES: Final = APPENDED_IN_TURN_BYTES // 8
 
-# Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
-_NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
-_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
-_INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-_INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
-
-
-class ProduceShared(NamedTuple):
-    """What all produce requests use to answer."""
-
-    ready: ReadyConnections
-    leader_hints: LeaderHints | None
-    slow: SlowRequests | None
-    tasks: RequestTasks
-
-    def leaders(self, version: int, topics: list[TopicResult], connection: Connection) -> CurrentLeaders | None:
-        """The leaders of those partitions that were refused since another broker leads them."""
-        hints = self.leader_hints
-        if hints is None or version < LEADERS_FROM_VERSION:
-            return None
-        refused = ((name, result[0]) for name, results in topics for result in results if result[1] == _NOT_LEADER)
-        return hints.by_name(refused, connection.local_address)
-
-
-class WaitingProduce:
-    """A produce request of which some batches cannot be acknowledged yet."""
-
-    __slots__ = (
-        "_answer",
-        "_correlation_id",
-        "_deadline_ms",
-        "_has_failed",
-        "_shared",
-        "_slots",
-        "_started_s",
-        "_topics",
-        "_version",
-        "_waits_for",
-    )
-
-    def __init__(
-        self, shared: ProduceShared, correlation_id: int, version: int, deadline_ms: int, topics: list[TopicResult]
-    ) -> None:
-        self._shared = shared
-        self._started_s = perf_counter()
-        self._correlation_id = correlation_id
-        self._version = version
-        self._deadline_ms = deadline_ms
-        self._answer: Answer | None = None
-        # The results of all partitions, which the handler still fills.
-        self._topics = topics
-        # (topic, partition) places in `_topics`, by slot; None where the outcome is known.
-        self._slots: list[tuple[int, int] | None] = []
-        self._waits_for = 0
-        self._has_failed = False
-
-    def add_slot(self, topic_place: int, partition_place: int) -> int:
-        """Wait for one more batch; returns its slot."""
-        self._slots.append((topic_place, partition_place))
-        self._waits_for += 1
-        return len(self._slots) - 1
-
-    @property
-    def waits(self) -> bool:
-        """False when all its batches were released or failed before it was parked: the disk failed at the last."""
-        return self._waits_for > 0
-
-    def park(self, answer: Answer, failure: int) -> None:
-        """Wait with the request's answer; `failure`: the error that some partition has already, if any."""
-        self._answer = answer
-        if failure:
-            self._has_failed = True
-
-    def is_expired(self, now_ms: int) -> bool:
-        # Not before it was parked: its handler may still add batches.
-        return self._waits_for > 0 and now_ms >= self._deadline_ms and self._answer is not None
-
-    def release(self, slot: int) -> None:
-        if self._waits_for == 0:
-            return  # it expired and has been answered
-        self._waits_for -= 1
-        self._slots[slot] = None
-        if self._waits_for == 0:
-            self._complete()
-
-    def fail(self, slot: int, error_code: int) -> None:
-        if self._waits_for == 0:
-            return
-        self._has_failed = True
-        self._set_error(slot, error_code)
-        self.release(slot)
-
-    def expire(self) -> None:
-        """Answer now, with an error for the batches that still wait; their release does nothing later."""
-        self._waits_for = 0
-        self._has_failed = True
-        self._complete()
-
-    def _set_error(self, slot: int, error_code: int) -> None:
-        place = self._slots[slot]
-        if place is not None:
-            results = self._topics[place[0]][1]
-            results[place[1]] = (results[place[1]][0], error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
-
-    def _complete(self) -> None:
-        answer, self._answer = self._answer, None
-        if answer is None or answer.connection.is_closed:
-            return
-        connection, shared = answer.connection, self._shared
-        slow = shared.slow
-        if slow is not None and (took_s := perf_counter() - self._started_s) > slow.limit_s:
-            slow.note(connection, ApiKey.PRODUCE, self._version, flush=took_s)
-        if len(self._slots) > PIPELINED_PARTITIONS_MAX:
-            shared.tasks.start(connection, self._answer_paced(answer))
-            return
-        leaders = None
-        if self._has_failed:
-            for slot in range(len(self._slots)):
-                self._set_error(slot, _TIMED_OUT)
-            leaders = shared.leaders(self._version, self._topics, connection)
-        answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
-        shared.ready.add(connection)
-
-    async def _answer_paced(self, answer: Answer) -> None:
-        connection, shared = answer.connection, self._shared
-        frame = await paced(self._response_steps(connection))
-        if not connection.is_closed:
-            answer.complete((frame,))
-            shared.ready.add(connection)
-
-    def _response_steps(self, connection: Connection) -> Steps[bytearray]:
-        leaders = None
-        if self._has_failed:
-            for slots in parts_of(range(len(self._slots)), PARTITIONS_OF_STEP):
-                for slot in slots:
-                    self._set_error(slot, _TIMED_OUT)
-                yield
-            leaders = self._shared.leaders(self._version, self._topics, connection)
-        return (yield from write_produce_response_steps(self._correlation_id, self._version, self._topics, leaders))
 
 
 class _Produce:
@@ -291,13 +119,14 @@ class ProduceHandler:
     """Appends batches; one instance serves all connections.
 
     A request goes through these stages: `handle` reads it and chooses its path, `_serve_one` (one partition, which most
-    producers send under load), `_append_at_once` (a few) or `_append_steps` (many, in slices); `_append` checks, opens,
-    stamps and appends each batch; the request is answered, or waits (`WaitingProduce`) until its batches are stable.
+    producers send under load), `_append_at_once` (a few) or `_append_steps` (many, in slices); `BatchAppender` checks,
+    opens, stamps and appends each batch; the request is answered, or waits (`WaitingProduce`) until its batches are
+    stable.
     """
 
     __slots__ = (
+        "_append",
         "_clock",
-        "_gap_reports",
         "_lease",
         "_now_ms",
         "_opener",
@@ -327,7 +156,7 @@ class ProduceHandler:
         self._clock = clock
         self._now_ms = clock.now_ms
         self._opener = opener or BatchOpener(clock)
-        self._gap_reports = GapReports()
+        self._append = BatchAppender(self._opener).append
         self._turns = LargeRequests()
 
     def handle(
@@ -587,64 +416,6 @@ class ProduceHandler:
         finally:
             steps.close()
 
-    def _append(
-        self,
-        partition: Partition,
-        view: memoryview,
-        start: int,
-        stop: int,
-        version: int,
-        acks: int,
-        now_ms: int,
-        opened: Opened | None,
-    ) -> tuple[ProducePartitionResult, int]:
-        """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`).
-
-        `opened`: what became of the batch in a thread, if it was there.  Raises `OpensOffLoop` if it must go there.
-        """
-        if acks not in _ACKS_LEGAL:
-            return _refused(partition, _INVALID_ACKS)
-        if stop - start < BATCH_OVERHEAD_BYTES:
-            return _refused(partition, _INVALID_RECORD, _ONE_BATCH)
-        if stop - start > partition.max_message_bytes:
-            return _refused(partition, _TOO_LARGE)
-        batch = view[start:stop]
-        header = HEADER.unpack_from(batch)
-        error = batch_error(batch, header, version)
-        if error:
-            return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
-        batch_fault = partition.batch_fault
-        if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
-            return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
-        try:
-            opening = partition.opening
-            # Another broker's partition takes nothing.
-            if (
-                opening is not None
-                and partition.role is _LEADER
-                and (header[5] & CODEC_MASK or opening.opens_uncompressed)
-            ):
-                batch, header = _opened(partition, opening, batch, header, now_ms, self._opener, opened)
-            append_time_ms = _NO_TIME
-            if partition.stamps_append_time:
-                append_time_ms = now_ms
-                header = _stamp_time(batch, now_ms)
-            elif header[8] > now_ms + partition.timestamp_after_max_ms:
-                return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
-            base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
-        except BatchRefused as refusal:
-            if refusal.error_code == _NOT_ENOUGH_REPLICAS:
-                # No want of replicas: there was no time to open it, and it is sent again.
-                partition.on_refused(now_ms)
-            return _refused(partition, refusal.error_code, refusal.errors)
-        except (OutOfOrderSequence, RestOfPipeline) as gap:
-            answer = gap.error_code
-            self._gap_reports.add(partition.topic_partition, partition.leader_epoch, str(gap), answer.name, now_ms)
-            return _refused(partition, answer)
-        except OttlaError as refusal:
-            return _refused(partition, refusal.error_code)
-        return (partition.index, _NONE, base_offset, append_time_ms, log_start_offset, None), required_end
-
     def _close_failed(self, connection: Connection, failure: int) -> None:
         """A client that requests no answers notices only a closed connection."""
         reason = f"a produce with acks=0 failed: {ErrorCode(failure).name}"
@@ -676,8 +447,8 @@ def _records_bytes(some: Sequence[ProducePartition]) -> int:
 
 def _absent(partitions: PartitionLookup, name_bytes: bytes, index: int) -> ProducePartitionResult:
     if name_bytes in _INTERNAL_TOPICS and partitions.allows(name_bytes):
-        return (index, _INVALID_TOPIC, _NO_OFFSET, _NO_TIME, _NO_OFFSET, _INTERNAL)
-    return (index, partitions.absence_error(name_bytes, index), _NO_OFFSET, _NO_TIME, _NO_OFFSET, None)
+        return refusal_of(index, _INVALID_TOPIC, _INTERNAL)
+    return refusal_of(index, partitions.absence_error(name_bytes, index))
 
 
 def _takes_long(request: ProduceRequest, size_bytes: int) -> bool:
@@ -692,41 +463,3 @@ def _is_large(topics: list[TopicResult]) -> bool:
     if len(topics) == 1:
         return len(topics[0][1]) > PIPELINED_PARTITIONS_MAX
     return sum(len(results) for _, results in topics) > PIPELINED_PARTITIONS_MAX
-
-
-def _refused(
-    partition: Partition, error_code: int, errors: RecordErrors | None = None
-) -> tuple[ProducePartitionResult, int]:
-    return (partition.index, error_code, _NO_OFFSET, _NO_TIME, _NO_OFFSET, errors), NO_WAIT
-
-
-def _opened(
-    partition: Partition,
-    opening: BatchOpening,
-    batch: memoryview,
-    header: tuple[int, ...],
-    now_ms: int,
-    opener: BatchOpener,
-    opened: Opened | None,
-) -> tuple[memoryview, tuple[int, ...]]:
-    """The batch that the topic's settings make of this one, and its head.  Raises `BatchRefused`, `OpensOffLoop`."""
-    if opened is None or opened.terms.opening != opening or opened.terms.size_bytes_max != partition.max_message_bytes:
-        # The settings may have changed meanwhile.
-        terms = OpeningTerms(opening, partition.max_message_bytes, now_ms, partition.topic_partition)
-        made = opener.open_now(batch, header, terms)
-    elif opened.refusal is not None:
-        raise BatchRefused(*opened.refusal)
-    else:
-        made = opened.batch
-    return (batch, header) if made is None else (made, HEADER.unpack_from(made))
-
-
-def _stamp_time(batch: memoryview, now_ms: int) -> tuple[int, ...]:
-    """Stamp a batch with the broker's time, as LogAppendTime requires; returns the new head.
-
-    The attribute and the greatest timestamp change, the base timestamp stays; the CRC covers both.
-    """
-    ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] | TIMESTAMP_TYPE_BIT)
-    MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
-    CRC.pack_into(batch, CRC_AT, crc32c(batch[ATTRIBUTES_AT:]))
-    return HEADER.unpack_from(batch)

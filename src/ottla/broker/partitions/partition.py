@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from ottla.broker.partitions.batch_opening import opening_of, record_check_of
+from ottla.broker.partitions.batch_settings import LOG_APPEND_TIME, opening_of, record_check_of
 from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
@@ -42,7 +42,6 @@ ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 # The required end of a batch that its producer need not wait for.
 NO_WAIT: Final = 0
-_LOG_APPEND_TIME: Final = "LogAppendTime"
 # How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
 # for that: brokers that start together need about as long to join.  Then what is known can be read.
 EPOCH_START_WAIT_MS: Final = 3_000
@@ -411,7 +410,7 @@ class Partition:
     def _apply_config(self, config: LogConfig) -> None:
         """The settings that produce needs, in a form that is ready to compare."""
         self.max_message_bytes = config.max_message_bytes
-        self.stamps_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
+        self.stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
         # Finds the record of an uncompressed batch that no consumer could read; None: it is not checked.
         check = record_check_of(config)

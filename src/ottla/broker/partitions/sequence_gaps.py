@@ -1,5 +1,4 @@
-"""Gaps in the sequences of idempotent producers: which are only the rest of a pipeline, and a line in the log for each
-of the others.
+"""Gaps in the sequences of idempotent producers: which of them are only the rest of a pipeline.
 
 A producer has several requests on their way.  When one of them is refused for a passing reason (no lease, too few
 replicas in sync, no room, no leader yet) and the next one arrives when that has passed, it does not follow what the log
@@ -14,18 +13,11 @@ has.  The producer will send all of them again, in order, so the right answer is
 
 from __future__ import annotations
 
-import logging
 from typing import Final
-
-from ottla.observe.events import fields
-
-_log = logging.getLogger(__name__)
 
 # How long after a refusal a gap is taken for the rest of a pipeline: longer than what was sent before a client read the
 # refusal can be on its way, and short beside the time-outs of producers, which begin at a minute.
 GAP_PATIENCE_MS: Final = 10_000
-# At most one line of the log in this time.
-REPORT_EVERY_MS: Final = 1_000
 
 
 class SequenceGaps:
@@ -54,31 +46,3 @@ class SequenceGaps:
             self._is_new_leader = False
             self._refused_ms = now_ms
         return self._refused_ms is not None and 0 <= now_ms - self._refused_ms < GAP_PATIENCE_MS
-
-
-class GapReports:
-    """Lines of the log for refused sequences: not one for each batch of each producer when leaders change."""
-
-    __slots__ = ("_left_out_count", "_reported_ms")
-
-    def __init__(self) -> None:
-        self._reported_ms: int | None = None
-        self._left_out_count = 0
-
-    def add(self, partition: object, leader_epoch: int, reason: str, answer: str, now_ms: int) -> None:
-        """A batch of this partition was refused for its sequence, with this error."""
-        if self._reported_ms is not None and 0 <= now_ms - self._reported_ms < REPORT_EVERY_MS:
-            self._left_out_count += 1
-            return
-        _log.warning(
-            "produce.sequence_refused",
-            extra=fields(
-                partition=partition,
-                leader_epoch=leader_epoch,
-                reason=reason,
-                answer=answer,
-                left_out_count=self._left_out_count,
-            ),
-        )
-        self._reported_ms = now_ms
-        self._left_out_count = 0

@@ -24,9 +24,9 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.partitions import opening_threads
-from ottla.broker.partitions.batch_opening import record_check_of
+from ottla.broker.partitions.batch_settings import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
+from ottla.broker.producing import opening_threads
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import Lease

@@ -1,5 +1,5 @@
-"""Topics whose settings force batches open: keys that compaction needs, timestamp bounds, a codec of the topic's own,
-compressed records that must be checked.
+"""Opens a batch where the topic's settings require it: keys that compaction needs, timestamp bounds, the topic's own
+codec, compressed records that must be checked.
 
 All other topics have no `BatchOpening`, and their batches are stored as they came (docs/decisions/0001).  A batch is
 opened on the event loop when it is small, else in a thread (`opening_threads`): nothing here touches more than the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ottla.broker.partitions.batch_settings import BatchOpening
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
@@ -27,16 +28,10 @@ from ottla.records.header import (
     HEADER,
     LOG_OVERHEAD_BYTES,
 )
-from ottla.records.record_bounds import COMPILED, IN_PYTHON, SOUND, RecordCheck, fault_text
+from ottla.records.record_bounds import SOUND, fault_text
 from ottla.records.record_walk import FaultKind, RecordFault, Walked, WalkRules, walk_records
-from ottla.storage.log_config import FOREVER, LogConfig
 
-_LOG_APPEND_TIME: Final = "LogAppendTime"
-_AS_IT_CAME: Final = "producer"
 _FAULTS_IN_MESSAGE: Final = 3
-# The library's greatest level does what Kafka's levels up to 17 do.
-_LZ4_LEVEL_MAX: Final = 12
-_ZSTD_LEVEL_MIN: Final = -7
 
 
 class BatchRefused(Exception):
@@ -46,32 +41,6 @@ class BatchRefused(Exception):
         super().__init__(errors.message)
         self.error_code = error_code
         self.errors = errors
-
-
-class BatchOpening(NamedTuple):
-    """Why a topic's batches are opened.  `codec` None: batches keep their own."""
-
-    codec: Codec | None
-    level: int | None
-    requires_keys: bool
-    # Bounds of the records' times around the broker's; both None where the broker's time is stamped.
-    before_max_ms: int | None
-    after_max_ms: int | None
-    # Of the records of compressed batches; those of others are checked before.
-    check_records: RecordCheck | None = None
-    checks_compressed: bool = False
-
-    @property
-    def walks_always(self) -> bool:
-        return self.requires_keys or self.before_max_ms is not None
-
-    @property
-    def opens_uncompressed(self) -> bool:
-        return self.walks_always or self.codec not in (None, Codec.NONE)
-
-    def target(self, codec: Codec) -> Codec:
-        """The codec with which a batch of `codec` is stored."""
-        return codec if self.codec is None else self.codec
 
 
 class OpeningTerms(NamedTuple):
@@ -87,57 +56,16 @@ class NoRoom(Exception):
     """The records of a batch do not fit the room that there is for them."""
 
 
-def opening_of(config: LogConfig) -> BatchOpening | None:
-    """What a topic's settings require, None when its batches need not be opened.
-
-    The greatest timestamp of a batch is in its head, so the bound on future timestamps alone opens no batch.
-    """
-    codec, level = _codec_and_level(config)
-    requires_keys = "compact" in config.cleanup_policy
-    has_times = config.message_timestamp_type != _LOG_APPEND_TIME
-    before_max_ms = config.message_timestamp_before_max_ms
-    bounds_past = has_times and before_max_ms != FOREVER
-    checks_compressed = config.record_validation == "all"
-    if codec is None and not requires_keys and not bounds_past and not checks_compressed:
-        return None
-    after_max_ms = config.message_timestamp_after_max_ms if has_times else None
-    check = record_check_of(config)
-    bound_ms = before_max_ms if bounds_past else None
-    return BatchOpening(codec, level, requires_keys, bound_ms, after_max_ms, check, checks_compressed)
-
-
-def record_check_of(config: LogConfig) -> RecordCheck | None:
-    """Checks whether the records of a topic's batches can be read (`record.validation`); None: they are not checked."""
-    if config.record_validation == "auto":
-        return COMPILED
-    return None if config.record_validation == "none" else COMPILED or IN_PYTHON
-
-
 def malformed(number: int, records_count: int) -> RecordErrors:
     """The errors of a batch of which `FirstFault` gave this number."""
     text = fault_text(number, records_count)
     return RecordErrors(f"no client could read the batch: {text}", [(max(0, min(number, records_count - 1)), text)])
 
 
-def _codec_and_level(config: LogConfig) -> tuple[Codec | None, int | None]:
-    name = config.compression_type
-    if name == _AS_IT_CAME:
-        return None, None
-    if name == "uncompressed":
-        return Codec.NONE, None
-    codec = Codec.from_name(name)
-    levels = {
-        Codec.GZIP: config.compression_gzip_level if config.compression_gzip_level > 0 else None,
-        Codec.LZ4: min(config.compression_lz4_level, _LZ4_LEVEL_MAX),
-        Codec.ZSTD: max(config.compression_zstd_level, _ZSTD_LEVEL_MIN),
-    }
-    return codec, levels.get(codec)
-
-
 def open_batch(batch: memoryview, header: tuple[int, ...], terms: OpeningTerms, room: memoryview) -> memoryview | None:
     """The batch to append with the topic's codec, None where it is appended as it came.
 
-    `header` is the batch's, checked by `batch_rules`.  Its records are decompressed to `room`, and may claim
+    `header` is the batch's, checked by `batch_error`.  Its records are decompressed to `room`, and may claim
     any size.  The new batch has the records of the old one, byte for byte before compression.
     Raises `BatchRefused`, or `NoRoom` when the records take more than `room`.
     """

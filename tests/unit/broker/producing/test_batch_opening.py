@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.partitions.batch_opening import BatchRefused, NoRoom, OpeningTerms, malformed, open_batch, opening_of
-from ottla.broker.partitions.batch_rules import batch_error
+from ottla.broker.partitions.batch_settings import opening_of
+from ottla.broker.producing.batch_appender import batch_error
+from ottla.broker.producing.batch_opening import BatchRefused, NoRoom, OpeningTerms, malformed, open_batch
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import build_batch, stamp_producer
 from ottla.records.checksum import crc32c

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.broker.partitions.batch_rules import batch_error
+from ottla.broker.producing.batch_appender import batch_error
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import BatchBuilder
 from ottla.records.checksum import crc32c

@@ -16,9 +16,10 @@ from ottla.broker.net.limits import (
     OPENED_QUICKLY_BYTES_MAX,
     WAITING_BATCH_MS_MAX,
 )
-from ottla.broker.partitions import opening_threads
-from ottla.broker.partitions.batch_opening import OpeningTerms, opening_of
-from ottla.broker.partitions.opening_threads import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.partitions.batch_settings import opening_of
+from ottla.broker.producing import opening_threads
+from ottla.broker.producing.batch_opening import OpeningTerms
+from ottla.broker.producing.opening_threads import BatchOpener, Opened, OpensOffLoop
 from ottla.model.error_code import ErrorCode
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec

@@ -27,7 +27,7 @@ from ottla.broker.net.limits import (
     WALKED_IN_PYTHON_RECORDS_MAX,
     WALKED_ON_LOOP_BYTES_MAX,
 )
-from ottla.broker.partitions.batch_opening import BatchRefused, NoRoom, OpeningTerms, open_batch
+from ottla.broker.producing.batch_opening import BatchRefused, NoRoom, OpeningTerms, open_batch
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.produce import RecordErrors
 from ottla.records.compression import Codec
