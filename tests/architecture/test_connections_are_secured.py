@@ -21,7 +21,7 @@ TAKE_SECURITY: Final = {"AuditTopic", "ClientOptions", "ConsumerConnector", "Pro
 TAKE_OPTIONS: Final = {"Cluster": (1, "options"), "kafka_group_membership": (3, "client_options")}
 # Where plain text is right, and why.
 ALLOWED: Final = {
-    "ottla.cli.testing.broker": "the broker that the verb has started, on loopback",
+    "ottla.cli.testing": "the broker that the verb has started, on loopback",
     "ottla.client.wire.cluster": "the default of `Cluster` itself",
     "ottla.client.membership.kafka_group.membership": "the default of the function itself",
     "ottla.demo.checking": "the demo's broker, on loopback",

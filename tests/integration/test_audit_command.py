@@ -17,7 +17,8 @@ from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import publish
 from ottla.audit.waiting import NotComplete, wait_until_complete
-from ottla.cli.audit.verb import command
+from ottla.cli.lazy_group import command_of
+from ottla.cli.verbs import VERBS
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
@@ -52,7 +53,7 @@ def ended(topic: str) -> Report:
 
 
 def ottla_audit(*arguments: str) -> Result:
-    return CliRunner().invoke(command, arguments, standalone_mode=False)
+    return CliRunner().invoke(command_of("audit", VERBS["audit"]), arguments, standalone_mode=False)
 
 
 def test_status_shows_each_tier_and_missing_records(bootstrap: str) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 from ottla.model.properties import parse_properties
-from ottla.model.setting_sources import RawSetting
+from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
+from ottla.model.settings import BrokerSettings
+from ottla.observe.events import fields
 from ottla.runtime.text_file import read_text_file
 
 CONFIG_FILE_BYTES_MAX: Final = 1 * MIB
@@ -60,3 +65,25 @@ def _text(name: str, value: object, file_name: str) -> str:
         return ",".join(value)
     kind = type(value).__name__
     raise ConfigError(f"{file_name}: {name} is a {kind}", hint="write text, a number, true, false or a list of texts")
+
+
+log = logging.getLogger(__name__)
+
+
+def given_settings(assignments: Iterable[str], config: Path | None, *, zookeeper: str | None = None) -> BrokerSettings:
+    """`assignments`: of --set.  `zookeeper`: a flag of its own, which wins over --set."""
+    flags = from_command_line(assignments)
+    if zookeeper is not None:
+        flags = [raw for raw in flags if raw.name != ZOOKEEPER_CONNECT.name]
+        flags.append(RawSetting(ZOOKEEPER_CONNECT.name, zookeeper, "--zookeeper"))
+    environment, environment_notices = from_environment(os.environ)
+    file: list[RawSetting] = [] if config is None else read_config_file(config)
+    settings, notices = resolve([flags, environment, file])
+    for notice in (*environment_notices, *notices):
+        _log_notice(notice)
+    return settings
+
+
+def _log_notice(notice: Notice) -> None:
+    level = logging.WARNING if notice.is_warning else logging.INFO
+    log.log(level, notice.event, extra=fields(**notice.facts))

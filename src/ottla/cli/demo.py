@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.imports import ended_by_ctrl_c
+from ottla.cli.lazy_group import ended_by_ctrl_c
 from ottla.model.errors import OttlaError
 
 EVENTS_COUNT: Final = 250_000

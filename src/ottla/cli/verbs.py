@@ -1,4 +1,4 @@
-"""The verbs, by name: the module and the line in `ottla --help` of each."""
+"""The verbs, by name: the command and the line in `ottla --help` of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,50 @@ from typing import Final, NamedTuple
 
 
 class Verb(NamedTuple):
-    """`module` has a click command named `command`."""
+    """`command` is the name of a click command in `module`."""
 
     module: str
     about: str
+    command: str = "command"
 
 
-VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.serve.verb", "Run a broker."),
+class Family(NamedTuple):
+    """Verbs below a verb."""
+
+    about: str
+    verbs: Mapping[str, Verb]
+
+
+_REGISTRY: Final[Mapping[str, Verb]] = {
+    "serve": Verb("ottla.cli.pipeline.registry", "Run a schema registry over any Kafka cluster.", "serve"),
+}
+
+_TESTING: Final[Mapping[str, Verb]] = {
+    "serve": Verb("ottla.cli.testing", "Run a broker at a fixed port until the tests have ended.", "serve"),
+    "run": Verb("ottla.cli.testing", "Run a command beside a broker of its own.", "run"),
+}
+
+_CLUSTER: Final[Mapping[str, Verb]] = {
+    "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
+    "adopt": Verb("ottla.cli.cluster.adopt", "Make a standalone broker the first one of a cluster."),
+    "rejoin": Verb("ottla.cli.cluster.rejoin", "Accept a stale copy of a data directory, which the others refill."),
+    "status": Verb("ottla.cli.cluster.status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
+    "plan": Verb("ottla.cli.cluster.moves", "Show the moves that would spread replicas evenly.", "plan"),
+    "rebalance": Verb("ottla.cli.cluster.moves", "Spread replicas evenly over brokers and racks.", "rebalance"),
+    "drain": Verb("ottla.cli.cluster.moves", "Move everything off a broker.", "drain"),
+}
+
+_AUDIT: Final[Mapping[str, Verb]] = {
+    "status": Verb(
+        "ottla.cli.pipeline.audit", "Show what each tier has counted, and until when topics are complete.", "status"
+    ),
+    "wait": Verb("ottla.cli.pipeline.audit", "Wait until a topic is complete; for batch jobs.", "wait"),
+    "ledger": Verb("ottla.cli.pipeline.audit", "Show the ranges that readers could not read, and why.", "ledger"),
+    "run": Verb("ottla.cli.pipeline.audit", "Compare all tiers on Spark, into a table and a topic.", "run"),
+}
+
+VERBS: Final[Mapping[str, Verb | Family]] = {
+    "serve": Verb("ottla.cli.serve", "Run a broker."),
     "topic": Verb("ottla.cli.topic", "Create, list, describe, alter and delete topics."),
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
@@ -23,46 +59,20 @@ VERBS: Final[Mapping[str, Verb]] = {
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),
     "log": Verb("ottla.cli.log.verb", "Dump, verify and repair logs; import those of Apache Kafka."),
-    "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs."),
-    "restore": Verb("ottla.cli.log.restore", "Make a data directory of a backup."),
-    "cluster": Verb("ottla.cli.cluster.verb", "Run a cluster on this machine; show how a cluster is."),
+    "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs.", "backup"),
+    "restore": Verb("ottla.cli.log.backup", "Make a data directory of a backup.", "restore"),
+    "cluster": Family("Run a cluster on this machine; show how a cluster is.", _CLUSTER),
     "load": Verb("ottla.cli.pipeline.load", "Load topics into a lake table, exactly once."),
-    "registry": Verb("ottla.cli.pipeline.registry", "Serve schemas to Kafka's clients."),
+    "registry": Family("Serve schemas to Kafka's clients.", _REGISTRY),
     "stream": Verb("ottla.cli.pipeline.stream", "Run streams of events: windows, sessions, joins."),
     "dead-letter": Verb(
         "ottla.cli.pipeline.dead_letter", "List, show and put back records that could not be processed."
     ),
     "mirror": Verb("ottla.cli.pipeline.mirror", "Copy topics from one cluster to another."),
-    "audit": Verb("ottla.cli.audit.verb", "Compare counts of all tiers; wait until a topic is complete."),
+    "audit": Family("Compare counts of all tiers; wait until a topic is complete.", _AUDIT),
     "spark-archive": Verb("ottla.cli.pipeline.spark_archive", "Pack what the workers of a Spark cluster need."),
-    "testing": Verb("ottla.cli.testing.verb", "Run a broker for tests, in any language."),
+    "testing": Family("Run a broker for tests, in any language.", _TESTING),
     "doctor": Verb("ottla.cli.doctor.verb", "Check settings, address, disk and limits."),
-    "systemd-unit": Verb("ottla.cli.serve.systemd_unit", "Print a systemd unit that runs the broker."),
+    "systemd-unit": Verb("ottla.cli.systemd_unit", "Print a systemd unit that runs the broker."),
     "demo": Verb("ottla.cli.demo", "A day at a small LinkedIn, end to end on this machine."),
-}
-
-REGISTRY_VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.pipeline.registry_serve", "Run a schema registry over any Kafka cluster."),
-}
-
-TESTING_VERBS: Final[Mapping[str, Verb]] = {
-    "serve": Verb("ottla.cli.testing.serve", "Run a broker at a fixed port until the tests have ended."),
-    "run": Verb("ottla.cli.testing.run", "Run a command beside a broker of its own."),
-}
-
-CLUSTER_VERBS: Final[Mapping[str, Verb]] = {
-    "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
-    "adopt": Verb("ottla.cli.cluster.adopt", "Make a standalone broker the first one of a cluster."),
-    "rejoin": Verb("ottla.cli.cluster.rejoin", "Accept a stale copy of a data directory, which the others refill."),
-    "status": Verb("ottla.cli.cluster.status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
-    "plan": Verb("ottla.cli.cluster.plan", "Show the moves that would spread replicas evenly."),
-    "rebalance": Verb("ottla.cli.cluster.rebalance", "Spread replicas evenly over brokers and racks."),
-    "drain": Verb("ottla.cli.cluster.drain", "Move everything off a broker."),
-}
-
-AUDIT_VERBS: Final[Mapping[str, Verb]] = {
-    "status": Verb("ottla.cli.audit.status", "Show what each tier has counted, and until when topics are complete."),
-    "wait": Verb("ottla.cli.audit.wait", "Wait until a topic is complete; for batch jobs."),
-    "ledger": Verb("ottla.cli.audit.ledger", "Show the ranges that readers could not read, and why."),
-    "run": Verb("ottla.cli.audit.run", "Compare all tiers on Spark, into a table and a topic."),
 }

@@ -18,7 +18,8 @@ from ottla.audit.commits import commit_counts
 from ottla.audit.comparison import COMPARED_MS, compare
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import AuditReader, publish, store
-from ottla.cli.audit.verb import command
+from ottla.cli.lazy_group import command_of
+from ottla.cli.verbs import VERBS
 from ottla.client.wire.cluster import Cluster
 from ottla.spark.audit import AuditRun, LoadedTable, run_audit
 from ottla.spark.audit.table_counts import table_counts
@@ -181,7 +182,7 @@ def test_command_compares_and_reports(spark: SparkSession, broker: RunningBroker
     config = tmp_path / "job.toml"
     run = f'[audit.run]\ntarget = "{tmp_path / "a"}"\ntable = "{tmp_path / "compared"}"\n'
     config.write_text(f'[audit]\nbootstrap-server = "{broker.bootstrap}"\n{run}')
-    outcome = CliRunner().invoke(command, ["run", "--config", str(config), "--json"])
+    outcome = CliRunner().invoke(command_of("audit", VERBS["audit"]), ["run", "--config", str(config), "--json"])
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout.splitlines()[-1])["lines"] > 0
     rows = DeltaTable(str(tmp_path / "a")).to_pyarrow_table().to_pylist()

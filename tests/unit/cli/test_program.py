@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from importlib import import_module
 
 import click
 import pytest
@@ -14,7 +13,7 @@ from ottla import __version__
 from ottla.cli import program as program_module
 from ottla.cli.client_flags import assignments
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED
-from ottla.cli.lazy_group import LazyGroup
+from ottla.cli.lazy_group import LazyGroup, command_of
 from ottla.cli.program import program, run
 from ottla.cli.verbs import VERBS, Verb
 from ottla.model.errors import ConfigError
@@ -64,8 +63,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_verb_has_a_command_and_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = import_module(VERBS[name].module).command
-    assert isinstance(command, click.Command)
+    assert isinstance(command_of(name, VERBS[name]), click.Command)
     assert run([name, "--help"]) == 0
     assert f"Usage: ottla {name} " in capsys.readouterr().out
 
@@ -208,7 +206,7 @@ def test_ctrl_c_while_the_program_is_imported_is_quiet() -> None:
 def test_ctrl_c_while_a_verb_is_imported_is_not_turned_into_another_error() -> None:
     found = _child(
         "import os, signal\n"
-        "from ottla.cli.imports import ended_by_ctrl_c\n"
+        "from ottla.cli.lazy_group import ended_by_ctrl_c\n"
         "with ended_by_ctrl_c():\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"

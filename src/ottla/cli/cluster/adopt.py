@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from ottla.cli.config_file import given_settings
 from ottla.cli.output import say
-from ottla.cli.serve.given_settings import given_settings
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.observe.events import start_logging

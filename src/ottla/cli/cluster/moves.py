@@ -1,4 +1,4 @@
-"""What the verbs that move replicas share: what a cluster has, the beginning of moves, and their progress."""
+"""`ottla cluster plan`, `rebalance` and `drain`: moves of replicas between brokers, and their progress."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
+from ottla.cli.cluster.connection import cluster_flag, connect
 from ottla.cli.output import say, table
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
@@ -254,3 +255,76 @@ def _pairs(replicas: Iterable[tuple[int, Sequence[int]]]) -> str:
 
 def _listed(nodes: Sequence[int]) -> str:
     return ",".join(map(str, nodes))
+
+
+@click.command(name="plan")
+@cluster_flag
+@click.option(
+    "--drain",
+    "drained",
+    type=int,
+    multiple=True,
+    metavar="ID",
+    help="A broker that is to have nothing; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As kafka-reassign-partitions takes it.")
+def plan(bootstrap: str | None, drained: tuple[int, ...], as_json: bool) -> None:
+    """Show the moves that would spread replicas evenly over the live brokers and their racks.
+
+    Nothing is changed.  BYTES are those that would be copied.
+    """
+    from ottla.cli.cluster.replica_plan import planned
+
+    with connect(bootstrap) as cluster:
+        found = take_inventory(cluster)
+    moves = planned(found.replicas, found.racks, found.sizes_bytes, drained=drained)
+    say(*([plan_json(moves)] if as_json else plan_text(moves)))
+
+
+@click.command(name="rebalance")
+@cluster_flag
+@throttle_flag
+@no_wait_flag
+@click.option("--cancel", "cancels", is_flag=True, help="End all moves under way, and their throttle, instead.")
+def rebalance(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
+    """Spread replicas evenly over the live brokers and their racks, as `ottla cluster plan` shows.
+
+    Started moves continue when this command is stopped.  Reads and writes continue meanwhile.
+    """
+    from ottla.cli.cluster.replica_plan import planned
+
+    if cancels and (rate_bytes is not None or returns_at_once):
+        raise click.UsageError("--cancel goes without --throttle and --no-wait.")
+    with connect(bootstrap) as cluster:
+        if cancels:
+            say(f"ended {counted(end_moves(cluster), 'move')}.")
+            return
+        require_no_moves(cluster)
+        found = take_inventory(cluster)
+        moves = planned(found.replicas, found.racks, found.sizes_bytes)
+        say(*plan_text(moves))
+        if moves:
+            carry_out(cluster, moves, rate_bytes, returns_at_once=returns_at_once)
+
+
+@click.command(name="drain")
+@click.argument("node_id", type=int, metavar="ID")
+@cluster_flag
+@throttle_flag
+@no_wait_flag
+def drain(node_id: int, bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool) -> None:
+    """Move all replicas of a broker to the others, live or not.
+
+    New topics may still be put on a broker that is live: stop it when it is empty.
+    """
+    from ottla.cli.cluster.replica_plan import planned
+
+    with connect(bootstrap) as cluster:
+        require_no_moves(cluster)
+        found = take_inventory(cluster)
+        if node_id not in found.racks and all(node_id not in nodes for nodes in found.replicas.values()):
+            raise click.UsageError(f"Broker {node_id} is not in the cluster, and has no replica.")
+        moves = planned(found.replicas, found.racks, found.sizes_bytes, drained=[node_id], spreads=False)
+        say(*plan_text(moves))
+        if moves:
+            carry_out(cluster, moves, rate_bytes, returns_at_once=returns_at_once)

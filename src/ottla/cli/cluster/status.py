@@ -69,7 +69,7 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
 
 
 def _servers(zookeeper: str | None) -> Sequence[ZooKeeperHealth]:
-    from ottla.cli.cluster.zookeeper_servers import servers_health
+    from ottla.cli.cluster.health import servers_health
     from ottla.coordination.zookeeper.connect_string import ConnectString
 
     return [] if not zookeeper else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000)

@@ -19,8 +19,8 @@ from ottla.cli.cluster.local_cluster import (
     read_local_cluster,
     write_local_cluster,
 )
+from ottla.cli.config_file import given_settings
 from ottla.cli.output import say
-from ottla.cli.serve.given_settings import given_settings
 from ottla.model.counted import counted
 from ottla.model.listener import PORT_MAX
 from ottla.observe.events import start_logging

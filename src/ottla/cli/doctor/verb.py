@@ -83,7 +83,7 @@ def _findings(
     from ottla.cli.config_file import read_config_file
     from ottla.cli.doctor.machine import disk_findings, limit_findings, version_findings
     from ottla.cli.doctor.settings import AREA, read_settings
-    from ottla.cli.serve.verb import admin_listener, named_listeners
+    from ottla.cli.serve import admin_listener, named_listeners
     from ottla.model.broker_settings import MAX_CONNECTIONS
     from ottla.model.errors import ConfigError
     from ottla.model.serve_options import serve_options

@@ -26,7 +26,7 @@ _LATENCY: Final = "Latency min/avg/max"
 
 def zookeeper_findings(settings: BrokerSettings) -> Iterator[Finding | TreeInspection]:
     """Findings, and at last what the tree has, if it could be read."""
-    from ottla.cli.cluster.zookeeper_servers import servers_health
+    from ottla.cli.cluster.health import servers_health
     from ottla.coordination.zookeeper.connect_string import ConnectString
     from ottla.coordination.zookeeper.credentials import DigestCredentials
     from ottla.coordination.zookeeper.inspection import inspect_tree

@@ -1,8 +1,9 @@
-"""`ottla backup`: a consistent copy of a data directory, beside a running broker or of a stopped one."""
+"""`ottla backup` and `ottla restore`: a consistent copy of a data directory, and a data directory of it."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ _PAUSE_S: Final = 0.05
 @click.argument("target", metavar="DIR", type=click.Path())
 @click.option("--data-dir", metavar="DIR", default=DEFAULT_DATA_DIR, show_default=True, help="The broker's.")
 @click.option("--link", "links", is_flag=True, help="Hard-link closed segments: fast, on one file system only.")
-def command(target: str, data_dir: str, links: bool) -> int:
+def backup(target: str, data_dir: str, links: bool) -> int:
     """Copy a broker's topics, records, committed offsets and settings to a new directory DIR.
 
     The broker and its clients may run: all that was acknowledged before the backup started is in it.  DIR gets its name
@@ -50,16 +51,16 @@ def command(target: str, data_dir: str, links: bool) -> int:
     lost = lost_tree_of(disk, source)
     if lost is not None:
         raise lost
-    backup = Backup(disk, source, path, FileLock(), links=links, pause=lambda: time.sleep(_PAUSE_S))
+    copy = Backup(disk, source, path, FileLock(), links=links, pause=lambda: time.sleep(_PAUSE_S))
     began_ms = clock.now_ms()
-    backup.begin()
+    copy.begin()
     try:
-        for partition in backup.partitions():
-            backup.copy_log(partition)
-        copy_tree(f"{source}/{TREE_FILE}", backup.tree_path)
-        manifest = backup.finish(copied_topic_ids(backup.tree_path), began_ms, clock.now_ms())
+        for partition in copy.partitions():
+            copy.copy_log(partition)
+        copy_tree(f"{source}/{TREE_FILE}", copy.tree_path)
+        manifest = copy.finish(copied_topic_ids(copy.tree_path), began_ms, clock.now_ms())
     except BaseException:
-        backup.abandon()
+        copy.abandon()
         raise
     say(summary(manifest, path))
     damaged = [log for log in manifest.logs if log.problem is not None]
@@ -77,4 +78,28 @@ def summary(manifest: Manifest, path: str) -> str:
         f"{path}: {counted(len(topics), 'topic')} with {counted(len(manifest.logs), 'partition')}, "
         f"{manifest.size_bytes} bytes, of cluster {manifest.identity.get('cluster.id', 'without an id')}, "
         f"begun {began:%Y-%m-%dT%H:%M:%S}Z, took {(manifest.ended_ms - manifest.began_ms) / 1000:.1f} s"
+    )
+
+
+@click.command(name="restore")
+@click.argument("backup", metavar="BACKUP", type=click.Path(exists=True, file_okay=False))
+@click.option("--data-dir", required=True, metavar="DIR", help="The data directory to make: new, or empty.")
+def restore(backup: str, data_dir: str) -> None:
+    """Make a data directory of BACKUP, a directory that `ottla backup` made.
+
+    Each file is held against its checksum, and BACKUP stays as it is.  No broker starts on DIR before all of it is
+    there; a restore that was interrupted is run again.
+    """
+    from ottla.maintenance.restore import restore as restored
+    from ottla.runtime.posix_disk import PosixDisk
+    from ottla.storage.directory.directory_lock import FileLock
+
+    disk = PosixDisk()
+    path = os.path.abspath(data_dir)
+    manifest = restored(disk, os.path.abspath(backup), path, FileLock())
+    # An empty directory that was there may be open to others.
+    disk.close_to_others(path)
+    say(
+        f"{path}: restored {counted(len(manifest.logs), 'partition')}, {manifest.size_bytes} bytes",
+        f"start it with: ottla serve --data-dir {shlex.quote(data_dir)}",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.log.unknown_settings import COMPACTED, KEPT_FOR_EVER
+from ottla.cli.log.topic_config_file import COMPACTED, KEPT_FOR_EVER
 from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError, RequestError

@@ -16,6 +16,12 @@ from ottla.model.properties import parse_properties
 from ottla.model.settings import topic_setting
 from ottla.runtime.text_file import read_text_file
 
+# With the default retention, a week, old records would be deleted within minutes.
+KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+# A log that was compacted had this policy; but nothing more is compacted until the user decides.
+COMPACTED: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
+
+
 EVERY_TOPIC: Final = "*"
 _FILE_BYTES_MAX: Final = 16 * MIB
 

@@ -13,8 +13,7 @@ from uuid import UUID, uuid4
 from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.cli.log.copied_tree import read_copied_tree
 from ottla.cli.log.stopped_directory import StoppedDirectory, write_new_tree
-from ottla.cli.log.topic_config_file import check_topics, read_topic_configs, settings_of
-from ottla.cli.log.unknown_settings import COMPACTED, KEPT_FOR_EVER
+from ottla.cli.log.topic_config_file import COMPACTED, KEPT_FOR_EVER, check_topics, read_topic_configs, settings_of
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.embedded.tree_copy import SIDE_SUFFIXES
 from ottla.coordination.imported_topics import ImportedTopic, fill

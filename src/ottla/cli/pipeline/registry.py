@@ -1,16 +1,85 @@
-"""`ottla registry`: schemas for the records of topics."""
+"""`ottla registry serve`: a schema registry over any Kafka cluster."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.cli.lazy_group import LazyGroup
-from ottla.cli.verbs import REGISTRY_VERBS
+import click
 
-command: Final = LazyGroup(
-    "registry",
-    REGISTRY_VERBS,
-    help="Serve schemas to Kafka's clients.",
-    no_args_is_help=True,
-    subcommand_metavar="VERB ...",
+from ottla.cli.client_flags import bootstrap_flag, given_security
+from ottla.model.broker_settings import SCHEMA_REGISTRY_TOPIC
+from ottla.model.listener import parse_http
+from ottla.model.serve_options import RegistryOptions, require_registry_listener
+from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
+from ottla.runtime.installed import SCHEMAS, require_modules
+
+LISTEN: Final = "127.0.0.1:8081"
+
+
+@click.command(name="serve")
+@bootstrap_flag
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=LISTEN,
+    show_default=True,
+    help="Address to listen on; port 0 selects a free one.",
 )
+@click.option("--topic", default=SCHEMA_REGISTRY_TOPIC.default, show_default=True, help="Where the schemas are kept.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    metavar="N",
+    help="Replicas of the topic, when it is made.  [default: as many as there are brokers, 3 at most]",
+)
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Where other registries of the same topic reach this one.  [default: the address it listens on]",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A further name by which clients reach it; * for any.  Repeatable.  [default: localhost, this machine's name, "
+    "those of --listen and --advertise, and addresses]",
+)
+@click.option("--until-eof", is_flag=True, help="End, too, when standard input ends.")
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen on an address that other machines can reach, without authentication or encryption.",
+)
+@click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
+def serve(
+    bootstrap: str,
+    listen: str,
+    topic: str,
+    replication_factor: int | None,
+    advertise: str | None,
+    allowed_hosts: tuple[str, ...],
+    until_eof: bool,
+    insecure_listen: bool,
+    log_level: str,
+) -> None:
+    """Run a schema registry until SIGTERM or Ctrl-C: Confluent's REST API, over a compacted topic of the cluster.
+
+    Several may run over one topic: each answers, and one of them writes.
+    """
+    security = given_security()
+    start_logging(log_level)
+    listener = parse_http(listen, setting="--listen")
+    require_registry_listener(listener, insecure_listen=insecure_listen)
+    require_modules("a schema registry", SCHEMAS, "schemas")
+
+    from ottla.registry.server import serve
+
+    options = RegistryOptions(
+        listener=listener,
+        topic=topic,
+        replication_factor=replication_factor,
+        advertised_url=advertise,
+        allowed_hosts=allowed_hosts,
+    )
+    serve(options, bootstrap, until_eof=until_eof, security=security)

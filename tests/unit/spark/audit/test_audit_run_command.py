@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.audit.verb import command
+from ottla.cli.lazy_group import command_of
+from ottla.cli.verbs import VERBS
 from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.spark.audit import AuditRun
 from ottla.spark.errors import LakeError
@@ -32,12 +33,14 @@ def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[AuditRun | Exception]:
 
     monkeypatch.setattr("ottla.spark.session", lambda *_, **__: None)
     monkeypatch.setattr("ottla.spark.audit.run_audit", compared)
-    monkeypatch.setattr("ottla.cli.audit.run.time.sleep", paused)
+    monkeypatch.setattr("ottla.cli.pipeline.audit.time.sleep", paused)
     return to_come
 
 
 def run(*more: str) -> list[str]:
-    outcome = CliRunner().invoke(command, ["run", "-b", "localhost:1", *more], standalone_mode=False)
+    outcome = CliRunner().invoke(
+        command_of("audit", VERBS["audit"]), ["run", "-b", "localhost:1", *more], standalone_mode=False
+    )
     assert isinstance(outcome.exception, Stopped), outcome.output
     return outcome.output.splitlines()
 
@@ -52,12 +55,16 @@ def test_comparison_that_fails_is_reported_and_tried_again(comparisons: list[Aud
 
 def test_comparison_that_is_made_once_fails(comparisons: list[AuditRun | Exception]) -> None:
     comparisons += [CallTimedOut("no broker answers")]
-    outcome = CliRunner().invoke(command, ["run", "-b", "localhost:1"], standalone_mode=False)
+    outcome = CliRunner().invoke(
+        command_of("audit", VERBS["audit"]), ["run", "-b", "localhost:1"], standalone_mode=False
+    )
     assert isinstance(outcome.exception, ClientError)
 
 
 def test_topic_that_is_left_out_is_named(comparisons: list[AuditRun | Exception]) -> None:
     comparisons += [AuditRun((), (), {"clicks": "other windows"})]
-    outcome = CliRunner().invoke(command, ["run", "-b", "localhost:1"], standalone_mode=False)
+    outcome = CliRunner().invoke(
+        command_of("audit", VERBS["audit"]), ["run", "-b", "localhost:1"], standalone_mode=False
+    )
     assert outcome.return_value == 1
     assert "clicks is left out: other windows" in outcome.stderr

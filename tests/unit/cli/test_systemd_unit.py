@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.program import run
-from ottla.cli.serve.systemd_unit import memory_budgets, memory_lines
+from ottla.cli.systemd_unit import memory_budgets, memory_lines
 from ottla.model.setting_sources import RawSetting, resolve
 from ottla.model.settings import BrokerSettings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.serve.given_settings import given_settings
+from ottla.cli.config_file import given_settings
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener, parse_address, parse_flag
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from ottla.cli.testing.broker import topic_counts
+from ottla.cli.testing import topic_counts
 
 
 def test_topic_has_one_partition_unless_it_says_how_many() -> None:

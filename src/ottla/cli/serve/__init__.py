@@ -1,1 +1,0 @@
-"""`ottla serve` and `ottla systemd-unit`."""

@@ -1,1 +1,0 @@
-"""`ottla testing`."""
