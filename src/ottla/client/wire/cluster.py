@@ -134,7 +134,7 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
         connection = self.connect_any(deadline)
         response = connection.call(ApiKey.METADATA, request, MetadataResponse, deadline, at_least=_METADATA_VERSION_MIN)
-        return self._metadata.apply(response, self.clock.monotonic_ms())
+        return self._metadata.apply(response, self.clock.monotonic_ms(), names_every_topic=topics is None)
 
     def topic(
         self, name: str, *, allow_auto_topic_creation: bool = False, deadline: Deadline | None = None

@@ -81,8 +81,10 @@ class MetadataCache:
             if name in self._topics:
                 self._topics[name] = (self._topics[name][0], float("-inf"))
 
-    def apply(self, response: MetadataResponse, now_ms: float) -> list[TopicInfo]:
-        """Apply a response; returns its topics as they are cached now."""
+    def apply(self, response: MetadataResponse, now_ms: float, *, names_every_topic: bool = False) -> list[TopicInfo]:
+        """Apply a response; returns its topics as they are cached now.
+
+        A topic that is missing in a response with every topic may be deleted: its metadata is stale."""
         self.cluster = ClusterInfo(
             response.cluster_id,
             response.controller_id,
@@ -92,6 +94,8 @@ class MetadataCache:
             },
         )
         topics = [self._newest(_topic_info(topic)) for topic in response.topics if topic.name is not None]
+        if names_every_topic:
+            self.forget(self._topics.keys() - {topic.name for topic in topics})
         for topic in topics:
             self._topics[topic.name] = (topic, now_ms)
         return topics

@@ -154,3 +154,12 @@ def test_metadata_cache_does_not_give_a_topic_with_an_error() -> None:
     cache = MetadataCache(1000)
     cache.apply(MetadataResponse(topics=[MetadataResponseTopic(ErrorCode.LEADER_NOT_AVAILABLE, "t")]), 0)
     assert cache.topic("t", 0) is None
+
+
+def test_metadata_cache_takes_a_topic_that_a_full_listing_lacks_for_stale() -> None:
+    cache = MetadataCache(60_000)
+    cache.apply(answer(1, leader_id=1, leader_epoch=3), 0)
+    cache.apply(MetadataResponse(topics=[]), 1)
+    assert cache.topic("t", 2) is not None, "a response about other topics says nothing about it"
+    cache.apply(MetadataResponse(topics=[]), 3, names_every_topic=True)
+    assert cache.topic("t", 4) is None
