@@ -68,12 +68,12 @@ LONG_SUITES: Final = (
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper]",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-in]",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-out]",
+            "tests/cluster/test_cut_off_leaders.py::*[paused]",
             "tests/cluster/test_spark_through_kills.py",
         ),
         (
             "tests/cluster/test_kills.py::test_library",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-and-peers]",
-            "tests/cluster/test_cut_off_leaders.py::*[paused]",
             "tests/integration/spark/test_stream_killed_at_its_start.py",
         ),
         "long chaos of three brokers: rounds of random faults, more kinds of the same cut, Spark as one more reader",
@@ -134,16 +134,16 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/connectors/test_groups_on_apache_kafka.py",
+            "tests/connectors/test_groups_on_brokers.py",
             "tests/connectors/test_groups_on_zookeeper.py::*[all-changes]",
         ),
         (
-            "tests/connectors/test_groups_on_brokers.py",
             "tests/connectors/test_groups_on_zookeeper.py::*[kills]",
             "tests/contract/membership/test_membership_contract.py",
             "tests/consumers_simulation/test_simulation.py",
         ),
-        "groups of connectors through every kind of change at ZooKeeper, and at Apache Kafka's own broker; the same "
-        "groups through kills stay, and the contract of a membership runs on every kind of server",
+        "groups of connectors through every kind of change at ZooKeeper, and through kills at Ottla's and Apache "
+        "Kafka's own brokers; groups at ZooKeeper through kills stay, and the contract of a membership runs on each",
     ),
     LongSuite(
         ("tests/connectors/test_planted_faults.py",),
@@ -234,7 +234,6 @@ LONG_SUITES: Final = (
     LongSuite(
         ("tests/integration/spark_cluster/test_spark_cluster.py",),
         (
-            "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
             "tests/integration/test_guide_of_spark.py::*[spark-cluster.md]",
             "tests/unit/spark/test_worker_archive.py",
         ),
@@ -245,26 +244,112 @@ LONG_SUITES: Final = (
         (
             "tests/integration/spark/test_spark_sessions.py::test_register_works",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_is_quiet",
+            "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
         ),
         (
-            "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
             "tests/integration/spark/test_spark_java.py",
+            "tests/integration/spark/test_spark_fixture.py",
+            "tests/unit/spark/test_worker_archive.py",
         ),
-        "sessions as programs start them, each with a new JVM: all threads, and nothing printed or left",
+        "sessions as programs start them, each with a new JVM: all threads, nothing printed or left, the Python of an "
+        "archive; the sessions of a user's tests and of a machine without Java stay",
     ),
     LongSuite(
         (
+            "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[classic]",
+            "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_every_codec",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[consumer]",
-            "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf*[classic]",
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf",
             "tests/interop/clients/test_other_languages.py::test_java_client_3_9",
         ),
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[consumer]",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[classic]",
-            "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf*[consumer]",
             "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
         ),
         "the same tools with the other group protocol, a JVM for each command, and an older release of Java's client",
+    ),
+    LongSuite(
+        (
+            "tests/property/test_wire_calls.py::*-between]",
+            "tests/property/test_wire_hostile.py::test_mutated*-between]",
+            "tests/property/test_wire_hostile.py::test_wrong_counts*-between]",
+            "tests/property/test_wire_messages.py::*-between]",
+        ),
+        (
+            "tests/property/test_wire_calls.py::*[metadata-v0]",
+            "tests/property/test_wire_hostile.py::test_mutated*[fetch-v4]",
+            "tests/property/test_wire_hostile.py::test_wrong_counts*[fetch-v17]",
+            "tests/property/test_wire_hostile.py::test_every_truncation*[fetch-v11-between]",
+            "tests/property/test_wire_messages.py::*[metadata-v0]",
+            "tests/unit/broker/test_async_requests.py::test_every_api_and_version",
+        ),
+        "random messages of the versions between the lowest and the highest of an API, which differ in a field or two: "
+        "both ends stay, and every version is truncated and answered",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
+            "tests/integration/test_large_frames.py::test_no_frame_blocks*[alter_partition_reassignments]",
+        ),
+        ("tests/integration/test_large_frames.py::test_no_frame_blocks*[fetch]",),
+        "frames of every version; the largest of each API's newest version stay but one, which takes a quarter of all",
+    ),
+    LongSuite(
+        (
+            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_dedup",
+            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_sessions",
+        ),
+        (
+            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_windows",
+            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_a_join",
+        ),
+        "late rows of more operators, beside Spark's own count; windows and joins stay",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_guide_of_spark.py::*[dead-letters.md]",
+            "tests/integration/test_guide_of_spark.py::*[streams.md]",
+            "tests/examples/test_examples_page_of_spark.py::*[related_items]",
+        ),
+        (
+            "tests/integration/test_guide_of_spark.py::*[spark-source.md]",
+            "tests/examples/test_examples_page_of_spark.py::*[abuse_alert]",
+            "tests/integration/spark/test_spark_dead_letters.py",
+            "tests/integration/spark/test_spark_streams.py",
+        ),
+        "the longest pages of documentation as they are printed, streams in processes that start Spark each time; "
+        "the other pages stay, and the calls of these have tests",
+    ),
+    LongSuite(
+        (
+            "tests/cluster/test_stale_directories.py::test_copy_of_an_earlier_life",
+            "tests/cluster/test_stale_directories.py::test_only_replica",
+        ),
+        (
+            "tests/cluster/test_stale_directories.py::test_copy_of_the_same_life",
+            "tests/cluster/test_stale_directories.py::test_copy_of_a_running_broker",
+            "tests/cluster/test_stale_directories.py::test_followers_keep",
+        ),
+        "two more histories of a copied data directory, half a minute and more of restarts each",
+    ),
+    LongSuite(
+        (
+            "tests/mirror/test_between_clusters.py::test_each_record",
+            "tests/mirror/test_with_apache_kafka.py::test_mirror_that_is_killed",
+        ),
+        (
+            "tests/mirror/test_between_clusters.py::test_partition_without_a_leader",
+            "tests/mirror/test_killed_mirror.py",
+            "tests/mirror/test_with_apache_kafka.py::test_committed_records",
+        ),
+        "a mirror through deaths of leaders of two clusters, and killed beside Apache Kafka: a killed mirror stays, "
+        "and one that reads from Apache Kafka",
+    ),
+    LongSuite(
+        ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),
+        ("tests/cluster/test_replication.py::test_killed_leaders*[ack]",),
+        "the same kills with the other flush policy",
     ),
 )
 

@@ -24,7 +24,15 @@ from ottla.protocol.schema import ZERO_UUID, Kind, WireField
 API_AND_VERSION = [
     (api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)
 ]
-IDS = [f"{api.name.lower()}-v{version}" for api, version in API_AND_VERSION]
+
+
+def version_id(api: ApiKey, version: int) -> str:
+    """`fetch-v4`; between the lowest and the highest version `fetch-v5-between`, by which tests/long_suites.py goes."""
+    lowest, highest = API_VERSIONS[api]
+    return f"{api.name.lower()}-v{version}{'-between' if lowest < version < highest else ''}"
+
+
+IDS = [version_id(api, version) for api, version in API_AND_VERSION]
 
 _BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 _KNOWN_ERRORS = [int(code) for code in ErrorCode if code <= ErrorCode.TRANSACTION_ABORTABLE]
