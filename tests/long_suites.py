@@ -74,7 +74,7 @@ LONG_SUITES: Final = (
         (
             "tests/cluster/test_kills.py::test_library",
             "tests/cluster/test_cut_off_leaders.py::*[zookeeper-and-peers]",
-            "tests/integration/spark/test_stream_killed_at_its_start.py",
+            "tests/integration/spark/test_load_killed.py",
         ),
         "long chaos of three brokers: rounds of random faults, more kinds of the same cut, Spark as one more reader",
     ),
@@ -216,6 +216,7 @@ LONG_SUITES: Final = (
             "tests/examples/test_related_items.py::test_counts_are_those_of_the_input",
             "tests/integration/spark/test_spark_dead_letters_through_kills.py",
             "tests/integration/spark/test_spark_mirror.py::test_killed_job",
+            "tests/integration/spark/test_stream_killed_at_its_start.py",
             "tests/loads/test_loads_through_kills.py",
         ),
         (
@@ -224,12 +225,10 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_load_killed.py",
             "tests/integration/spark/test_spark_dead_letters.py::test_failing_rows",
             "tests/integration/spark/test_spark_dead_letters.py::test_many_letters",
-            "tests/integration/spark/test_stream_killed_at_its_start.py",
             "tests/mirror/test_killed_mirror.py",
         ),
         "programs with Spark that are killed at each point, two to four drivers one after the other: one kill of a "
-        "load and one of a stream stay, which the tests' own session continues, and batches that fail between letters "
-        "and commit",
+        "load stays, which the tests' own session continues, and batches that fail between letters and commit",
     ),
     LongSuite(
         ("tests/integration/spark_cluster/test_spark_cluster.py",),
@@ -245,29 +244,39 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_sessions.py::test_register_works",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_is_quiet",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
+            "tests/integration/spark/test_spark_java.py",
         ),
         (
-            "tests/integration/spark/test_spark_java.py",
             "tests/integration/spark/test_spark_fixture.py",
             "tests/unit/spark/test_worker_archive.py",
         ),
         "sessions as programs start them, each with a new JVM: all threads, nothing printed or left, the Python of an "
-        "archive; the sessions of a user's tests and of a machine without Java stay",
+        "archive, Java from PyPI; the session of a user's tests stays",
     ),
     LongSuite(
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[classic]",
+            "tests/interop/clients/test_apache_group_tools.py::test_configs_command",
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_every_codec",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[consumer]",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf",
             "tests/interop/clients/test_other_languages.py::test_java_client_3_9",
+            "tests/interop/test_apache_tools.py::test_console_producer*[gzip]",
+            "tests/interop/test_apache_tools.py::test_console_producer*[snappy]",
+            "tests/interop/test_apache_tools.py::test_console_producer*[zstd]",
+            "tests/cluster/test_apache_reassignment_tools.py::test_replicas_are_moved",
         ),
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[consumer]",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[classic]",
             "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
+            "tests/interop/test_apache_tools.py::test_console_producer*[lz4]",
+            "tests/interop/test_apache_tools.py::test_console_consumer_reads_every_codec",
+            "tests/cluster/test_apache_reassignment_tools.py::test_preferred_leaders",
+            "tests/cluster/test_cluster_moves.py",
         ),
-        "the same tools with the other group protocol, a JVM for each command, and an older release of Java's client",
+        "the same tools with the other group protocol and other codecs, a JVM for each command; settings, which "
+        "clients alter, too; and an older release of Java's client",
     ),
     LongSuite(
         (
@@ -345,6 +354,50 @@ LONG_SUITES: Final = (
         ),
         "a mirror through deaths of leaders of two clusters, and killed beside Apache Kafka: a killed mirror stays, "
         "and one that reads from Apache Kafka",
+    ),
+    LongSuite(
+        (
+            "tests/peers/test_apache_kafka.py::test_topic_command",
+            "tests/peers/test_apache_kafka.py::test_usage",
+            "tests/peers/test_apache_kafka.py::test_tool_reports",
+            "tests/peers/test_apache_kafka.py::test_broker_is_gone",
+        ),
+        (
+            "tests/peers/test_apache_kafka.py::test_install_gives_the_reason",
+            "tests/interop/probes/test_probes.py",
+        ),
+        "the harness of Apache Kafka itself, which every comparison with it uses",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_dev.py::test_interrupted_first_run",
+            "tests/integration/test_dev.py::test_venv_that_the_user_made_without_pip",
+            "tests/integration/test_running_zookeeper.py::test_ensemble",
+            "tests/contract/test_zookeeper_faults.py::test_writes_continue_when_an_ensemble",
+        ),
+        (
+            "tests/integration/test_dev.py::test_second_run_waits",
+            "tests/integration/test_running_zookeeper.py::test_node_survives_a_crash",
+            "tests/contract/test_zookeeper_faults.py::test_nothing_acknowledged_is_lost",
+        ),
+        "installations that take half a minute, and ensembles of three JVMs; the other starts and a single server stay",
+    ),
+    LongSuite(
+        (
+            "tests/cluster/test_audit.py",
+            "tests/integration/test_schema_registry.py::test_acknowledged_schemas_survive",
+            "tests/integration/spark/test_secured_pipeline.py::test_official_connectors_options",
+        ),
+        (
+            "tests/integration/test_broker_counts.py::test_nothing_is_counted_twice",
+            "tests/integration/test_schema_registry.py::test_registry_that_is_killed",
+            "tests/cluster/test_schema_registries.py",
+            "tests/integration/spark/test_secured_pipeline.py::test_wrong_password",
+            "tests/integration/spark/test_secured_pipeline.py::test_load_reads_its_login",
+            "tests/unit/spark/options/test_security_options.py",
+        ),
+        "audit counts of a cluster and many registrations through kills, and a driver with the options of the official "
+        "connector: counts of one broker, single kills and the other logins stay",
     ),
     LongSuite(
         ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),

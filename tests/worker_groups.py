@@ -90,6 +90,8 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/connectors/test_groups_on_apache_kafka.py": "jvm tools",
     "tests/connectors/test_planted_faults.py": "cluster",
     "tests/connectors/test_tree_log.py": "zookeeper",
+    # One reading of all sources.
+    "tests/architecture": "sources",
     # Programs that start Spark: those that a prefix of the next kind covers, too, come first.
     "tests/integration/spark/test_spark_fixture.py": "spark programs",
     "tests/integration/spark/test_spark_java.py": "spark programs",
@@ -109,7 +111,16 @@ HEAVY: Final[Mapping[str, str]] = {
 }
 # The heavy groups as they start.  The longest are first: there are more of them than workers, and the run ends when the
 # last one does.  Spark keeps processors busy and clusters mostly wait, so these start together.
-START_ORDER: Final = ("spark", "spark programs", "cluster", "cluster faults", "jvm tools", "jvm", "zookeeper")
+START_ORDER: Final = (
+    "spark",
+    "spark programs",
+    "cluster",
+    "cluster faults",
+    "jvm tools",
+    "jvm",
+    "zookeeper",
+    "sources",
+)
 # Each test of these files is a group: it has its own broker and clients, and mostly waits.
 SEPARATE: Final = (
     "tests/cluster/test_cut_off_leaders.py",
@@ -129,7 +140,7 @@ LONG: Final = (
     "tests/simulation/",
 )
 # Files of seconds, which fill what the others leave.
-SHORT: Final = ("tests/architecture/", "tests/unit/")
+SHORT: Final = ("tests/unit/",)
 
 
 def group_of(node_id: str) -> str:

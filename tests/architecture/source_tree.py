@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -41,11 +42,18 @@ def sample(name: str, source: str) -> Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Every module of the package."""
-    return tuple(
-        Module(_name(path), path, ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted((SOURCE / "ottla").rglob("*.py"))
-    )
+    """Every module of the package.
+
+    Parsed without garbage collection: a tree is all cycles and none of them garbage, and passes over the growing heap
+    took six seconds of seven."""
+    gc.disable()
+    try:
+        return tuple(
+            Module(_name(path), path, ast.parse(path.read_text(encoding="utf-8")))
+            for path in sorted((SOURCE / "ottla").rglob("*.py"))
+        )
+    finally:
+        gc.enable()
 
 
 @cache

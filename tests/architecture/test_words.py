@@ -46,6 +46,8 @@ def _text_of_python(source: str) -> Iterator[tuple[int, str]]:
 
 
 def found_in(path: Path, text: str) -> list[str]:
+    if _PATTERN.search(text) is None:
+        return []
     lines = _text_of_python(text) if path.suffix == ".py" else enumerate(text.splitlines(), start=1)
     return [
         f"{path.relative_to(ROOT)}:{number}: {match.group()}"
