@@ -12,6 +12,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_LISTENER_NAME: Final = PLAINTEXT
 PORT_MAX: Final = 65_535
+_MAPPED: Final = "::ffff:"
 _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 _ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 selects a free one"
 
@@ -19,6 +20,11 @@ _ADDRESS_HINT: Final = "write HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; p
 def address_text(host: str, port: int) -> str:
     """`host:port`, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_mapping(host: str) -> str:
+    """An IPv4 address as such: a socket for both families has it in IPv6 form (RFC 4291, 2.5.5.2)."""
+    return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
 
 
 class Listener(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.coordination.registries import BrokerListener, BrokersView
 from ottla.model.identifiers import NodeId
-from ottla.model.listener import Listener
+from ottla.model.listener import Listener, without_mapping
 from ottla.model.serve_options import ServeOptions
 
 # By which this machine reaches what is bound to every interface.
@@ -50,8 +50,7 @@ class Advertising:
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
         """Host and port of this broker to return to a client that connected to `local_address`."""
         host, port = local_address
-        # A socket for both families names an IPv4 client's address in IPv6 form (RFC 4291, 2.5.5.2).
-        return self._by_port.get(port, (host.removeprefix("::ffff:"), port))
+        return self._by_port.get(port, (without_mapping(host), port))
 
     def brokers_for(self, local_address: tuple[str, int], live: BrokersView) -> list[BrokerAddress]:
         """The live brokers to return to that client, by id; brokers without its listener are left out, as in Kafka."""

@@ -31,7 +31,7 @@ from ottla.broker.net.outbox import Outbox, Piece
 from ottla.broker.net.receive_budget import ReceiveBudget
 from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
-from ottla.model.listener import DEFAULT_LISTENER_NAME
+from ottla.model.listener import DEFAULT_LISTENER_NAME, without_mapping
 from ottla.observe.events import frequent
 from ottla.protocol.primitives import RequestBytes
 from ottla.security.acl import ANONYMOUS as ANONYMOUS
@@ -189,7 +189,7 @@ class Connection:
         self._on_peer_closed: Callable[[], None] | None = None
         self.local_address: tuple[str, int] = peer.getsockname()[:2]
         address = peer.getpeername()
-        self.peer_name = f"{address[0]}:{address[1]}"
+        self.peer_name = f"{without_mapping(address[0])}:{address[1]}"
         self._access_of = access_of
         self.principal = principal
         self._reading = True

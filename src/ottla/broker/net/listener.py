@@ -32,7 +32,7 @@ from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
 from ottla.broker.net.tls_channel import TlsChannel
 from ottla.broker.net.tls_handshakes import TlsHandshake, TlsHandshakes
 from ottla.model.errors import ConfigError, WireError
-from ottla.model.listener import DEFAULT_LISTENER_NAME
+from ottla.model.listener import DEFAULT_LISTENER_NAME, without_mapping
 from ottla.observe.events import fields, frequent
 
 log = logging.getLogger(__name__)
@@ -324,6 +324,7 @@ class Listener:
 
     def _start_handshake(self, peer: socket.socket, context: ssl.SSLContext) -> None:
         host, port = peer.getpeername()[:2]
+        host = without_mapping(host)
         channel = TlsChannel(peer, context, self._sockets)
         handshake = TlsHandshake(self._handshakes, channel, f"{host}:{port}")
         self._handshakes_count += 1

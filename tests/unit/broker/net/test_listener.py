@@ -272,3 +272,20 @@ def test_listener_serves_ipv6() -> None:
         address = listening.getsockname()
         with socket.create_connection(address[:2]) as client:
             assert client.getpeername()[:2] == address[:2]
+
+
+def test_ipv4_client_of_a_listener_for_both_families_has_its_ipv4_address() -> None:
+    """A rule that denies its address, and the bounds of an address, would not apply to `::ffff:127.0.0.1`."""
+    try:
+        listening = bind("::", 0)
+    except ConfigError:
+        pytest.skip("this machine has no IPv6")
+    with listening:
+        client = socket.create_connection(("127.0.0.1", listening.getsockname()[1]))
+        peer, _ = listening.accept()
+        peer.setblocking(False)
+        assert peer.getpeername()[0] == "::ffff:127.0.0.1"
+        connection = Connection(peer, TurnedLoop(), Parking(), ReceiveBudget(1 << 20), 1 << 20, lambda _: None)
+        assert connection.peer_host == "127.0.0.1"
+        connection.close("the test is over")
+        client.close()
