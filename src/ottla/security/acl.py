@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.model.error_code import ErrorCode
@@ -201,6 +202,20 @@ def check_acl(acl: Acl) -> None:
         problem = "a rule needs a host; * is any"
     if problem is not None:
         raise RequestError(ErrorCode.INVALID_REQUEST, problem)
+
+
+def canonical_host(text: str) -> str:
+    """An address in one spelling, so that a rule applies to it in each: Java writes `0:0:0:0:0:0:0:1` for `::1`.
+
+    Other text, which is no client's address, is returned as it is.
+    """
+    if ":" not in text:
+        return text
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    return str(address.ipv4_mapped or address) if isinstance(address, IPv6Address) else str(address)
 
 
 def is_principal(text: str) -> bool:

@@ -24,6 +24,7 @@ from ottla.security.acl import (
     Permission,
     ResourcePattern,
     ResourceType,
+    canonical_host,
 )
 
 _DESCRIBING: Final = frozenset(
@@ -149,7 +150,8 @@ class _OfType:
     def add(self, pattern: ResourcePattern, entries: Iterable[AccessEntry]) -> None:
         by_principal: dict[str, list[AccessEntry]] = {}
         for entry in entries:
-            by_principal.setdefault(entry.principal, []).append(entry)
+            found = entry._replace(host=canonical_host(entry.host))
+            by_principal.setdefault(entry.principal, []).append(found)
         if pattern.pattern_type is PatternType.PREFIXED:
             self._prefixed[pattern.name] = pattern, by_principal
         elif pattern.name == WILDCARD:
@@ -229,10 +231,10 @@ class Authorizer:
 
     def rights_of(self, principal: str, host: str) -> Rights:
         """One object for all connections of a principal from an address, so that they share its decisions."""
-        key = principal, host
+        key = principal, canonical_host(host)
         rights = self._rights.get(key)
         if rights is None:
-            rights = self._rights[key] = Rights(self, principal, host)
+            rights = self._rights[key] = Rights(self, *key)
         return rights
 
     def decide(

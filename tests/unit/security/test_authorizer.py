@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from ottla.security.acl import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -44,6 +46,28 @@ def test_a_super_user_may_do_what_a_rule_denies() -> None:
 
 def test_a_super_user_in_another_case_is_another_user() -> None:
     assert not Authorizer([ALICE]).decide("User:Alice", HOST, Operation.READ, TOPIC, "orders").is_allowed
+
+
+@pytest.mark.parametrize(
+    ("of_rule", "of_client"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::0:7", "2001:db8::7"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0"),
+    ],
+)
+def test_a_rule_applies_to_its_address_in_each_spelling(of_rule: str, of_client: str) -> None:
+    authorizer = authorizer_of(
+        orders=entry(Operation.READ), clicks=entry(Operation.READ, Permission.DENY, host=of_rule)
+    )
+    rights = authorizer.rights_of(ALICE, of_client)
+    assert rights.allows(Operation.READ, TOPIC, "orders")
+    decision = rights.decide(Operation.READ, TOPIC, "clicks")
+    assert not decision.is_allowed
+    assert decision.rule.startswith("Deny")
+    assert authorizer.rights_of(ALICE, "::2").decide(Operation.READ, TOPIC, "clicks").rule == "no rule allows it"
 
 
 def test_a_prefix_that_denies_wins_over_a_literal_that_allows() -> None:
