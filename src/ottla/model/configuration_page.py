@@ -23,7 +23,8 @@ _HEAD: Final = """\
 
 Settings have Kafka's names, types and defaults. A value is looked up in this order, and the first one found applies:
 
-1. the command line: `ottla serve --set log.segment.bytes=1048576` (`--override` is the same);
+1. the command line: `ottla serve --set log.segment.bytes=1048576` (`--override` is the same), but
+   for passwords, which other users of the machine could read there;
 2. the environment: `OTTLA_LOG_SEGMENT_BYTES=1048576`;
 3. the file of `--config`: `server.properties` as Apache Kafka's, or TOML when its name ends in `.toml`
    (`log.segment.bytes = 1048576`, or `segment.bytes = 1048576` below `[log]`);

@@ -190,7 +190,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[list[RawSetting], 
 
     Other variables share the prefix, so an unknown one is reported only when it resembles a setting.
     """
-    known = {_variable(name): name for name in (*_NAMES, *IGNORED_KAFKA_KEYS)}
+    known = {variable_of(name): name for name in (*_NAMES, *IGNORED_KAFKA_KEYS)}
     found: list[RawSetting] = []
     notices: list[Notice] = []
     for variable, text in environment.items():
@@ -200,7 +200,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[list[RawSetting], 
         if name is not None:
             found.append(RawSetting(name, text, f"environment {variable}"))
             continue
-        nearest = nearest_name(variable, map(_variable, _NAMES))
+        nearest = nearest_name(variable, map(variable_of, _NAMES))
         if nearest is not None:
             notices.append(Notice("setting.unknown", {"name": variable, "origin": "environment", "nearest": nearest}))
     return found, notices
@@ -215,8 +215,23 @@ def from_command_line(assignments: Iterable[str]) -> list[RawSetting]:
             raise ConfigError(
                 f"--set {assignment!r} has no '='", hint="write --set name=value, such as num.partitions=4"
             )
-        found.append(RawSetting(name.strip(), text, "command line"))
+        name = name.strip()
+        if is_sensitive(name):
+            raise ConfigError(
+                f"--set {name}: every user of this machine could read it in the list of processes",
+                hint=f"write it to the file of --config, or set {variable_of(name)}",
+            )
+        found.append(RawSetting(name, text, "command line"))
     return found
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether this is a setting whose value is never shown."""
+    key = listener_key(name)
+    if key is not None:
+        return LISTENER_SETTINGS[key.name].is_sensitive
+    known = _NAMES.get(name)
+    return known is not None and known.setting.is_sensitive
 
 
 def _read_layer(layer: Iterable[RawSetting], notices: list[Notice]) -> dict[str, Given]:
@@ -262,5 +277,6 @@ def _meant(name: str) -> str | None:
     return synonyms[0].setting.name if synonyms else nearest_name(name, _NAMES)
 
 
-def _variable(name: str) -> str:
+def variable_of(name: str) -> str:
+    """The variable of the environment that gives this setting."""
     return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")

@@ -10,6 +10,7 @@ It runs `ottla serve`, so tests see the real broker.  `kill` and `start` show re
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ottla.model.errors import OttlaError
+from ottla.model.setting_sources import is_sensitive, variable_of
 from ottla.testing.running import ProcessLog, Running, pause_process
 
 READY_WITHIN_S: Final = 30.0
@@ -173,7 +175,13 @@ class RunningBroker(Running):
             text=True,
             process_group=self._process_group,
             pass_fds=pass_fds,
+            env={**os.environ, **self._secret_variables},
         )
+
+    @property
+    def _secret_variables(self) -> Mapping[str, str]:
+        """Settings that are not accepted as arguments."""
+        return {variable_of(key): value for key, value in self._settings.items() if is_sensitive(key)}
 
     def wait_until_ready(self, within_s: float = READY_WITHIN_S, check: Callable[[], None] = lambda: None) -> None:
         """Wait until the launched process serves.  Raises `BrokerDidNotStart`, and then it is not running.
@@ -198,7 +206,8 @@ class RunningBroker(Running):
         if self._zookeeper is not None:
             command += ["--zookeeper", self._zookeeper]
         for key, value in self._settings.items():
-            command += ["--set", f"{key}={value}"]
+            if not is_sensitive(key):
+                command += ["--set", f"{key}={value}"]
         if self._insecure_listen:
             command += ["--insecure-listen"]
         if self._serves_metrics:

@@ -61,6 +61,13 @@ def test_value_of_an_unknown_name_is_not_repeated() -> None:
     assert "hunter2" not in repr(notices)
 
 
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.plain.sasl.jaas.config", "zookeeper.digest"])
+def test_password_is_not_accepted_as_an_argument_that_other_users_can_read(name: str) -> None:
+    with pytest.raises(ConfigError, match="list of processes") as refusal:
+        from_command_line([f"{name}=hunter2"])
+    assert "hunter2" not in f"{refusal.value} {refusal.value.hint}"
+
+
 def test_kafkas_key_without_effect_is_noted_and_no_warning() -> None:
     _, notices = resolve([[_raw("num.network.threads", "3")]])
     assert (notices[0].event, notices[0].is_warning) == ("setting.ignored", False)
