@@ -21,6 +21,8 @@ KEYS_MAX: Final = 100
 _BY_CURVE: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdDSA"}
 _OF_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _REQUIRED: Final = ("exp", "iat")
+# The end of year 9999.
+_EXPIRES_S_MAX: Final = 253_402_300_799
 
 
 class TokenKey(NamedTuple):
@@ -110,9 +112,13 @@ class BearerTokens:
                 leeway=rules.clock_skew_s,
                 options={"require": list(_REQUIRED)},
             )
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise WireError(f"the token is not valid: {type(error).__name__}") from None
+        expires_s = claims["exp"]
+        if not isinstance(expires_s, int | float) or not 0 < expires_s <= _EXPIRES_S_MAX:
+            # The library takes any number, and text that is one.
+            raise WireError("the token is not valid: exp is no time")
         subject = claims.get(rules.subject_claim)
         if not isinstance(subject, str) or not subject or "\0" in subject:
             raise WireError(f"the token has no name in {rules.subject_claim}")
-        return VerifiedToken(subject, int(claims["exp"] * 1000) - self._now_ms())
+        return VerifiedToken(subject, int(expires_s * 1000) - self._now_ms())

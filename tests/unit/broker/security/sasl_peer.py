@@ -15,7 +15,14 @@ from ottla.protocol.primitives import RequestBytes
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.sasl_server import Exchange, LoginRules, PlainExchange, ScramExchange
+from ottla.security.sasl_server import (
+    BearerExchange,
+    Exchange,
+    LoginRules,
+    PlainExchange,
+    ScramExchange,
+    VerifiedToken,
+)
 from ottla.security.scram_server import FindCredential
 from ottla.security.secret import Secret
 from ottla.testing.fake_clock import FakeClock
@@ -43,6 +50,7 @@ class SaslPeer:
         is_password: Callable[[str, Secret], bool],
         find: FindCredential | None = None,
         reauthentication_ms_max: int = 0,
+        verify: Callable[[Secret], VerifiedToken] | None = None,
     ) -> None:
         self.loop = TurnedLoop()
         self.clock = FakeClock()
@@ -54,6 +62,8 @@ class SaslPeer:
             exchanges[SaslMechanism.SCRAM_SHA_256] = lambda: ScramExchange(
                 SaslMechanism.SCRAM_SHA_256, find, "server-nonce"
             )
+        if verify is not None:
+            exchanges[SaslMechanism.OAUTHBEARER] = lambda: BearerExchange(verify)
         rules = LoginRules(exchanges, reauthentication_ms_max)
         services = LoginServices(rules, self.served, self.clock.monotonic_ms, self.loop.call_later, DELAY_MS)
         self.logins = 0
@@ -64,8 +74,9 @@ class SaslPeer:
         for each in (self.socket, theirs):
             each.setblocking(False)
         session = SaslSession(services, self._on_login)
+        self.budget = ReceiveBudget(1 << 24)
         self.connection = Connection(
-            theirs, self.loop, session, ReceiveBudget(1 << 24), LOGIN_BYTES_MAX, lambda _: None, listener_name="SASL"
+            theirs, self.loop, session, self.budget, LOGIN_BYTES_MAX, lambda _: None, listener_name="SASL"
         )
 
     def _on_login(self, connection: Connection) -> None:
