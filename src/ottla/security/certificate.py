@@ -31,6 +31,8 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
 }
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
+# Escaped at the start and the end of a value.
+_OUTER: Final = " \r"
 
 
 class CertificateDamaged(OttlaError):
@@ -101,15 +103,15 @@ def _attribute(kind: _Element, value: _Element) -> str:
 
 
 def _escaped(text: str) -> str:
-    leading = len(text) - len(text.lstrip(" "))
-    trailing = len(text.rstrip(" "))
+    leading = len(text) - len(text.lstrip(_OUTER))
+    trailing = len(text.rstrip(_OUTER))
     return "".join(_escaped_character(c, is_outer=not leading <= at < trailing) for at, c in enumerate(text))
 
 
 def _escaped_character(character: str, *, is_outer: bool) -> str:
     if character == "\0":
         return "\\00"
-    return f"\\{character}" if character in _ESCAPED or (is_outer and character == " ") else character
+    return f"\\{character}" if character in _ESCAPED or (is_outer and character in _OUTER) else character
 
 
 def _object_id(body: bytes) -> str:

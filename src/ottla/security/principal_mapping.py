@@ -14,6 +14,10 @@ _HINT: Final = "write RULE:^CN=(.*?),.*$/$1/L, DEFAULT, with commas between; a s
 # Java's references to groups: `$1`; a backslash takes the next character as it is.
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
 
+# A dot, which does not match the end of a line; in Java there are more of them.  Not one that is escaped or in a class.
+_DOT: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|(\.)", re.DOTALL)
+_NO_LINE_END: Final = "[^\n\r\u0085\u2028\u2029]"
+
 
 class PrincipalRule(NamedTuple):
     """A name that the pattern matches as a whole becomes the replacement; without a pattern, itself."""
@@ -25,11 +29,14 @@ class PrincipalRule(NamedTuple):
     def apply(self, name: str) -> str | None:
         if self.pattern is None:
             return name
-        match = self.pattern.fullmatch(name)
-        if match is None:
+        if self.pattern.fullmatch(name) is None:
             return None
-        text = _REFERENCE.sub(lambda found: found[1] or match[int(found[2])] or "", self.replacement)
+        # As in Kafka each place is replaced where the pattern is found, which may be less than the name as a whole.
+        text = self.pattern.sub(self._expanded, name)
         return {"L": text.lower, "U": text.upper}.get(self.letter_case, lambda: text)()
+
+    def _expanded(self, match: re.Match[str]) -> str:
+        return _REFERENCE.sub(lambda found: found[1] or match[int(found[2])] or "", self.replacement)
 
 
 class PrincipalMapping(NamedTuple):
@@ -57,11 +64,16 @@ class PrincipalMapping(NamedTuple):
         return None
 
 
+def _with_java_dots(pattern: str) -> str:
+    return _DOT.sub(lambda found: _NO_LINE_END if found[1] else found[0], pattern)
+
+
 def _rule(found: re.Match[str]) -> PrincipalRule:
     if found[1] == _DEFAULT:
         return PrincipalRule(None)
     try:
-        pattern = re.compile(found[2].replace("\\/", "/"))
+        # As in Java `\w` is no letter beyond ASCII, which may look like another.
+        pattern = re.compile(_with_java_dots(found[2].replace("\\/", "/")), re.ASCII)
     except re.error as error:
         raise ConfigError(f"{_SETTING}: {found[2]!r} is not a regular expression: {error}", hint=_HINT) from None
     groups = [int(reference[2]) for reference in _REFERENCE.finditer(found[3]) if reference[2]]

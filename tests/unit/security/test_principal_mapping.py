@@ -22,6 +22,15 @@ RULES = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,RULE:^CN=(.*?),OU=(.*?),O=(.*?)$/
         ("RULE:^CN=(.*?),.*$/$1/U", DUKE, "DUKE"),
         ("RULE:^CN=(.*?),.*$/user\\/$1/", DUKE, "user/duke"),
         ("RULE:^CN=duke$/admin/", DUKE, None),
+        # As Java's replaceAll, which replaces each place where the pattern is found.
+        ("RULE:CN=(.*?),OU=(.*?)/$2@$1/", "CN=duke,OU=ops", "@dukeops"),
+        ("RULE:.*/x/", DUKE, "xx"),
+        # Letters beyond ASCII, which may look like others, and ends of lines.
+        ("RULE:^CN=(\\w+)$/$1/,DEFAULT", "CN=\u0430dmin", "CN=\u0430dmin"),
+        ("RULE:^CN=(.*)$/$1/", "CN=a\rb", None),
+        ("RULE:^CN=(.*)$/$1/", "CN=a\u2028b", None),
+        ("RULE:^CN=([^,]*)$/$1/", "CN=a\rb", "a\rb"),
+        ("RULE:^CN=([.]\\.)$/$1/", "CN=..", ".."),
         # The pattern must match all of the name, or a longer name would pass for a shorter one.
         ("RULE:CN=admin/admin/", "CN=admin\\,O\\=x", None),
     ],
