@@ -22,7 +22,7 @@ from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
 from ottla.security.acl import ANONYMOUS, Acl, AclFilter
-from ottla.security.authorizer import AclIndex
+from ottla.security.authorizer import AclIndex, Rights
 
 
 class Call(NamedTuple):
@@ -41,6 +41,8 @@ class Call(NamedTuple):
     # The identity of the sender, as ACLs name it, and the listener that accepted its connection.
     principal: str = ANONYMOUS
     listener_name: str = DEFAULT_LISTENER_NAME
+    # What the sender of a request to a group may do; None: there is no authorizer.
+    rights: Rights | None = None
 
 
 class NewTopic(NamedTuple):

@@ -5,7 +5,7 @@ Each command names the type of its reply (see `replies`).  Bytes are `bytes`, ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -190,6 +190,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
     owned: Sequence[TopicIdPartitions] | None = None
     # In v0 the broker may generate the member's id; since v1 the member does.
     makes_own_id: bool = True
+    # Whether the member may know of a topic that its pattern matches; None: of each.
+    sees_topic: Callable[[str], bool] | None = None
 
 
 class DescribeConsumerGroup(NamedTuple):

@@ -157,7 +157,7 @@ class Gate:
             reply(outcome.response)
             return
         on_reply = reply if outcome.finish is None else partial(_reply_finished, reply, outcome.finish)
-        steps = handler(outcome.request, context, call, on_reply)
+        steps = handler(outcome.request, context, call._replace(rights=access.rights), on_reply)
         if steps is not None:
             yield from steps
 

@@ -7,6 +7,7 @@ and members that make their ids; in v0 the broker makes them.  See groups/consum
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -22,6 +23,8 @@ from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.runtime.steps import Steps
+from ottla.security.acl import Operation, ResourceType
+from ottla.security.authorizer import Rights
 
 _OWN_IDS_FROM: Final = 1
 # Of one member.  They are kept, compared and written at once.
@@ -62,6 +65,7 @@ def answer(
         request.server_assignor,
         owned,
         makes_own_id=call.api_version >= _OWN_IDS_FROM,
+        sees_topic=None if call.rights is None else partial(_sees_topic, call.rights),
     )
 
     def on_reply(found: ConsumerGroupHeartbeatReply) -> None:
@@ -70,6 +74,10 @@ def answer(
         reply(_response(found))
 
     context.groups.submit(request.group_id, command, on_reply)
+
+
+def _sees_topic(rights: Rights, name: str) -> bool:
+    return rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _response(found: ConsumerGroupHeartbeatReply) -> ConsumerGroupHeartbeatResponse:

@@ -301,7 +301,8 @@ class ConsumerGroup:
             self._arm_session(member_id, moment)
             return Decision((), self._reply(command, sender, sender.current))
         self._check_memory(sender, command)
-        decision = decide_heartbeat(self.state, self._context(moment), command, sender, owned)
+        context = self._context(moment)._replace(sees_topic=command.sees_topic)
+        decision = decide_heartbeat(self.state, context, command, sender, owned)
         records = decision.draft.records()
         if decision.group_epoch == self.state.group_epoch:
             self._seen_topics = self._topics()

@@ -46,15 +46,19 @@ def hash_topics(names: Iterable[str], topics: TopicsImage) -> int:
 
 
 def resolve_patterns(
-    wanted: Collection[str], patterns: SubscriptionPatterns, topics: TopicsImage
+    wanted: Collection[str],
+    patterns: SubscriptionPatterns,
+    topics: TopicsImage,
+    sees_topic: Callable[[str], bool] | None,
 ) -> dict[str, frozenset[str]]:
     """The topics of each pattern.  One that RE2 no longer accepts (it was checked when it arrived) matches none."""
     resolved = {}
     for pattern in wanted:
         try:
-            resolved[pattern] = patterns.matching(pattern, topics)
+            matching = patterns.matching(pattern, topics)
         except RequestError:
-            resolved[pattern] = frozenset()
+            matching = frozenset()
+        resolved[pattern] = matching if sees_topic is None else frozenset(filter(sees_topic, matching))
     return resolved
 
 
@@ -83,13 +87,17 @@ class TopicLookup:
 
 
 class HeartbeatContext(NamedTuple):
-    """`topics_are_seen`: the group has compared `topics` before, and nothing had changed for it."""
+    """`topics_are_seen`: the group has compared `topics` before, and nothing had changed for it.
+
+    `sees_topic` is that of the member whose heartbeat it is, as in Apache Kafka: patterns are resolved with its rights.
+    """
 
     settings: GroupSettings
     topics: TopicsImage
     patterns: SubscriptionPatterns
     wall_ms: int
     topics_are_seen: bool = False
+    sees_topic: Callable[[str], bool] | None = None
 
 
 class NextEpoch(NamedTuple):
@@ -114,7 +122,7 @@ def next_epoch(
             state.group_epoch, {pattern: _known_topics(state, pattern) for pattern in state.pattern_counts}
         )
     names, wanted = _subscribed(state, [before], [after])
-    resolved = resolve_patterns(wanted, context.patterns, context.topics)
+    resolved = resolve_patterns(wanted, context.patterns, context.topics, context.sees_topic)
     has_changed |= _put_patterns(state, context, draft, resolved)
     metadata_hash = hash_topics({*names, *(name for found in resolved.values() for name in found)}, context.topics)
     if not has_changed and state.group_epoch > 0 and metadata_hash == state.metadata_hash:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -112,6 +112,7 @@ class SmallGroup:
         *,
         topics: Iterable[str] | None = None,
         pattern: str | None = None,
+        sees_topic: Callable[[str], bool] | None = None,
         owned: Iterable[TopicIdPartitions] | None = None,
         instance_id: str | None = None,
         rebalance_timeout_ms: int = -1,
@@ -131,6 +132,7 @@ class SmallGroup:
                 pattern,
                 assignor,
                 None if owned is None else list(owned),
+                sees_topic=sees_topic,
             )
         )
 

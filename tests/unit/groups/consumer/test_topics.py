@@ -110,6 +110,19 @@ def test_pattern_gets_the_topics_that_match_with_the_first_answer(group: SmallGr
     assert group.group.read_among({"orders_eu", "payments"}) == {"orders_eu"}
 
 
+def test_pattern_matches_only_topics_that_its_member_may_know_of(group: SmallGroup) -> None:
+    group.topics = image(orders=1, orders_eu=1)
+    rights = {"orders"}
+    reply = group.beat(
+        "m", 0, pattern="orders.*", owned=[], rebalance_timeout_ms=30_000, sees_topic=rights.__contains__
+    )
+    assert names_of(reply.assignment or ()) == {"orders-0"}
+    group.topics = image(orders=1, orders_eu=1, orders_us=1)
+    rights.add("orders_us")
+    reply = group.beat("m", 1, sees_topic=rights.__contains__)
+    assert names_of(reply.assignment or ()) == {"orders-0", "orders_us-0"}
+
+
 def test_pattern_and_names_may_be_used_together(group: SmallGroup) -> None:
     group.topics = image(orders=1, payments=1, refunds=1)
     reply = group.join("m", ["payments"], pattern="ord.*")
