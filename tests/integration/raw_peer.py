@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from types import TracebackType
+from typing import Self
 
 from ottla.client.wire.address import Address
 from ottla.protocol.api import ApiKey
@@ -45,7 +46,7 @@ class RawPeer:
             self.socket.close()
             raise
 
-    def __enter__(self) -> RawPeer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
