@@ -25,7 +25,7 @@ OF_A_MODULE: Final = {
     if name not in {"batch", "claim", "committed", "order", "partition", "requested", "start", "tag", "token"}
 }
 # It counts up a value of its own that has the names of a log's ends: what it found in another broker's directory.
-EXEMPT: Final = {"ottla.maintenance.source_log"}
+EXEMPT: Final = {"ottla.maintenance.log_import"}
 # Part of NamedTuple's and of `os`'s public face.
 PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace"}
 # PySpark has no other doors to its Java process, and one module of ours goes through them.

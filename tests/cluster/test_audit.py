@@ -16,8 +16,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.fetching.fetch import fetch_raw
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.wire.cluster import Cluster
-from ottla.lost_offsets import LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import decode_batch
 from ottla.testing.cluster import RunningCluster

@@ -22,7 +22,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
-from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
+from ottla.testing.zookeeper import find_zookeeper_jars, find_zookeeper_java
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 

@@ -24,10 +24,13 @@ from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Set
 from ottla.coordination import layout
 from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.coordination.tree import Tree
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.credentials import DigestCredentials
-from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
-from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.coordination.zookeeper.access import (
+    BadConnectString,
+    DigestCredentials,
+    ZooKeeperRefused,
+    ZooKeeperUnreachable,
+)
+from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.clock import SystemClock

@@ -17,9 +17,14 @@ from ottla.coordination.tree import (
     SessionLost,
     SessionState,
 )
+from ottla.coordination.zookeeper.access import (
+    BadConnectString,
+    DigestCredentials,
+    SessionCredentials,
+    ZooKeeperRefused,
+    ZooKeeperUnreachable,
+)
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
-from ottla.coordination.zookeeper.errors import BadConnectString, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import RunningZooKeeper

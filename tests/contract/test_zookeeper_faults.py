@@ -21,9 +21,8 @@ from ottla.coordination.tree import (
     SessionState,
     Tree,
 )
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.coordination.zookeeper.session import ZooKeeperSession
-from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningEnsemble, RunningZooKeeper
 from tests.contract.test_tree_contract import until_gone

@@ -17,14 +17,13 @@ from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Report, ReportKey
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import publish
 from ottla.audit.waiting import NotComplete, wait_until_complete
-from ottla.cli.lazy_group import command_of
+from ottla.cli.program import command_of
 from ottla.cli.verbs import VERBS
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.options import ClientOptions
-from ottla.lost_offsets import LEDGER_TOPIC, UNKNOWN_END, LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LEDGER_TOPIC, UNKNOWN_END, LostRange, write_losses
 from ottla.testing.broker import RunningBroker
 
 HOUR_MS = 3_600_000

@@ -21,8 +21,7 @@ from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange
 from ottla.client.wire.metadata import TopicInfo
-from ottla.lost_offsets.entry import LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS, MIB

@@ -30,10 +30,10 @@ from ottla.groups.commands import (
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
 from ottla.groups.decision import Moment
+from ottla.groups.group import IssuedMemberIds
 from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupMetrics, GroupTable
-from ottla.groups.offset_expiry import DeletedTopicTombstones, OffsetExpiry, write_in_batches
-from ottla.groups.offset_requests import OffsetRequests
+from ottla.groups.offset_requests import DeletedTopicTombstones, OffsetExpiry, OffsetRequests, write_in_batches
 from ottla.groups.refusals import code_for_member, code_of, refusal, refused
 from ottla.groups.replies import (
     ConsumerGroupDescription,
@@ -47,7 +47,6 @@ from ottla.groups.replies import (
     SyncReply,
 )
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.groups.shard_services import IssuedMemberIds
 from ottla.groups.shared_bytes import SharedBytes, SharedPart
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.model.authorizer_settings import AUTHORIZER_SETTINGS
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
-from ottla.model.security_settings import INTER_BROKER_SETTINGS, LOGIN_SETTINGS, TLS_SETTINGS
+from ottla.model.security_settings import AUTHORIZER_SETTINGS, INTER_BROKER_SETTINGS, LOGIN_SETTINGS, TLS_SETTINGS
 from ottla.model.setting import (
     AnySetting,
     flag,

@@ -32,12 +32,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ottla.testing.controlled.broker import BrokerEnded, ControlledBroker
-    from ottla.testing.controlled.clock import BrokerClock
+    from ottla.testing.controlled.broker import BrokerClock, BrokerEnded, ControlledBroker
     from ottla.testing.namespace import Namespace
     from ottla.testing.record import ANY, Record
-    from ottla.testing.topic import Topic
-    from ottla.testing.topic_content import assert_produced, consume_all, produce
+    from ottla.testing.topic import Topic, assert_produced, consume_all, produce
 
 __all__ = [
     "ANY",
@@ -55,15 +53,15 @@ __all__ = [
 # Where the public names are.
 _HOMES: Final = {
     "ANY": "record",
-    "BrokerClock": "controlled.clock",
+    "BrokerClock": "controlled.broker",
     "BrokerEnded": "controlled.broker",
     "ControlledBroker": "controlled.broker",
     "Namespace": "namespace",
     "Record": "record",
     "Topic": "topic",
-    "assert_produced": "topic_content",
-    "consume_all": "topic_content",
-    "produce": "topic_content",
+    "assert_produced": "topic",
+    "consume_all": "topic",
+    "produce": "topic",
 }
 
 

@@ -29,8 +29,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
 from ottla.testing.running import LOOPBACK, Place, Running
-from ottla.testing.zookeeper import RunningZooKeeper
-from ottla.testing.zookeeper_jars import find_zookeeper_jars, find_zookeeper_java
+from ottla.testing.zookeeper import RunningZooKeeper, find_zookeeper_jars, find_zookeeper_java
 
 Seen = TypeVar("Seen")
 

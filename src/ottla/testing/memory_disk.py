@@ -27,19 +27,20 @@ from typing import Final
 from typing_extensions import Buffer
 
 from ottla.runtime.disk import SyncReport
-from ottla.testing.disk_crash import Survival, surviving_tree
-from ottla.testing.disk_faults import DiskFaults, Operation, OperationKind
-from ottla.testing.disk_nodes import (
+from ottla.testing.disk_crash import (
     DirectoryChange,
     DirectoryNode,
     EntryChange,
     FileNode,
     Node,
     Resize,
+    Survival,
     Write,
     WriteBackErrors,
+    surviving_tree,
     sync_directory_changes,
 )
+from ottla.testing.disk_faults import DiskFaults, Operation, OperationKind
 
 __all__ = ["SYNC_KINDS", "MemoryDisk", "MemoryFile", "Operation", "Survival"]
 

@@ -14,8 +14,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
-from ottla.testing.topic import Topic
-from ottla.testing.topic_reader import CLIENT_ID
+from ottla.testing.topic import CLIENT_ID, Topic
 
 # A topic's name has 249 characters at most: this leaves room for those of the test.
 PREFIX_CHARS_MAX: Final = 80

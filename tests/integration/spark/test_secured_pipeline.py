@@ -21,9 +21,7 @@ from ottla.client.fetching.messages import Message
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters import DeadLetters
-from ottla.lost_offsets import read_lost_offsets
-from ottla.lost_offsets.entry import LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LostRange, read_lost_offsets, write_losses
 from ottla.mirror import MirrorOptions, Names
 from ottla.model.own_names import LEDGER_TOPIC
 from ottla.protocol.schema import ZERO_UUID

@@ -18,7 +18,7 @@ from ottla.audit.commits import commit_counts
 from ottla.audit.comparison import COMPARED_MS, compare
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.audit.topic import AuditReader, publish, store
-from ottla.cli.lazy_group import command_of
+from ottla.cli.program import command_of
 from ottla.cli.verbs import VERBS
 from ottla.client.wire.cluster import Cluster
 from ottla.spark.audit import AuditRun, LoadedTable, run_audit

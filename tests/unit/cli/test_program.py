@@ -13,8 +13,7 @@ from ottla import __version__
 from ottla.cli import program as program_module
 from ottla.cli.client_flags import assignments
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED
-from ottla.cli.lazy_group import LazyGroup, command_of
-from ottla.cli.program import program, run
+from ottla.cli.program import LazyGroup, command_of, program, run
 from ottla.cli.verbs import VERBS, Verb
 from ottla.model.errors import ConfigError
 
@@ -206,7 +205,7 @@ def test_ctrl_c_while_the_program_is_imported_is_quiet() -> None:
 def test_ctrl_c_while_a_verb_is_imported_is_not_turned_into_another_error() -> None:
     found = _child(
         "import os, signal\n"
-        "from ottla.cli.lazy_group import ended_by_ctrl_c\n"
+        "from ottla.cli.program import ended_by_ctrl_c\n"
         "with ended_by_ctrl_c():\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"

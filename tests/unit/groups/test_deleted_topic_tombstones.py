@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.groups import offset_expiry
+from ottla.groups import offset_requests
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
@@ -27,7 +27,7 @@ def image(*topics: tuple[str, int]) -> TopicsImage:
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     """Eight groups have committed for seven partitions of each of two topics; the first topic is deleted."""
-    monkeypatch.setattr(offset_expiry, "TOMBSTONES_PER_SLICE", SLICE)
+    monkeypatch.setattr(offset_requests, "TOMBSTONES_PER_SLICE", SLICE)
     coordinator = Coordinator(topics=image((TOPIC, 1), (OTHER, 2)))
     for number in range(GROUPS):
         for topic in (TOPIC, OTHER):
@@ -98,7 +98,7 @@ def test_tombstones_that_the_log_refuses_are_written_later(coordinator: Coordina
     coordinator.pass_ms(0)
     assert coordinator.log.batches == []
     coordinator.log.refuses_with = None
-    coordinator.pass_ms(offset_expiry.RETRY_MS)
+    coordinator.pass_ms(offset_requests.RETRY_MS)
     assert len(list(coordinator.log.records())) == GROUPS * PARTITIONS
 
 

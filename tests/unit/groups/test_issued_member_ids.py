@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups import shard_services
+from ottla.groups import group
 from ottla.groups.replies import JoinReply
 from ottla.model.error_code import ErrorCode
 from tests.unit.groups.coordinator import Coordinator
@@ -15,7 +15,7 @@ LONGEST_SESSION_MS = 1_800_000
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     """Three ids of a shard are good."""
-    monkeypatch.setattr(shard_services, "ISSUED_IDS_MAX", 3)
+    monkeypatch.setattr(group, "ISSUED_IDS_MAX", 3)
     return Coordinator()
 
 

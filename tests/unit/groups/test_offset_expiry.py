@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.groups import offset_expiry
+from ottla.groups import offset_requests
 from ottla.groups.commands import ConsumerGroupHeartbeat
 from ottla.groups.replies import ConsumerGroupHeartbeatReply, JoinReply
 from ottla.groups.settings import GroupSettings
@@ -143,7 +143,7 @@ def test_expiry_that_the_log_refuses_is_tried_at_the_next_check() -> None:
 
 
 def test_check_is_done_in_slices_with_other_work_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_expiry, "OFFSETS_PER_SLICE", 10)
+    monkeypatch.setattr(offset_requests, "OFFSETS_PER_SLICE", 10)
     coordinator = new_coordinator()
     for number in range(30):
         coordinator.commit({0: 5, 1: 5}, group_id=f"group{number}")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, JoinProtocol, OffsetToCommit, TopicPartitions
-from ottla.groups.offset_expiry import TOMBSTONES_PER_BATCH
+from ottla.groups.offset_requests import TOMBSTONES_PER_BATCH
 from ottla.groups.replies import CommitReply, CommittedOffset, DeleteOffsetsReply, FetchReply, TopicErrors, TopicOffsets
 from ottla.groups.settings import GroupSettings
 from ottla.groups.subscription import subscribed_topics

@@ -9,10 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.maintenance.backup import Backup
+from ottla.maintenance.backup import Backup, restore
 from ottla.maintenance.inspect import verify_log
 from ottla.maintenance.manifest import ROOM_LEFT_BYTES, BackupDamaged, Manifest, damages, read_manifest
-from ottla.maintenance.restore import restore
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.runtime.disk import write_fully

@@ -6,8 +6,7 @@ import errno
 
 import pytest
 
-from ottla.maintenance.log_import import LogImport
-from ottla.maintenance.source_log import SourceLog
+from ottla.maintenance.log_import import LogImport, SourceLog
 from ottla.storage.log_files import FLUSHED_ENDS_FILE
 from ottla.testing.memory_disk import MemoryDisk
 from tests.unit.storage.logs import CLICKS, topic_id

@@ -12,7 +12,7 @@ import pytest
 from ottla.runtime.disk import Disk, File, read_file, replace_file, write_fully
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.testing.controlled.conditions import Conditions
-from ottla.testing.controlled.limited_disk import LimitedDisk
+from ottla.testing.controlled.process import LimitedDisk
 from ottla.testing.memory_disk import MemoryDisk
 
 

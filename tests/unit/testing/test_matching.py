@@ -7,7 +7,7 @@ import pytest
 
 from ottla.client.fetching.messages import Message
 from ottla.testing.record import ANY, Record, Undecodable, deserialized, encoded, record_of
-from ottla.testing.topic_content import Pairing, difference, is_interleaving
+from ottla.testing.topic import Pairing, difference, is_interleaving
 
 
 def messages(*texts: str, partition: int = 0) -> list[Message]:

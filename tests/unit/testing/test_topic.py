@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from ottla.testing.topic import Topic
-from ottla.testing.topic_reader import bootstrap_of
+from ottla.testing.topic import Topic, bootstrap_of
 
 ORDERS = Topic("orders", "127.0.0.1:9092")
 

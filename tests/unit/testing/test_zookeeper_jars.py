@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing import zookeeper_jars
-from ottla.testing.zookeeper_jars import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java, jars_in
+from ottla.testing import zookeeper
+from ottla.testing.zookeeper import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java, jars_in
 
 
 def jars(place: Path, *names: str) -> None:
@@ -43,13 +43,13 @@ def test_libraries_without_a_server_are_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(zookeeper_jars, "_places", lambda: iter([tmp_path]))
+    monkeypatch.setattr(zookeeper, "_places", lambda: iter([tmp_path]))
     with pytest.raises(ZooKeeperUnavailable, match="no jars of ZooKeeper") as failure:
         find_zookeeper_jars()
     assert failure.value.hint is not None
     assert "ottla[spark]" in failure.value.hint
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(zookeeper_jars, "packaged_java", lambda: None)
+    monkeypatch.setattr(zookeeper, "packaged_java", lambda: None)
     with pytest.raises(ZooKeeperUnavailable, match="no Java 17"):
         find_zookeeper_java()

@@ -8,7 +8,7 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.net.access import AccessOf, access_by
 from ottla.broker.net.security_log import LineFile, SecurityLog
-from ottla.model.authorizer_settings import (
+from ottla.model.security_settings import (
     ALLOW_EVERYONE_IF_NO_ACL_FOUND,
     AUTHORIZER_CLASS_NAME,
     SECURITY_LOG_FILE,

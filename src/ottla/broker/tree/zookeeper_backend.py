@@ -14,10 +14,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla.coordination.tree import SessionState, Tree
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
-from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
-from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.coordination.zookeeper.access import DigestCredentials, SessionCredentials, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.model.broker_settings import (
     ZOOKEEPER_CONNECT,
     ZOOKEEPER_CONNECTION_TIMEOUT_MS,

@@ -47,7 +47,7 @@ def registered_brokers(zookeeper: str, within_ms: int) -> str:
     Raises `OttlaError`.
     """
     from ottla.client.membership.tree.brokers import brokers_of_tree
-    from ottla.coordination.zookeeper.errors import ZooKeeperRefused
+    from ottla.coordination.zookeeper.access import ZooKeeperRefused
 
     try:
         found = brokers_of_tree(

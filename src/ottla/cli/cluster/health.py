@@ -14,7 +14,7 @@ from ottla.model.partition_state import NO_LEADER
 if TYPE_CHECKING:
     from ottla.client.admin.log_dirs import StoredReplica
     from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
-    from ottla.coordination.zookeeper.connect_string import ConnectString
+    from ottla.coordination.zookeeper.access import ConnectString
 
 
 class BrokerHealth(NamedTuple):
@@ -208,7 +208,7 @@ def health_object(health: ClusterHealth) -> dict[str, object]:
 
 def servers_health(where: ConnectString, timeout_s: float) -> Sequence[ZooKeeperHealth]:
     """Of each server of a ZooKeeper.  `timeout_s` is one server's: one that hangs does not hide the others."""
-    from ottla.testing.four_letter_words import ask_zookeeper
+    from ottla.coordination.zookeeper.access import ask_zookeeper
 
     return [
         zookeeper_health(address, ask_zookeeper(host, port, "srvr", timeout_s=timeout_s))

@@ -70,7 +70,7 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
 
 def _servers(zookeeper: str | None) -> Sequence[ZooKeeperHealth]:
     from ottla.cli.cluster.health import servers_health
-    from ottla.coordination.zookeeper.connect_string import ConnectString
+    from ottla.coordination.zookeeper.access import ConnectString
 
     return [] if not zookeeper else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000)
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
 from ottla.cli.client_flags import command_config_flag
 from ottla.cli.doctor.findings import Finding, Severity, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
+from ottla.model import broker_settings as setting
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 from ottla.model.counted import counted
+from ottla.model.errors import ConfigError
+from ottla.model.limits import DAY_MS
+from ottla.model.setting_sources import Notice, RawSetting, from_command_line, from_environment, resolve
+from ottla.model.settings import BrokerSettings, TopicSettings
+from ottla.model.topic_settings import RETENTION_BYTES, RETENTION_MS, SEGMENT_BYTES, SEGMENT_MS
 
 if TYPE_CHECKING:
     from ottla.model.serve_options import ServeOptions
     from ottla.model.setting_sources import RawSetting
     from ottla.runtime.disk import Disk
 
+
 Found = TypeVar("Found")
 PROBLEMS_FOUND = 1
+
+SETTINGS: Final = "settings"
 
 
 @click.command(name="doctor")
@@ -82,7 +91,6 @@ def _findings(
 ) -> Iterator[Finding]:
     from ottla.cli.config_file import read_config_file
     from ottla.cli.doctor.machine import disk_findings, limit_findings, version_findings
-    from ottla.cli.doctor.settings import AREA, read_settings
     from ottla.cli.serve import admin_listener, named_listeners
     from ottla.model.broker_settings import MAX_CONNECTIONS
     from ottla.model.errors import ConfigError
@@ -93,7 +101,7 @@ def _findings(
     try:
         file = [] if config is None else read_config_file(config)
     except ConfigError as error:
-        yield problem(AREA, str(error), error.hint or "correct it")
+        yield problem(SETTINGS, str(error), error.hint or "correct it")
     settings, findings = read_settings(assignments, os.environ, file)
     yield from findings
     options: ServeOptions | None = None
@@ -102,7 +110,7 @@ def _findings(
         admin = None if flags.admin_listen is None else admin_listener(flags.admin_listen)
         options = serve_options(settings, data_dir=data_dir, listen=listen, admin_listener=admin, insecure_listen=True)
     except ConfigError as error:
-        yield problem(AREA, str(error), error.hint or "correct it")
+        yield problem(SETTINGS, str(error), error.hint or "correct it")
     else:
         try:
             serve_options(
@@ -179,8 +187,7 @@ def _node_id(options: ServeOptions) -> int:
 
 
 def _cluster(options: ServeOptions) -> Iterator[Finding]:
-    from ottla.cli.doctor.cluster import cluster_findings
-    from ottla.cli.doctor.zookeeper import directory_findings, zookeeper_findings
+    from ottla.cli.doctor.cluster import cluster_findings, directory_findings, zookeeper_findings
     from ottla.client.wire.address import Address
     from ottla.storage.checkpoints import read_meta_properties
 
@@ -208,3 +215,98 @@ def _read(data_dir: str, read: Callable[[Disk, str], Found | None]) -> Found | N
         return read(PosixDisk(), data_dir) if os.path.isdir(data_dir) else None
     except (OSError, OttlaError):
         return None
+
+
+def read_settings(
+    assignments: Iterable[str], environment: Mapping[str, str], file: Sequence[RawSetting]
+) -> tuple[BrokerSettings, list[Finding]]:
+    """Findings for each name, and the settings of `serve` without those that it refuses."""
+    refused: list[Finding] = []
+    flags: list[RawSetting] = []
+    for assignment in assignments:
+        try:
+            flags += from_command_line([assignment])
+        except ConfigError as error:
+            refused.append(_refused(error))
+    variables, slips = from_environment(environment)
+    layers = [[raw for raw in layer if _is_usable(raw, refused)] for layer in (flags, variables, file)]
+    settings, notices = resolve(layers)
+    findings = [*refused, *(_of_notice(notice) for notice in (*slips, *notices))]
+    given = sum(1 for _ in settings.all_given())
+    return settings, [ok(SETTINGS, f"{given} settings are not at their default"), *findings, *contradictions(settings)]
+
+
+def _is_usable(raw: RawSetting, refused: list[Finding]) -> bool:
+    """Whether its value can be read; one that cannot is added to `refused`."""
+    try:
+        resolve([[raw]])
+    except ConfigError as error:
+        refused.append(_refused(error))
+        return False
+    return True
+
+
+def _refused(error: ConfigError) -> Finding:
+    return problem(SETTINGS, str(error), error.hint or "correct the value")
+
+
+def _of_notice(notice: Notice) -> Finding:
+    facts = notice.facts
+    where = f"{facts['name']} ({facts['origin']})"
+    match notice.event:
+        case "setting.unknown":
+            nearest = facts.get("nearest")
+            advice = f"did you mean {nearest}?" if nearest else "remove it; docs/configuration.md lists all settings"
+            return problem(SETTINGS, f"{where}: unknown name", advice)
+        case "setting.ignored" if notice.is_warning:
+            return warning(
+                SETTINGS, f"{where} protects nothing here: {facts['reason']}", "protect the port by other means"
+            )
+        case "setting.ignored":
+            return warning(SETTINGS, f"{where} has no effect here", "remove it, or accept that it does nothing")
+        case "setting.hidden":
+            return warning(SETTINGS, f"{where} is overridden by {facts['by']}", "give one of the two")
+        case _:
+            return warning(SETTINGS, f"{where} is given more than once; the last one counts", "give it once")
+
+
+def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
+    """Values that are valid alone and contradict each other."""
+    topic = TopicSettings({}, settings)
+    segment = topic[SEGMENT_BYTES]
+    message, request = settings[setting.MESSAGE_MAX_BYTES], settings[setting.SOCKET_REQUEST_MAX_BYTES]
+    if message > request:
+        yield problem(
+            SETTINGS,
+            f"message.max.bytes={message} is more than socket.request.max.bytes={request}: such a batch never arrives",
+            "raise socket.request.max.bytes above message.max.bytes",
+        )
+    if message > segment:
+        yield problem(
+            SETTINGS,
+            f"message.max.bytes={message} is more than log.segment.bytes={segment}: such a batch is refused",
+            "raise log.segment.bytes",
+        )
+    if 0 <= topic[RETENTION_BYTES] < segment:
+        yield warning(
+            SETTINGS,
+            f"log.retention.bytes={topic[RETENTION_BYTES]} is less than a segment ({segment} bytes): "
+            "only whole segments are deleted, so a partition keeps up to a segment more",
+            "lower log.segment.bytes if the disk is that small",
+        )
+    if 0 <= topic[RETENTION_MS] < topic[SEGMENT_MS] and topic[RETENTION_MS] < DAY_MS:
+        yield warning(
+            SETTINGS,
+            f"log.retention.ms={topic[RETENTION_MS]} is shorter than log.roll.ms={topic[SEGMENT_MS]}: "
+            "a quiet partition keeps its records until its segment rolls",
+            "lower log.roll.ms as well",
+        )
+    for each in (setting.DEFAULT_REPLICATION_FACTOR, setting.MIN_INSYNC_REPLICAS):
+        if settings[each] > 1 and settings[setting.ZOOKEEPER_CONNECT] is None:
+            yield problem(SETTINGS, f"{each.name}={settings[each]}, and there is one broker", f"set {each.name}=1")
+    if settings[setting.LOG_FLUSH_POLICY] == "os":
+        yield warning(
+            SETTINGS,
+            "log.flush.policy=os: a power loss can lose some seconds of acknowledged records",
+            "keep it if other copies exist; log.flush.policy=ack loses nothing",
+        )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.cli.client_flags import duration_ms, moment_ms
 from ottla.cli.group.homes import home_flags, kind_flag, open_homes
-from ottla.cli.moments import duration_ms, moment_ms
 from ottla.cli.output import say, table
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
@@ -264,7 +264,7 @@ def command(
     ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute
     ottla group reset-offsets billing --all-topics --to-current --export > billing.csv
     """
-    from ottla.cli.group.flags import one_group
+    from ottla.cli.group.homes import one_group
 
     group_id = one_group(group_argument, group_named)
     if execute and dry_run:
@@ -330,7 +330,7 @@ def _given(target: Target, group_id: str) -> dict[TopicPartition, int]:
 def _chosen(
     cluster: Cluster, group_id: str, topics: Sequence[str], committed: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    from ottla.cli.group.flags import partitions_named
+    from ottla.cli.group.homes import partitions_named
 
     if topics:
         return partitions_named(cluster, topics)

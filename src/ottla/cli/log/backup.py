@@ -90,7 +90,7 @@ def restore(backup: str, data_dir: str) -> None:
     Each file is held against its checksum, and BACKUP stays as it is.  No broker starts on DIR before all of it is
     there; a restore that was interrupted is run again.
     """
-    from ottla.maintenance.restore import restore as restored
+    from ottla.maintenance.backup import restore as restored
     from ottla.runtime.posix_disk import PosixDisk
     from ottla.storage.directory.directory_lock import FileLock
 

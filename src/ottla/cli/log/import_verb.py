@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ottla.coordination.imported_topics import ImportedTopic
     from ottla.coordination.tree import Tree
     from ottla.maintenance.kafka_directory import KafkaDirectory
-    from ottla.maintenance.log_import import LogImport
-    from ottla.maintenance.source_log import SourceLog
+    from ottla.maintenance.log_import import LogImport, SourceLog
     from ottla.model.identifiers import TopicPartition
 
 
@@ -125,7 +124,7 @@ def _state_of(source: KafkaDirectory) -> str:
 
 def _read_all(source: KafkaDirectory, by_topic: Mapping[str, Sequence[TopicPartition]]) -> dict[str, list[SourceLog]]:
     """Read everything before anything is written: a log that cannot be imported stops the import."""
-    from ottla.maintenance.source_log import read_source_log
+    from ottla.maintenance.log_import import read_source_log
 
     logs: dict[str, list[SourceLog]] = {}
     for name, partitions in by_topic.items():

@@ -11,9 +11,8 @@ from uuid import UUID
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster, source_options
+from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, moment_ms, open_cluster, source_options
 from ottla.cli.exit_status import FAILED
-from ottla.cli.moments import duration_ms, moment_ms
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag

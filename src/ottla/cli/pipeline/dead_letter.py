@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, moment_ms, open_cluster
 from ottla.cli.exit_status import FAILED
-from ottla.cli.moments import moment_ms
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import config_flag, json_flag

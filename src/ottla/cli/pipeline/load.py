@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, source_options
+from ottla.cli.client_flags import assignments, bootstrap_flag, moment_ms, source_options
 from ottla.cli.exit_status import INTERRUPTED
-from ottla.cli.moments import moment_ms
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag

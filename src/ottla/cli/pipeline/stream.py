@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, source_options
-from ottla.cli.moments import duration_ms
+from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, source_options
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag

@@ -34,8 +34,8 @@ from ottla.coordination.tree import (
     Tree,
     batches,
 )
+from ottla.coordination.zookeeper.access import DigestCredentials
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.credentials import DigestCredentials
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

@@ -35,7 +35,7 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
-from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.access import DigestCredentials, SessionCredentials
 from ottla.runtime.clock import Clock
 
 # Whether the event loop makes progress, as kazoo's thread sees it.

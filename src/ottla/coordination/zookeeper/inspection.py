@@ -12,9 +12,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ottla.coordination import layout
 from ottla.coordination.node_json import Fields
 from ottla.coordination.registries import BrokerRegistration, decode_registration, registered_ms, registered_node_id
-from ottla.coordination.zookeeper.connect_string import ConnectString
-from ottla.coordination.zookeeper.credentials import DigestCredentials
-from ottla.coordination.zookeeper.errors import ZooKeeperRefused, ZooKeeperUnreachable
+from ottla.coordination.zookeeper.access import ConnectString, DigestCredentials, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.model.identifiers import NodeId
 
 _LOG: Final = logging.getLogger("ottla.kazoo.inspection")

@@ -52,10 +52,15 @@ from ottla.coordination.tree import (
     check_size,
     parent_of,
 )
+from ottla.coordination.zookeeper.access import (
+    ConnectString,
+    DigestCredentials,
+    OperationRefused,
+    SessionCredentials,
+    ZooKeeperRefused,
+    ZooKeeperUnreachable,
+)
 from ottla.coordination.zookeeper.client import LoopPulse, Request, SessionClient
-from ottla.coordination.zookeeper.connect_string import ConnectString
-from ottla.coordination.zookeeper.credentials import DigestCredentials, SessionCredentials
-from ottla.coordination.zookeeper.errors import OperationRefused, ZooKeeperRefused, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.requests import (
     CREATOR_ONLY,
     OPEN,

@@ -17,7 +17,7 @@ from ottla.groups.commands import (
 )
 from ottla.groups.deadlines import Deadline
 from ottla.groups.decision import Decision, Moment
-from ottla.groups.group import CLASSIC, GroupKind
+from ottla.groups.group import CLASSIC, GroupKind, ShardServices
 from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GroupMetadata, group_key
 from ottla.groups.replies import (
@@ -27,7 +27,6 @@ from ottla.groups.replies import (
     LeftMember,
     SyncReply,
 )
-from ottla.groups.shard_services import ShardServices
 from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, network_of
 from ottla.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.error_code import ErrorCode

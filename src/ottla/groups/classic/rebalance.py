@@ -13,16 +13,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from ottla.groups.classic.member import Member, newcomer
-from ottla.groups.classic.roster import Roster
+from ottla.groups.classic.member import Member, Roster, newcomer
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.decision import Moment
-from ottla.groups.group import Group
+from ottla.groups.group import Group, ShardServices
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
 from ottla.groups.refusals import code_for_member
 from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
-from ottla.groups.shard_services import ShardServices
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.primitives import INT32_MAX

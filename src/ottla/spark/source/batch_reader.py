@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.client.fetching.offsets import IsolationLevel
-from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError, rows_with_brief_errors, with_brief_errors
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, AtTimestamp, Offsets

@@ -16,8 +16,7 @@ from ottla.client.wire.errors import ClientError, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.waiting import Waiting
-from ottla.lost_offsets.entry import LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import DataLoss, ReadTimedOut, SparkOptionError
 from ottla.spark.options.connection import Connection

@@ -22,8 +22,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from ottla.client.wire.reused_memory import ReusedMemory
-from ottla.lost_offsets.entry import LostRange
-from ottla.lost_offsets.topic import write_losses
+from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.protocol.schema import ZERO_UUID

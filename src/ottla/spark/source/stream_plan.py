@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from ottla.lost_offsets.entry import UNKNOWN_END, LostRange
+from ottla.lost_offsets import UNKNOWN_END, LostRange
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.options.offset_spec import Offsets

@@ -21,7 +21,7 @@ from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
-from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
 from ottla.protocol.schema import ZERO_UUID

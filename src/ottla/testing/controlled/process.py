@@ -7,15 +7,22 @@ Settings come from the test alone: neither the environment nor a file of the mac
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping
-from typing import Final
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from typing_extensions import Buffer
 
 from ottla.broker.broker import Broker
+from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.server import serve
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.listener import DEFAULT_LISTENER_NAME, parse_address, parse_flag
@@ -26,9 +33,130 @@ from ottla.observe.events import fields, start_logging
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from ottla.testing.controlled.conditions import IN_FORCE, Conditions, Start
-from ottla.testing.controlled.late_sockets import LateSockets
-from ottla.testing.controlled.limited_disk import LimitedDisk
+
+
+class LimitedDisk(PosixDisk):
+    """Full means that no file grows and none is created; existing bytes can be read, overwritten and removed."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        super().__init__()
+        self.conditions = conditions
+
+    def require_room(self, path: str) -> None:
+        if self.conditions.is_disk_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> LimitedFile:
+        if create and not self.exists(path):
+            self.require_room(path)
+        return LimitedFile(self._open_fd(path, create=create, read_only=read_only), path, self)
+
+    def make_directory(self, path: str) -> None:
+        if not self.exists(path):
+            self.require_room(path)
+        super().make_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        return 0 if self.conditions.is_disk_full else super().free_bytes(path)
+
+    def sync(self, call: Callable[[int], None], fd: int) -> None:
+        if self.conditions.flushes_late_ms:
+            time.sleep(self.conditions.flushes_late_ms / 1000)
+        super().sync(call, fd)
+
+
+class LimitedFile(PosixFile):
+    __slots__ = ("_room",)
+
+    def __init__(self, fd: int, path: str, disk: LimitedDisk) -> None:
+        super().__init__(fd, path, disk)
+        self._room = disk
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        if self._room.conditions.is_disk_full and position + memoryview(data).nbytes > self.size_bytes():
+            self._room.require_room(self.path)
+        return super().write_at(position, data)
+
+    def truncate(self, length_bytes: int) -> None:
+        if self._room.conditions.is_disk_full and length_bytes > self.size_bytes():
+            self._room.require_room(self.path)
+        super().truncate(length_bytes)
+
+    def allocate(self, length_bytes: int) -> None:
+        if self._room.conditions.is_disk_full and length_bytes > self.size_bytes():
+            self._room.require_room(self.path)
+        super().allocate(length_bytes)
+
+
+Callback = Callable[[], object]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class TimedLoop(SocketLoop, Protocol):
+    """Any asyncio loop is one."""
+
+    def call_later(self, delay: float, callback: Callback, /) -> Timer: ...
+
+
+class LateSockets:
+    """A `SocketLoop` that is as good as `loop` while nothing is late.
+
+    A request that arrives where none waits is read `late_ms` after it; those that arrive in between are read with it.
+    """
+
+    def __init__(self, loop: TimedLoop, late_ms: int = 0) -> None:
+        self._loop = loop
+        self._late_ms = late_ms
+        self._readers: dict[int, Callback] = {}
+        self._waiting: dict[int, Timer] = {}
+
+    def set_late_ms(self, late_ms: int) -> None:
+        """From now on, also for the connections that there are; what waits already is read when it was due."""
+        self._late_ms = late_ms
+        for fd in self._readers.keys() - self._waiting.keys():
+            self._watch(fd)
+
+    def add_reader(self, fd: int, callback: Callback, /) -> None:
+        self._readers[fd] = callback
+        if fd not in self._waiting:
+            self._watch(fd)
+
+    def remove_reader(self, fd: int, /) -> bool:
+        waiting = self._waiting.pop(fd, None)
+        if waiting is None:
+            self._loop.remove_reader(fd)
+        else:
+            waiting.cancel()
+        return self._readers.pop(fd, None) is not None
+
+    def add_writer(self, fd: int, callback: Callback, /) -> None:
+        self._loop.add_writer(fd, callback)
+
+    def remove_writer(self, fd: int, /) -> bool:
+        return self._loop.remove_writer(fd)
+
+    def call_soon(self, callback: Callback, /) -> None:
+        self._loop.call_soon(callback)
+
+    def _watch(self, fd: int) -> None:
+        self._loop.add_reader(fd, partial(self._on_readable, fd) if self._late_ms else self._readers[fd])
+
+    def _on_readable(self, fd: int) -> None:
+        # It stays readable, and would be reported again and again.
+        self._loop.remove_reader(fd)
+        self._waiting[fd] = self._loop.call_later(self._late_ms / 1000, partial(self._read, fd))
+
+    def _read(self, fd: int) -> None:
+        del self._waiting[fd]
+        self._watch(fd)
+        # Last: it may close the connection, or read no more for now.
+        self._readers[fd]()
+
 
 log = logging.getLogger(__name__)
 

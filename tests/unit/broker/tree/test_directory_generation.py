@@ -14,8 +14,7 @@ import pytest
 
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.directory_generation import MOVE_INTERVAL_MS, PAUSE_MS, DirectoryGeneration
-from ottla.coordination.embedded.backend import EmbeddedBackend
-from ottla.coordination.embedded.session import EmbeddedSession
+from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
 from ottla.coordination.generations import SeenGeneration, read_generation
 from ottla.coordination.layout import lay_out
 from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView

@@ -9,8 +9,7 @@ import pytest
 
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import ATTEMPT_INTERVAL_S, Registrar
-from ottla.coordination.embedded.backend import EmbeddedBackend
-from ottla.coordination.embedded.session import EmbeddedSession
+from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
 from ottla.coordination.layout import lay_out
 from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.model.identifiers import NodeId

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.tree.zookeeper_backend import SESSION_FILE, SessionFile
-from ottla.coordination.zookeeper.credentials import SessionCredentials
+from ottla.coordination.zookeeper.access import SessionCredentials
 from ottla.runtime.posix_disk import PosixDisk
 
 KEY = SessionCredentials(0x1000ABC, b"\x00secret\xff")

@@ -11,7 +11,7 @@ import pytest
 from ottla.cli.doctor import machine as doctor_machine
 from ottla.cli.doctor.findings import Finding, Severity
 from ottla.cli.doctor.machine import disk_findings, file_system_of, limit_findings, version_findings
-from ottla.cli.doctor.settings import read_settings
+from ottla.cli.doctor.verb import read_settings
 from ottla.cli.exit_status import FAILED
 from ottla.cli.log.stopped_directory import make_data_directory
 from ottla.cli.program import run

@@ -7,9 +7,14 @@ from uuid import UUID
 import pytest
 
 from ottla.cli.cluster.health import zookeeper_health
-from ottla.cli.doctor.cluster import topic_findings
+from ottla.cli.doctor.cluster import (
+    directory_findings,
+    server_findings,
+    timeout_findings,
+    topic_findings,
+    tree_findings,
+)
 from ottla.cli.doctor.findings import Finding, Severity
-from ottla.cli.doctor.zookeeper import directory_findings, server_findings, timeout_findings, tree_findings
 from ottla.client.wire.address import Address
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from ottla.coordination.registries import BrokerListener, BrokerRegistration

@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 import pytest
 
-from ottla.cli.group.flags import states_named
+from ottla.cli.client_flags import duration_ms, moment_ms
+from ottla.cli.group.homes import states_named
 from ottla.cli.group.reset import Target, read_offsets, write_offsets
-from ottla.cli.moments import duration_ms, moment_ms
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

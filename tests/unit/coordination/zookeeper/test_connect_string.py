@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.zookeeper.connect_string import CHROOT_BYTES_MAX, ConnectString
-from ottla.coordination.zookeeper.errors import BadConnectString
+from ottla.coordination.zookeeper.access import CHROOT_BYTES_MAX, BadConnectString, ConnectString
 
 
 @pytest.mark.parametrize(

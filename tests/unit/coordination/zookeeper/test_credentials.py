@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.zookeeper.credentials import USER_BYTES_MAX, DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.access import USER_BYTES_MAX, DigestCredentials, SessionCredentials
 from ottla.model.errors import ConfigError
 
 

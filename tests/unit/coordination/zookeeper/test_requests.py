@@ -18,8 +18,7 @@ from ottla.coordination.tree import (
     Stat,
     request_bytes,
 )
-from ottla.coordination.zookeeper.connect_string import CHROOT_BYTES_MAX
-from ottla.coordination.zookeeper.credentials import USER_BYTES_MAX
+from ottla.coordination.zookeeper.access import CHROOT_BYTES_MAX, USER_BYTES_MAX
 from ottla.coordination.zookeeper.requests import (
     OPEN,
     AccessList,

@@ -10,11 +10,10 @@ from typing import cast
 import pytest
 
 from ottla.coordination.tree import Lease, SessionState
-from ottla.coordination.zookeeper import session_keeper
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.errors import ZooKeeperUnreachable
+from ottla.coordination.zookeeper import backend
+from ottla.coordination.zookeeper.access import ZooKeeperUnreachable
+from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.coordination.zookeeper.session import ZooKeeperSession
-from ottla.coordination.zookeeper.session_keeper import SessionKeeper
 
 CONNECTED, LOST = SessionState.CONNECTED, SessionState.LOST
 
@@ -71,7 +70,7 @@ async def test_keeper_starts_the_next_session_when_the_lost_one_cannot_be_closed
 
 
 async def comes_back_after(lost: ScriptedSession, failure: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_keeper, "RETRY_DELAY_S_MIN", 0.0)
+    monkeypatch.setattr(backend, "RETRY_DELAY_S_MIN", 0.0)
     outcomes: list[ScriptedSession | Exception] = [lost, ScriptedSession(2)]
     if failure is not None:
         outcomes.insert(1, failure)

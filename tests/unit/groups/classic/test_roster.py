@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.classic.member import Member
-from ottla.groups.classic.roster import Roster
+from ottla.groups.classic.member import Member, Roster
 from ottla.groups.commands import JoinProtocol
 from ottla.groups.deadlines import Deadline
 from ottla.groups.group_metadata import StoredMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.lazy_group import command_of
+from ottla.cli.program import command_of
 from ottla.cli.verbs import VERBS
 from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.spark.audit import AuditRun

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from ottla.lost_offsets.entry import LostRange
+from ottla.lost_offsets import LostRange
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.errors import DataLoss, SparkOptionError

@@ -10,7 +10,7 @@ import pytest
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.reused_memory import ReusedMemory
-from ottla.lost_offsets.entry import entry_from_json
+from ottla.lost_offsets import entry_from_json
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey, VersionRange

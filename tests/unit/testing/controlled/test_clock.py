@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from ottla.testing.controlled.clock import BrokerClock
+from ottla.testing.controlled.broker import BrokerClock
 from ottla.testing.controlled.conditions import Conditions
 from ottla.testing.fake_clock import FakeClock
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.testing.controlled.late_sockets import LateSockets
+from ottla.testing.controlled.process import LateSockets
 
 LATE_MS = 250
 FD = 7

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.runtime.disk import replace_file, write_fully
 from ottla.testing.controlled.conditions import Conditions
-from ottla.testing.controlled.limited_disk import LimitedDisk, LimitedFile
+from ottla.testing.controlled.process import LimitedDisk, LimitedFile
 
 FULL = Conditions(is_disk_full=True)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ottla.client.wire.address import Address
 from ottla.coordination.registries import BrokerRegistration
-from ottla.coordination.zookeeper.connect_string import ConnectString
-from ottla.coordination.zookeeper.credentials import DigestCredentials
+from ottla.coordination.zookeeper.access import ConnectString, DigestCredentials
 from ottla.coordination.zookeeper.inspection import inspect_tree
 from ottla.model.errors import OttlaError
 from ottla.security.protocol import SecurityProtocol

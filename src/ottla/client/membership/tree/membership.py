@@ -27,9 +27,8 @@ from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend
-from ottla.coordination.zookeeper.credentials import DigestCredentials
-from ottla.coordination.zookeeper.session_keeper import SessionKeeper
+from ottla.coordination.zookeeper.access import DigestCredentials
+from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock

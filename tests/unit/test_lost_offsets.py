@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.lost_offsets.entry import (
+from ottla.lost_offsets import (
     REASON_LENGTH_MAX,
     UNKNOWN_END,
     LostOffsets,
