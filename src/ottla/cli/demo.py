@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.lazy_group import ended_by_ctrl_c
+from ottla.cli.program import ended_by_ctrl_c
 from ottla.model.errors import OttlaError
 
 EVENTS_COUNT: Final = 250_000
@@ -65,6 +65,6 @@ def command(events: int, seed: int, keep: Path | None, drop_one: bool) -> None:
     """
     with ended_by_ctrl_c():
         check_requirements()
-        from ottla.demo.run import Options, run_demo
+        from ottla.demo.run import run_demo
 
-    run_demo(Options(events, seed, keep, drop_one))
+    run_demo(events, seed, keep, drop_one=drop_one)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import Replay, dead_letter_topic
 from ottla.demo.events import PAGE_VIEWS, clock_name, events_of, shares_of
-from ottla.demo.messages import Checked, Message, Task, run_task
+from ottla.demo.processes import Checked, Report, Task, run_task
 from ottla.model.counted import counted
 from ottla.model.limits import MINUTE_MS
 
@@ -230,7 +230,7 @@ def _read(lake: Path) -> FoundRows:
     )
 
 
-def check(task: Task, report: Callable[[Message], None]) -> None:
+def check(task: Task, report: Report) -> None:
     found, sent = _read(Path(task.lake)), Sent()
     for service, count in shares_of(task.events_count).items():
         for event in events_of(service, count, task.seed, task.day_start_ms):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,7 @@ from ottla.demo.checking import (
     lake_files,
 )
 from ottla.demo.events import PAGE_VIEWS, TOPICS
-from ottla.demo.messages import JobsDone, Message, StageStarted, Task, run_task
+from ottla.demo.processes import JobsDone, Report, StageStarted, Task, run_task
 from ottla.model.limits import DAY_MS, HOUR_MS
 from ottla.model.windows import Window
 from ottla.runtime.clock import SystemClock
@@ -67,22 +67,18 @@ PROBLEM: Final = "the value is not JSON"
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """`lake` has the tables, `checkpoints` the state of the streams."""
-
     spark: SparkSession
-    bootstrap: str
-    lake: Path
-    checkpoints: Path
+    task: Task
 
     def load(self) -> tuple[int, int]:
         """All topics into one table, by topic and hour, with counts for the audit; returns its rows and files."""
-        loaded = Loader(self.spark, self.bootstrap, list(TOPICS), self._table(EVENTS), tells_audit=True).load()
+        loaded = Loader(self.spark, self.task.bootstrap, list(TOPICS), self._table(EVENTS), tells_audit=True).load()
         return loaded.rows_count, loaded.files_count
 
     def set_aside(self) -> int:
         """Malformed events become dead letters, in their topics and a table; returns the count of the others."""
         rows = self._read(*TOPICS, includeHeaders="true")
-        letters = DeadLetters(self.bootstrap, error="error", table=self.lake / DEAD_LETTERS, stage="PARSE")
+        letters = DeadLetters(self.task.bootstrap, error="error", table=self._place(DEAD_LETTERS), stage="PARSE")
         # By batch: one that runs again counts once.
         well_formed: dict[int, int] = {}
 
@@ -93,9 +89,9 @@ class Jobs:
         self._run(DEAD_LETTERS, with_error.writeStream.foreachBatch(letters.each_batch(count)))
         return sum(well_formed.values())
 
-    def find_top_pages(self, views_per_batch: int) -> None:
+    def find_top_pages(self) -> None:
         """In several batches: so what is late for its window is late here, and goes to a table of its own."""
-        size = f"{TOP_PAGES_MS} milliseconds"
+        size, views_per_batch = f"{TOP_PAGES_MS} milliseconds", max(1, self.task.events_count // BATCHES_OF_ALL_EVENTS)
         late = streams.LateRows(
             self._source(PAGE_VIEWS, maxOffsetsPerTrigger=str(views_per_batch)),
             prepare=page_views,
@@ -120,27 +116,25 @@ class Jobs:
         rows = found.selectExpr(
             "member", "session_window.start AS began_at", "session_window.end AS ended_at", "count AS views"
         )
-        self._run(
-            SESSIONS, rows.writeStream.foreachBatch(lambda batch, batch_id: self._append(SESSIONS, batch, batch_id))
-        )
+        self._run(SESSIONS, rows.writeStream.foreachBatch(partial(self._append, SESSIONS)))
 
     def drop_one_row(self) -> None:
         """Remove the last row from the table's largest file, without the table's knowledge: the audit must find it."""
-        _, file = lake_files(self.lake / EVENTS)[0]
+        _, file = lake_files(self._place(EVENTS))[0]
         rows = pq.ParquetFile(file).read()
         pq.write_table(rows.slice(0, rows.num_rows - 1), file)
 
-    def audit(self, day_start_ms: int) -> tuple[list[TierLine], dict[str, int], dict[str, list[int]]]:
+    def audit(self) -> tuple[list[TierLine], dict[str, int], dict[str, list[int]]]:
         """Compare all tiers.  Returns `lines`, `duplicates` and `complete_hours` of `JobsDone`."""
         duplicates = self._publish_table_counts()
-        self._wait_for_broker(day_start_ms + DAY_MS)
-        found = run_audit(self.spark, self.bootstrap, self._table(AUDIT), window_ms=HOUR_MS)
+        self._wait_for_broker()
+        found = run_audit(self.spark, self.task.bootstrap, self._table(AUDIT), window_ms=HOUR_MS)
         lines = [line for line in found.lines if line.topic in TOPICS]
-        return lines, duplicates, self._complete_hours(day_start_ms)
+        return lines, duplicates, self._complete_hours()
 
     def _publish_table_counts(self) -> dict[str, int]:
         """A tier of its own for the table's rows, read back from its files; returns the duplicates of each topic."""
-        events = self.lake / EVENTS
+        events = self._place(EVENTS)
         files = (str(file) for _, file in lake_files(events))
         rows = self.spark.read.option("basePath", str(events)).parquet(*files)
         counted = table_counts(rows, window_ms=HOUR_MS).collect()
@@ -149,23 +143,25 @@ class Jobs:
         for name in TOPICS:
             records = {row["window_start_ms"]: row["records"] for row in counted if row["topic"] == name}
             counts += commit_counts(TABLE, f"{events} {now_ms}", name, records, now_ms, window_ms=HOUR_MS)
-        with AuditTopic(self.bootstrap) as topic:
+        with AuditTopic(self.task.bootstrap) as topic:
             topic.publish(counts)
         return {name: sum(row["duplicates"] for row in counted if row["topic"] == name) for name in TOPICS}
 
-    def _wait_for_broker(self, day_end_ms: int) -> None:
+    def _wait_for_broker(self) -> None:
         """As a batch job waits.  Records that are still missing after the timeout appear in the comparison."""
         rules = CompletenessRules(BROKER, HOUR_MS, threshold=1.0, delay_ms=0)
-        with Cluster(self.bootstrap) as cluster:
+        day_end_ms = self.task.day_start_ms + DAY_MS
+        with Cluster(self.task.bootstrap) as cluster:
             for name in TOPICS:
                 try:
                     wait_until_complete(cluster, name, day_end_ms, rules, timeout_ms=COUNTED_WITHIN_MS, poll_ms=200)
                 except NotComplete:
                     return
 
-    def _complete_hours(self, day_start_ms: int) -> dict[str, list[int]]:
+    def _complete_hours(self) -> dict[str, list[int]]:
+        day_start_ms = self.task.day_start_ms
         rules = CompletenessRules(TABLE, HOUR_MS, threshold=1.0, delay_ms=0)
-        with AuditTopic(self.bootstrap) as topic:
+        with AuditTopic(self.task.bootstrap) as topic:
             snapshot = topic.read()
         now_ms = SystemClock().now_ms()
         states = {name: completeness_of(snapshot, name, rules, now_ms) for name in TOPICS}
@@ -174,22 +170,20 @@ class Jobs:
 
     def _source(self, *topics: str, **more: str) -> dict[str, str]:
         """Options of the source for everything that the topics have."""
-        subscribe = ",".join(topics)
-        return {
-            "kafka.bootstrap.servers": self.bootstrap,
-            "subscribe": subscribe,
-            "startingOffsets": "earliest",
-            **more,
-        }
+        where = {"kafka.bootstrap.servers": self.task.bootstrap, "subscribe": ",".join(topics)}
+        return where | {"startingOffsets": "earliest"} | more
 
     def _read(self, *topics: str, **more: str) -> DataFrame:
         return self.spark.readStream.format("ottla").options(**self._source(*topics, **more)).load()
 
     def _table(self, name: str) -> LakeTarget:
-        return parse_target(self.lake / name)
+        return parse_target(self._place(name))
+
+    def _place(self, name: str) -> Path:
+        return Path(self.task.lake) / name
 
     def _checkpoint(self, name: str) -> str:
-        return str(self.checkpoints / name)
+        return f"{self.task.checkpoints}/{name}"
 
     def _append(self, name: str, rows: DataFrame, batch_id: int) -> None:
         """Append the rows of a batch to a table; once, also when the batch runs again."""
@@ -211,7 +205,7 @@ def page_views(rows: DataFrame) -> DataFrame:
     )
 
 
-def run_jobs(task: Task, report: Callable[[Message], None]) -> None:
+def run_jobs(task: Task, report: Report) -> None:
     clock = SystemClock()
 
     def start(stage: str) -> None:
@@ -219,19 +213,19 @@ def run_jobs(task: Task, report: Callable[[Message], None]) -> None:
 
     start("starts")
     spark = _session(task.scratch)
-    jobs = Jobs(spark, task.bootstrap, Path(task.lake), Path(task.checkpoints))
+    jobs = Jobs(spark, task)
     start("loads all topics into the lake")
     loaded = jobs.load()
     start("sets malformed events aside as dead letters")
     well_formed_count = jobs.set_aside()
     start("finds the top pages of each five minutes")
-    jobs.find_top_pages(max(1, task.events_count // BATCHES_OF_ALL_EVENTS))
+    jobs.find_top_pages()
     start("finds the members' sessions")
     jobs.find_sessions()
     if task.drop_one:
         jobs.drop_one_row()
     start("audits every topic and hour")
-    lines, duplicates, complete_hours = jobs.audit(task.day_start_ms)
+    lines, duplicates, complete_hours = jobs.audit()
     report(JobsDone(*loaded, well_formed_count, lines, duplicates, complete_hours, clock.monotonic_ms()))
     spark.stop()
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import mmap
-import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ottla.audit import AuditTopic, Tally
 from ottla.audit.count import PRODUCER
-from ottla.client.wire.errors import CallTimedOut
 from ottla.demo.events import CONFLUENT, KAFKA_PYTHON, OTTLA, SERVICES, Event, Service, events_of, shares_of
-from ottla.demo.messages import Message, Produced, Task, run_task
+from ottla.demo.processes import Produced, Report, Task, run_task
 from ottla.model.errors import OttlaError
 from ottla.model.limits import MINUTE_MS
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    import confluent_kafka
     from kafka.producer.future import RecordMetadata
-
-    from ottla.client.producing.delivery import Delivery, Receipt
 
 LINGER_MS: Final = 20
 FLUSH_WITHIN_S: Final = 60.0
@@ -59,11 +53,11 @@ class InStep:
 
     def __init__(self, path: Path, place: int) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 0)
+            self._moments = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
         self._place = place
 
     def reached(self, moment_ms: int) -> None:
-        struct.pack_into("=q", self._map, 8 * self._place, moment_ms)
+        self._moments[self._place] = moment_ms
 
     def ended(self) -> None:
         """No service waits for this one any more."""
@@ -72,8 +66,7 @@ class InStep:
     @property
     def limit_ms(self) -> int:
         """Events that arrive from here on must wait, exclusive."""
-        slowest_ms: int = min(struct.unpack(f"={len(self._map) // 8}q", self._map))
-        return slowest_ms + LEAD_MS_MAX
+        return min(self._moments) + LEAD_MS_MAX
 
 
 class NotAcknowledged(OttlaError):
@@ -97,13 +90,14 @@ class Sender:
         """Wait for every report, and publish the audit's counts.  Raises `NotAcknowledged`, `ClientError`."""
         raise NotImplementedError
 
-    def _report(self, error: object) -> None:
+    def _count(self, error: object) -> None:
+        """Called once for each event, by one thread."""
         if error is None:
             self.acknowledged_count += 1
         else:
             self._problems[str(error)] += 1
 
-    def _check(self, unanswered_count: int) -> None:
+    def _check(self, unanswered_count: int = 0) -> None:
         if self._problems:
             reason, count = self._problems.most_common(1)[0]
             raise NotAcknowledged(f"{self._problems.total()} events were not acknowledged; {count} of them: {reason}")
@@ -117,28 +111,18 @@ class _OttlaSender(Sender):
         from ottla.audit import ProducerAudit
 
         super().__init__()
-        self._sent_count = 0
         self._producer = Producer(bootstrap, client_id=service.name, compression=service.codec, linger_ms=LINGER_MS)
         self._audit = ProducerAudit(self._producer)
 
     def send(self, event: Event) -> None:
-        self._sent_count += 1
         sent = self._producer.send(event.topic, event.value, key=event.key, timestamp_ms=event.timestamp_ms)
-        sent.add_done_callback(self._on_done)
+        sent.add_done_callback(lambda delivery: self._count(delivery.error()))
 
     def finish(self) -> None:
-        unanswered_count = 0
-        try:
-            self._producer.flush(FLUSH_WITHIN_S * 1_000)
-        except CallTimedOut:
-            unanswered_count = self._sent_count - self.acknowledged_count - self._problems.total()
-        self._check(unanswered_count)
+        self._producer.flush(FLUSH_WITHIN_S * 1_000)
+        self._check()
         self._audit.close(FLUSH_WITHIN_S * 1_000)
         self._producer.close()
-
-    def _on_done(self, delivery: Delivery[Receipt]) -> None:
-        # Only the producer's thread calls it.
-        self._report(delivery.error())
 
 
 class _ConfluentSender(Sender):
@@ -158,10 +142,11 @@ class _ConfluentSender(Sender):
         self._producer = ConfluentProducer(confluent_kafka.Producer(settings))
 
     def send(self, event: Event) -> None:
+        topic, value, key = event.topic, event.value, event.key
         while True:
             try:
                 self._producer.produce(
-                    event.topic, event.value, event.key, timestamp=event.timestamp_ms, on_delivery=self._on_delivery
+                    topic, value, key, timestamp=event.timestamp_ms, on_delivery=lambda error, _: self._count(error)
                 )
                 return
             except BufferError:
@@ -172,9 +157,6 @@ class _ConfluentSender(Sender):
 
     def finish(self) -> None:
         self._check(self._producer.close(FLUSH_WITHIN_S))
-
-    def _on_delivery(self, error: confluent_kafka.KafkaError | None, _message: confluent_kafka.Message) -> None:
-        self._report(error)
 
 
 class _KafkaPythonSender(Sender):
@@ -197,36 +179,29 @@ class _KafkaPythonSender(Sender):
 
     def send(self, event: Event) -> None:
         future = self._producer.send(event.topic, event.value, event.key, timestamp_ms=event.timestamp_ms)
-        # Only the producer's thread calls them.
-        future.add_callback(self._on_success).add_errback(self._report)
+        future.add_callback(self._on_success).add_errback(self._count)
 
     def finish(self) -> None:
         self._producer.flush(FLUSH_WITHIN_S)
         self._producer.close(FLUSH_WITHIN_S)
-        self._check(0)
+        self._check()
         with AuditTopic(self._bootstrap) as topic:
             topic.publish(self._tally.unsent(self._clock.now_ms(), has_ended=True))
 
     def _on_success(self, report: RecordMetadata) -> None:
         self._tally.add(report.topic, [report.timestamp], self._clock.now_ms())
-        self._report(None)
+        self._count(None)
 
 
-_SENDERS: Final[Mapping[str, Callable[[Service, str], Sender]]] = {
-    OTTLA: _OttlaSender,
-    CONFLUENT: _ConfluentSender,
-    KAFKA_PYTHON: _KafkaPythonSender,
-}
+_SENDERS: Final = {OTTLA: _OttlaSender, CONFLUENT: _ConfluentSender, KAFKA_PYTHON: _KafkaPythonSender}
 
 
-def produce(task: Task, report: Callable[[Message], None]) -> None:
+def produce(task: Task, report: Report) -> None:
     clock = SystemClock()
     place, service = next((place, each) for place, each in enumerate(SERVICES) if each.name == task.service)
     sender = _SENDERS[service.client](service, task.bootstrap)
     step = InStep(steps_path(task.scratch), place)
-    began_ms = clock.monotonic_ms()
-    limit_ms = 0
-    report_at_s = time.monotonic()
+    began_ms, limit_ms, report_at_s = clock.monotonic_ms(), 0, time.monotonic()
     count = shares_of(task.events_count)[service.name]
     for sent_count, event in enumerate(events_of(service.name, count, task.seed, task.day_start_ms)):
         if event.arrival_ms >= limit_ms or sent_count % CHECK_EVERY == 0:

@@ -1,11 +1,15 @@
-"""The demo's display: one picture that changes at a terminal, plain lines elsewhere, and the report at the end."""
+"""A run as its processes report it, and its display.
+
+One picture changes at a terminal, elsewhere there are plain lines; the report is the end of both.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -18,7 +22,7 @@ from ottla.audit.comparison import TierLine
 from ottla.audit.count import BROKER, LAKE, PRODUCER
 from ottla.demo.checking import TABLE
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import RunProgress
+from ottla.demo.processes import Checked, JobsDone, Message, Produced, StageStarted, Watched
 from ottla.model.windows import time_text
 
 TIERS: Final = (PRODUCER, BROKER, LAKE, TABLE)
@@ -33,6 +37,62 @@ REFRESH_EVERY_S: Final = 0.1
 LINE_EVERY_S: Final = 2.0
 # Without a terminal there is no width; tables need one.
 PLAIN_WIDTH: Final = 80
+
+
+class StageTime(NamedTuple):
+    """A stage of the jobs; `took_ms` is None while it runs."""
+
+    name: str
+    took_ms: int | None
+
+
+@dataclass(slots=True)
+class RunProgress:
+    """`produced` by service; results that have not arrived yet are None."""
+
+    produced: dict[str, Produced] = field(default_factory=dict)
+    watched: Watched = field(default_factory=lambda: Watched(0, 0, 0, [], 0))
+    running: list[StageStarted] = field(default_factory=list)
+    jobs: JobsDone | None = None
+    checked: Checked | None = None
+
+    def take(self, name: str, message: Message) -> None:
+        match message:
+            case Produced():
+                self.produced[name] = message
+            case Watched():
+                self.watched = message
+            case StageStarted():
+                self.running.append(message)
+            case JobsDone():
+                self.jobs = message
+            case Checked():
+                self.checked = message
+
+    @property
+    def results(self) -> tuple[JobsDone, Checked]:
+        """At the end of a run."""
+        assert self.jobs is not None, "the jobs have not run"
+        assert self.checked is not None, "nothing was checked"
+        return self.jobs, self.checked
+
+    @property
+    def acknowledged_count(self) -> int:
+        return sum(each.acknowledged_count for each in self.produced.values())
+
+    @property
+    def ended_ms(self) -> list[int]:
+        """When each service had its last acknowledgement, of those that have ended."""
+        return [each.ended_ms for each in self.produced.values() if each.ended_ms is not None]
+
+    @property
+    def stages(self) -> list[StageTime]:
+        """The jobs' stages so far, in their order."""
+        ends = [*(each.began_ms for each in self.running[1:]), None if self.jobs is None else self.jobs.ended_ms]
+        return [
+            StageTime(each.stage, None if end_ms is None else end_ms - each.began_ms)
+            for each, end_ms in zip(self.running, ends, strict=False)
+        ]
 
 
 class Screen:
@@ -55,8 +115,9 @@ class Screen:
     ) -> None:
         self.settle()
 
-    def say(self, text: RenderableType) -> None:
-        self._console.print(text, soft_wrap=isinstance(text, str), markup=False)
+    def say(self, *texts: RenderableType) -> None:
+        for text in texts:
+            self._console.print(text, soft_wrap=isinstance(text, str), markup=False)
 
     def show(self, picture: RenderableType, line: str, *, is_last: bool, line_every_s: float = LINE_EVERY_S) -> None:
         """The same in two forms, at most at their intervals; the last one stays."""
@@ -123,16 +184,15 @@ def show_jobs(screen: Screen, progress: RunProgress, elapsed_s: float, *, is_las
 def report_of(
     progress: RunProgress, total_s: float, log_bytes: int, problems: Collection[str]
 ) -> Iterator[RenderableType]:
-    assert progress.jobs is not None, "the jobs have not run"
-    assert progress.checked is not None, "nothing was checked"
-    lines, complete_hours = progress.jobs.lines, progress.jobs.complete_hours
+    jobs, checked = progress.results
+    lines, complete_hours = jobs.lines, jobs.complete_hours
     yield ""
     yield AUDIT_HEADING
     yield tiers_table(lines, complete_hours)
     if any(difference_lines(lines)):
         yield differences_table(lines)
     yield from complete_hour_lines(lines, complete_hours)
-    yield from progress.checked.lines
+    yield from checked.lines
     if not problems:
         yield from checked_lines(progress)
     yield from measured_lines(progress, total_s, log_bytes)
@@ -183,9 +243,7 @@ def difference_lines(lines: Sequence[TierLine]) -> Iterator[str]:
 
 def problems_of(progress: RunProgress, events_count: int) -> Iterator[str]:
     """Where tiers differ, or results are not what was sent; nothing when all is well at the end of a run."""
-    jobs, checked = progress.jobs, progress.checked
-    assert jobs is not None, "the jobs have not run"
-    assert checked is not None, "nothing was checked"
+    jobs, checked = progress.results
     yield from difference_lines(jobs.lines)
     for topic in TOPICS:
         found = {line.tier for line in jobs.lines if line.topic == topic}
@@ -208,10 +266,9 @@ def problems_of(progress: RunProgress, events_count: int) -> Iterator[str]:
 
 def checked_lines(progress: RunProgress) -> Iterator[str]:
     """How it was checked, and that all is well; for a run without problems."""
-    assert progress.jobs is not None, "the jobs have not run"
-    assert progress.checked is not None, "nothing was checked"
+    jobs, checked = progress.results
     sent = f"{progress.acknowledged_count:,} sent"
-    parts = f"{progress.jobs.well_formed_count:,} well-formed + {progress.checked.letters_count:,} dead letters"
+    parts = f"{jobs.well_formed_count:,} well-formed + {checked.letters_count:,} dead letters"
     yield f"checked    {sent} = acknowledged = stored = loaded, each hour, each once"
     yield f"           {sent} = {parts}, byte for byte"
     yield "           top pages (less the late views) and sessions: row for row"
@@ -220,7 +277,7 @@ def checked_lines(progress: RunProgress) -> Iterator[str]:
 
 def measured_lines(progress: RunProgress, total_s: float, log_bytes: int) -> Iterator[str]:
     """Measurements of this run on this machine."""
-    assert progress.jobs is not None, "the jobs have not run"
+    jobs, _ = progress.results
     starting, loading = (stage.took_ms or 0 for stage in progress.stages[:2])
     producing_ms = max(progress.ended_ms) - min(each.began_ms for each in progress.produced.values())
     # 0 when the online consumer had everything before the last acknowledgement.
@@ -230,8 +287,8 @@ def measured_lines(progress: RunProgress, total_s: float, log_bytes: int) -> Ite
     yield f"           {acknowledged} acknowledged, to {len(progress.produced)} processes"
     yield f"           {log_bytes / 1e6:,.1f} MB of compressed batches in the broker's log"
     yield f"           all seen by the online consumer {caught_up_ms:,} ms after the last of them"
-    loaded = _rate(progress.jobs.rows_count, loading)
-    yield f"           {loaded} loaded into {progress.jobs.files_count} files, by Spark's first job"
+    loaded = _rate(jobs.rows_count, loading)
+    yield f"           {loaded} loaded into {jobs.files_count} files, by Spark's first job"
     yield f"           {total_s:.1f} s in all, {starting / 1000:.1f} s of them for Spark to start"
 
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -20,16 +20,14 @@ from typing import Final
 from rich.text import Text
 
 from ottla.audit.topic import ensure_topic
-from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.options import ClientOptions
 from ottla.demo.checking import DEAD_LETTERS, TABLE, TOP_PAGES
-from ottla.demo.children import Children, ProcessFailed
 from ottla.demo.events import SERVICES, TOPICS, yesterday_ms
-from ottla.demo.messages import RunProgress, Task
+from ottla.demo.processes import Children, ProcessFailed, Task
 from ottla.demo.producing import prepare_steps, steps_path
-from ottla.demo.report import Screen, problems_of, report_of, show_jobs, show_producing
+from ottla.demo.report import RunProgress, Screen, problems_of, report_of, show_jobs, show_producing
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
@@ -48,16 +46,6 @@ _REMOVE_TRIES: Final = 20
 _REMOVE_PAUSE_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`keep` names the directory that keeps the broker's data and the lake; `drop_one` loses one record on purpose."""
-
-    events_count: int
-    seed: int
-    keep: Path | None
-    drop_one: bool
-
-
 class CountsDiffer(OttlaError):
     """Tiers differ, or results are not what was sent; the message names topics and hours."""
 
@@ -66,12 +54,14 @@ class UnfitDirectory(OttlaError):
     """The demo's data cannot be kept there."""
 
 
-def run_demo(options: Options) -> None:
-    """Raises `CountsDiffer`, `ProcessFailed`, and `KeyboardInterrupt`, each after everything is cleaned up."""
+def run_demo(events_count: int, seed: int, keep: Path | None, *, drop_one: bool) -> None:
+    """`keep` is the directory that keeps the broker's data and the lake; `drop_one` loses one record on purpose.
+
+    Raises `CountsDiffer`, `ProcessFailed`, and `KeyboardInterrupt`, each after everything is cleaned up."""
     with Interrupts() as interrupts, Screen() as screen:
         try:
             with ExitStack() as stack:
-                home = _home(options.keep)
+                home = _home(keep)
                 temporary = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
                 stack.callback(_remove, temporary)
                 scratch = temporary / "tmp"
@@ -83,14 +73,24 @@ def run_demo(options: Options) -> None:
                 children = Children(interrupts, {"TMPDIR": str(scratch)})
                 stack.callback(children.close)
                 try:
-                    _Run(options, home, scratch, broker, children, screen).run()
+                    began_s = time.monotonic()
+                    broker.start()
+                    task = Task(
+                        broker.bootstrap,
+                        str(home / "lake"),
+                        str(home / "checkpoints"),
+                        str(scratch),
+                        events_count,
+                        seed,
+                        yesterday_ms(SystemClock().now_ms()),
+                        drop_one=drop_one,
+                    )
+                    _Run(task, home, broker, children, screen).run(began_s, keeps=keep is not None)
                 except OttlaError as error:
                     screen.settle()
                     _print_complaints(screen, error, broker)
                     raise
-                screen.say("\nnext steps:")
-                for step in next_steps(options.keep and home, os.environ):
-                    screen.say(f"  {step}")
+                screen.say("\nnext steps:", *(f"  {step}" for step in next_steps(keep and home, os.environ)))
         except KeyboardInterrupt:
             screen.settle()
             screen.say("stopped; nothing is left running")
@@ -125,68 +125,49 @@ def _print_complaints(screen: Screen, error: OttlaError, broker: RunningBroker) 
     """The error lines of the failed process, and the broker's warnings."""
     complaints = error.complaints if isinstance(error, ProcessFailed) else []
     warnings = [line for line in broker.log_lines if line.split()[1:2] != ["INFO"]]
-    for line in [*complaints, *warnings[-BROKER_LINES_SHOWN:]]:
-        screen.say(Text(f"  | {line}"))
+    screen.say(*(Text(f"  | {line}") for line in [*complaints, *warnings[-BROKER_LINES_SHOWN:]]))
 
 
 class _Run:
     """The day itself.  The caller creates and closes the directories, the broker and the children."""
 
-    def __init__(
-        self, options: Options, home: Path, scratch: Path, broker: RunningBroker, children: Children, screen: Screen
-    ) -> None:
-        self._options = options
+    def __init__(self, task: Task, home: Path, broker: RunningBroker, children: Children, screen: Screen) -> None:
+        self._task = task
         self._home = home
-        self._scratch = scratch
         self._broker = broker
         self._children = children
         self._screen = screen
         self._progress = RunProgress()
 
-    def run(self) -> None:
+    def run(self, began_s: float, *, keeps: bool) -> None:
         """Raises `CountsDiffer` after the report, `ProcessFailed`, `KeyboardInterrupt`."""
-        began_s = time.monotonic()
-        self._start_broker()
-        task = Task(
-            self._broker.bootstrap,
-            str(self._home / "lake"),
-            str(self._home / "checkpoints"),
-            str(self._scratch),
-            self._options.events_count,
-            self._options.seed,
-            yesterday_ms(SystemClock().now_ms()),
-            drop_one=self._options.drop_one,
-        )
-        self._produce(task)
-        self._run_jobs(task)
+        self._create_topics()
+        self._produce()
+        self._run_jobs()
         # By a process that has the events, and not Spark's work.
         self._screen.say("check      all results, against the events that were sent")
-        self._children.start("check", "checking", task)
+        self._children.start("check", "checking", self._task)
         while self._progress.checked is None:
             self._take_messages()
         total_s = time.monotonic() - began_s
-        problems = list(problems_of(self._progress, self._options.events_count))
+        problems = list(problems_of(self._progress, self._task.events_count))
         log_bytes = sum(file.stat().st_size for file in (self._home / "broker").rglob("*.log"))
-        for each in report_of(self._progress, total_s, log_bytes, problems):
-            self._screen.say(each)
+        self._screen.say(*report_of(self._progress, total_s, log_bytes, problems))
         if problems:
-            raise self._difference(problems)
+            raise self._difference(problems, keeps=keeps)
 
-    def _start_broker(self) -> None:
-        self._broker.start()
+    def _create_topics(self) -> None:
         with Cluster(self._broker.bootstrap, ClientOptions(call_timeout_ms=CREATED_WITHIN_MS)) as cluster:
-            created = Admin(cluster).create_topics(NewTopic(name, count) for name, count in TOPICS.items())
+            for name, count in TOPICS.items():
+                Admin(cluster).create_topic(name, count)
             # Before a client without its settings creates it with the broker's defaults.
             ensure_topic(cluster)
-        for outcome in created.values():
-            if isinstance(outcome, BrokerRefused):
-                raise outcome
         topics = ", ".join(f"{name} ({count})" for name, count in TOPICS.items())
         self._screen.say(f"broker     {self._broker.bootstrap}, with its own counts (audit.enable)")
         self._screen.say(f"topics     {topics}")
 
-    def _produce(self, task: Task) -> None:
-        label = "producers"
+    def _produce(self) -> None:
+        task, label = self._task, "producers"
         for client, services in groupby(SERVICES, key=lambda service: service.client):
             self._screen.say(f"{label:9}  {', '.join(f'{each.name} ({each.codec})' for each in services)} by {client}")
             label = ""
@@ -210,9 +191,9 @@ class _Run:
             show_producing(self._screen, progress, task.events_count, is_last=is_done)
         self._children.end(watcher)
 
-    def _run_jobs(self, task: Task) -> None:
+    def _run_jobs(self) -> None:
         self._screen.say("jobs       on Spark, all in one session:")
-        self._children.start("Spark", "jobs", task)
+        self._children.start("Spark", "jobs", self._task)
         began_s = time.monotonic()
         is_done = False
         while not is_done:
@@ -227,13 +208,13 @@ class _Run:
         for name, message in self._children.messages():
             self._progress.take(name, message)
 
-    def _difference(self, problems: list[str]) -> CountsDiffer:
+    def _difference(self, problems: list[str], *, keeps: bool) -> CountsDiffer:
         more = len(problems) - PROBLEMS_SHOWN
         rest = f"; and {more} more" if more > 0 else ""
         kept = f"compare {self._home / 'broker'} and {self._home / 'lake'}"
         return CountsDiffer(
             "the counts differ: " + "; ".join(problems[:PROBLEMS_SHOWN]) + rest,
-            hint="--keep DIR keeps a run's data" if self._options.keep is None else kept,
+            hint=kept if keeps else "--keep DIR keeps a run's data",
         )
 
 

@@ -6,12 +6,12 @@ import json
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.demo.events import PAGE_VIEWS, TOPICS, clock_name
-from ottla.demo.messages import Message, MinuteRow, Task, Watched, run_task
+from ottla.demo.processes import MinuteRow, Report, Task, Watched, run_task
 from ottla.model.limits import HOUR_MS, MINUTE_MS
 from ottla.runtime.clock import SystemClock
 
@@ -67,7 +67,7 @@ class Minutes:
         return clock_name(minute * MINUTE_MS), [self._by_minute[minute][topic] for topic in self.topics], busiest
 
 
-def watch(task: Task, report: Callable[[Message], None]) -> None:
+def watch(task: Task, report: Report) -> None:
     """Run until the parent ends the process."""
     from ottla import ConsumerConnector
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from ottla.audit.comparison import TierLine, compare
 from ottla.audit.count import NO_TOPIC_ID, Count, CountKey
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import Checked, JobsDone, Produced, RunProgress, StageStarted, Watched
-from ottla.demo.report import TIERS
+from ottla.demo.processes import Checked, JobsDone, Produced, StageStarted, Watched
+from ottla.demo.report import TIERS, RunProgress
 from ottla.model.limits import HOUR_MS
 from ottla.model.windows import Window
 

@@ -7,12 +7,13 @@ import pytest
 from rich.console import RenderableType
 
 from ottla.demo.events import TOPICS
-from ottla.demo.messages import Produced, StageTime
+from ottla.demo.processes import Produced
 from ottla.demo.report import (
     AUDIT_HEADING,
     DIFFERENCES_SHOWN,
     TIERS,
     Screen,
+    StageTime,
     checked_lines,
     complete_hour_lines,
     difference_lines,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.demo.messages import Checked, Produced, Watched
+from ottla.demo.processes import Checked, Produced, Watched
 from ottla.demo.report import TIERS, problems_of
 from tests.unit.demo.samples import EVENTS, LETTERS, RECORDS, finished, jobs_done, tier_lines
 

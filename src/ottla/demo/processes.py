@@ -1,22 +1,23 @@
-"""The processes of the demo: their messages as one stream, and their reliable end."""
+"""The processes of the demo: their task, the messages by which they report, and their reliable end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
-from typing import Final
+from multiprocessing.connection import Connection, wait
+from typing import Final, TypeAlias
 
-from ottla.demo.messages import Failed, Message, Task
+from ottla.audit.comparison import TierLine
 from ottla.model.errors import OttlaError
 from ottla.testing.interrupts import Interrupts
 
@@ -25,7 +26,111 @@ TICK_S: Final = 0.1
 # Java runs shutdown hooks after a signal.
 ENDED_WITHIN_S: Final = 8.0
 KILLED_WITHIN_S: Final = 5.0
-_READ_BYTES: Final = 1 << 16
+
+# The minute's name, the count of each topic, the page viewed most.
+MinuteRow: TypeAlias = tuple[str, list[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run, as every process sees it.
+
+    `lake` has the tables, `checkpoints` the state of the streams; `scratch` is for temporary files.  `drop_one` loses
+    one record of the lake.  `service` is the one that a producing process plays.
+    """
+
+    bootstrap: str
+    lake: str
+    checkpoints: str
+    scratch: str
+    events_count: int
+    seed: int
+    day_start_ms: int
+    drop_one: bool = False
+    service: str = ""
+
+
+# Moments are milliseconds of the machine's monotonic clock.
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """`ended_ms` is None until every event is acknowledged."""
+
+    acknowledged_count: int
+    began_ms: int
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """`latest_ms` is when the last event so far was seen."""
+
+    events_count: int
+    late_count: int
+    malformed_count: int
+    minutes: list[MinuteRow]
+    latest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage of the jobs starts."""
+
+    stage: str
+    began_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsDone:
+    """`well_formed_count`: the events that are not dead letters.  `lines`: each topic, hour and tier.
+
+    `duplicates`: rows of the table beyond the first of a record, and `complete_hours`: the starts of the day's hours of
+    which the table has every record; both by topic.
+    """
+
+    rows_count: int
+    files_count: int
+    well_formed_count: int
+    lines: list[TierLine]
+    duplicates: dict[str, int]
+    complete_hours: dict[str, list[int]]
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`problems`: where the results are not what was sent; `lines` of the report: the results."""
+
+    problems: list[str]
+    letters_count: int
+    replayable_count: int
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The process could not do its task, for a known reason."""
+
+    reason: str
+
+
+Message: TypeAlias = Produced | Watched | StageStarted | JobsDone | Checked | Failed
+Report: TypeAlias = Callable[[Message], None]
+
+
+def run_task(work: Callable[[Task, Report], None]) -> None:
+    """The main function of every process: do the task of the command line, report on the pipe that it names.
+
+    A known failure is reported; a bug has its traceback.  A report after the parent's end raises `BrokenPipeError`,
+    which ends this process, too.
+    """
+    messages = Connection(int(sys.argv[1]), readable=False)
+    try:
+        work(Task(**json.loads(sys.argv[2])), messages.send)
+    except OttlaError as error:
+        messages.send(Failed(str(error)))
+        sys.exit(1)
 
 
 class ProcessFailed(OttlaError):
@@ -47,51 +152,39 @@ class Child:
         self.name = name
         self.error_lines: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
         self.messages, sending = Pipe(duplex=False)
-        self._unread = b""
-        # Afterwards another process may get the group's id.
-        self._is_gone = False
         with sending:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", f"ottla.demo.{module}", str(sending.fileno()), json.dumps(asdict(task))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
                 env=environment,
                 process_group=0,
                 pass_fds=[sending.fileno()],
             )
-        assert self.process.stderr is not None
-        self.errors: Final = self.process.stderr
+        self._reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._reader.start()
 
-    def read_errors(self) -> bool:
-        """Keep its error lines; False when it and all its descendants have ended."""
-        data = os.read(self.errors.fileno(), _READ_BYTES)
-        *lines, self._unread = (self._unread + data).split(b"\n")
-        self.error_lines.extend(line.decode(errors="replace") for line in lines)
-        self._is_gone = not data
-        return bool(data)
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self.error_lines.extend(line.rstrip("\n") for line in lines)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole group, as long as one of its processes is running."""
-        if not self._is_gone:
+        """Signal the whole group, while one of its processes is running: later another may have the group's id."""
+        if self._reader.is_alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, number)
 
     def wait_end(self, within_s: float) -> bool:
         """Whether the process and all its descendants ended in time."""
-        deadline_s = time.monotonic() + within_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.errors, selectors.EVENT_READ)
-            while not self._is_gone:
-                if not selector.select(max(0.0, deadline_s - time.monotonic())):
-                    return False
-                self.read_errors()
+        self._reader.join(max(0.0, within_s))
+        if self._reader.is_alive():
+            return False
         self.process.wait()
         return True
-
-    def close(self) -> None:
-        self.messages.close()
-        self.errors.close()
 
 
 class Children:
@@ -101,13 +194,13 @@ class Children:
         self._interrupts = interrupts
         self._environment = {**os.environ, **environment}
         self._children: list[Child] = []
-        self._selector = selectors.DefaultSelector()
+        # Those whose messages have not ended.
+        self._reporting: dict[object, Child] = {}
 
     def start(self, name: str, module: str, task: Task) -> Child:
         child = Child(name, module, task, self._environment)
         self._children.append(child)
-        for pipe in (child.messages, child.errors):
-            self._selector.register(pipe, selectors.EVENT_READ, child)
+        self._reporting[child.messages] = child
         return child
 
     def messages(self) -> Iterator[tuple[str, Message]]:
@@ -116,16 +209,12 @@ class Children:
         Raises `ProcessFailed` when one of them failed its task, `KeyboardInterrupt` after a signal.
         """
         self._interrupts.check()
-        for key, _ in self._selector.select(TICK_S):
-            child: Child = key.data
-            if key.fileobj is child.errors:
-                if not child.read_errors():
-                    self._selector.unregister(child.errors)
-                continue
+        for pipe in wait([child.messages for child in self._reporting.values()], TICK_S):
+            child = self._reporting[pipe]
             try:
                 message: Message = child.messages.recv()
             except EOFError:
-                self._selector.unregister(child.messages)
+                del self._reporting[child.messages]
                 self._check_end(child)
                 continue
             if isinstance(message, Failed):
@@ -143,15 +232,12 @@ class Children:
         for child in stubborn:
             child.wait_end(KILLED_WITHIN_S)
         for child in children:
-            for pipe in (child.messages, child.errors):
-                if pipe in self._selector.get_map():
-                    self._selector.unregister(pipe)
-            child.close()
+            self._reporting.pop(child.messages, None)
+            child.messages.close()
             self._children.remove(child)
 
     def close(self) -> None:
         self.end(*self._children)
-        self._selector.close()
 
     def _check_end(self, child: Child) -> None:
         """A process closes its pipe when it ends."""
