@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
 from ottla.cli.output import say, table
 from ottla.model.errors import OttlaError, RequestError
 
@@ -221,7 +221,7 @@ def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, fo
     show_default=True,
 )
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only the rules of this principal.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each rule.")
+@json_flag("One JSON object for each rule.")
 def list_acls(
     bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_json: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Flags shared by the verbs that connect to a broker."""
+"""Flags that several verbs have, and how their values are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import click
 
@@ -33,8 +33,57 @@ _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
 
-def bootstrap_flag(function: F) -> F:
-    option = click.option(
+class Flag(Protocol):
+    """A decorator of a command's function."""
+
+    def __call__(self, function: F, /) -> F: ...
+
+
+def flags(*every: Flag) -> Flag:
+    """Several flags as one, in the order of the help page."""
+
+    def add(function: F) -> F:
+        for flag in reversed(every):
+            function = flag(function)
+        return function
+
+    return add
+
+
+def json_flag(about: str = "Write the result as JSON.") -> Flag:
+    return click.option("--json", "as_json", is_flag=True, help=about)
+
+
+def listen_flag(default: str) -> Flag:
+    return click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        default=default,
+        show_default=True,
+        help="Address to listen on; port 0 selects a free one.",
+    )
+
+
+def _keep_command_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_COMMAND_CONFIG] = value
+
+
+insecure_listen_flag: Final = click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen on an address that other machines can reach, without authentication or encryption.",
+)
+# Read by `given_security`: passwords are never arguments, which other users can see.
+command_config_flag: Final = click.option(
+    "--command-config",
+    metavar="FILE",
+    expose_value=False,
+    callback=_keep_command_config,
+    help="TLS and login of the connections, as a client.properties file.  [default: as OTTLA_... variables say]",
+)
+bootstrap_flag: Final = flags(
+    click.option(
         "--bootstrap-server",
         "-b",
         "bootstrap",
@@ -42,25 +91,16 @@ def bootstrap_flag(function: F) -> F:
         show_default=True,
         metavar="HOST:PORT,...",
         help="Bootstrap brokers.",
-    )
-    return option(command_config_flag(function))
-
-
-def command_config_flag(function: F) -> F:
-    """`--command-config`, which `given_security` reads: passwords are never arguments, which other users can see."""
-
-    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            context.meta[_COMMAND_CONFIG] = value
-
-    option = click.option(
-        "--command-config",
-        metavar="FILE",
-        expose_value=False,
-        callback=keep,
-        help="TLS and login of the connections, as a client.properties file.  [default: as OTTLA_... variables say]",
-    )
-    return option(function)
+    ),
+    command_config_flag,
+)
+property_flag: Final = click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Like Kafka's console tools; may be repeated.",
+)
 
 
 def given_security() -> ClientSecurity:
@@ -88,17 +128,6 @@ def source_options(options: Mapping[str, str]) -> dict[str, str]:
     given_security()
     path = command_config_path()
     return dict(options) if path is None else {"clientPropertiesFile": path, **options}
-
-
-def property_flag(function: F) -> F:
-    option = click.option(
-        "--property",
-        "properties",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Like Kafka's console tools; may be repeated.",
-    )
-    return option(function)
 
 
 def tell_of_waiting() -> Waiting:
@@ -143,14 +172,14 @@ def check_reachable(bootstrap: str, client_id: str, flag: str, security: ClientS
         raise BrokerUnreachable(f"{flag} {bootstrap}: {error}", hint=hint) from error
 
 
-def one_topic(argument: str | None, option: str | None) -> str:
-    """The topic, given as an argument or, as in Kafka's tools, with --topic."""
+def one_name(kind: str, argument: str | None, option: str | None) -> str:
+    """The name of a topic or a group, given as an argument or, as in Kafka's tools, with a flag."""
     if argument is not None and option is not None and argument != option:
-        raise click.UsageError(f"Two topics are named: {argument} and {option}.")
-    topic = argument if argument is not None else option
-    if not topic:
-        raise click.UsageError("Name a topic.")
-    return topic
+        raise click.UsageError(f"Two {kind}s are named: {argument} and {option}.")
+    name = argument if argument is not None else option
+    if not name:
+        raise click.UsageError(f"Name a {kind}.")
+    return name
 
 
 def assignments(texts: Iterable[str], flag: str) -> dict[str, str]:

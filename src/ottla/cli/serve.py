@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ottla.cli.client_flags import insecure_listen_flag
 from ottla.cli.config_file import given_settings
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener, parse_address, parse_flag
@@ -47,11 +48,7 @@ from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
     metavar="KEY=VALUE",
     help="A setting by Kafka's name; wins over the environment (OTTLA_LOG_SEGMENT_BYTES) and the file.",
 )
-@click.option(
-    "--insecure-listen",
-    is_flag=True,
-    help="Listen on an address that other machines can reach, without authentication or encryption.",
-)
+@insecure_listen_flag
 @click.option(
     "--admin-listen",
     metavar="HOST:PORT",

@@ -7,13 +7,13 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import assignments
+from ottla.cli.client_flags import assignments, insecure_listen_flag, listen_flag
 from ottla.cli.exit_status import FAILED, INTERRUPTED
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
@@ -21,8 +21,6 @@ from ottla.model.errors import OttlaError
 if TYPE_CHECKING:
     from ottla.testing.controlled.broker import ControlledBroker
     from ottla.testing.interrupts import Interrupts
-
-F = TypeVar("F", bound=Callable[..., object])
 
 # Where the command finds the broker's address.
 ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
@@ -34,26 +32,20 @@ _SIGNALLED: Final = 128
 _READ_BYTES: Final = 65_536
 
 
-def topics_flag(function: F) -> F:
-    option = click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="NAME[:PARTITIONS]",
-        help="A topic to create.  Repeatable.",
-    )
-    return option(function)
-
-
-def settings_flag(function: F) -> F:
-    option = click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A setting, as for `ottla serve`.  Neither the environment nor a file has others.",
-    )
-    return option(function)
+topics_flag: Final = click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME[:PARTITIONS]",
+    help="A topic to create.  Repeatable.",
+)
+settings_flag: Final = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting, as for `ottla serve`.  Neither the environment nor a file has others.",
+)
 
 
 def topic_counts(texts: Iterable[str]) -> dict[str, int]:
@@ -96,23 +88,13 @@ def broker_for_tests(
 
 
 @click.command(name="serve")
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="Address to listen on; port 0 selects a free one.",
-)
+@listen_flag("127.0.0.1:9092")
 @topics_flag
 @settings_flag
 @click.option(
     "--until-eof", is_flag=True, help="End, too, when standard input ends: with the program that has its other end."
 )
-@click.option(
-    "--insecure-listen",
-    is_flag=True,
-    help="Listen on an address that other machines can reach, without authentication or encryption.",
-)
+@insecure_listen_flag
 def serve(
     listen: str, topics: tuple[str, ...], settings: tuple[str, ...], until_eof: bool, insecure_listen: bool
 ) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, open_cluster
+from ottla.cli.client_flags import assignments, bootstrap_flag, json_flag, open_cluster
 from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
@@ -28,7 +28,7 @@ _CONFIG_FLAG = click.option(
 MIN_IN_SYNC = "min.insync.replicas"
 # With two in sync one of them can fail, and the topic takes records all the same.
 REPLICAS_OF_A_SAFE_TOPIC = 3
-_JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="One JSON object for each topic.")
+_JSON_FLAG = json_flag("One JSON object for each topic.")
 
 
 @click.group(name="topic")

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, command_config_flag, given_security, open_cluster
+from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, command_config_flag, flags, given_security, open_cluster
 from ottla.cli.cluster.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
 
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
 
-F = TypeVar("F", bound=Callable[..., object])
-
 CLIENT_ID: Final = "ottla-cluster"
 CONNECT_SETTING: Final = "zookeeper.connect"
 
 
-def cluster_flag(function: F) -> F:
-    option = click.option(
+cluster_flag: Final = flags(
+    click.option(
         "--bootstrap-server",
         "-b",
         "bootstrap",
         metavar="HOST:PORT,...",
         help=f"Bootstrap brokers.  [default: those of ./{DEFAULT_DATA_DIR} if it is there, else {DEFAULT_BOOTSTRAP}]",
-    )
-    return option(command_config_flag(function))
+    ),
+    command_config_flag,
+)
 
 
 def connect(bootstrap: str | None, client_id: str = CLIENT_ID) -> Cluster:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from ottla.cli.client_flags import json_flag
 from ottla.cli.cluster.connection import cluster_flag, connect
 from ottla.cli.output import say, table
 from ottla.client.admin.admin import Admin
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ottla.client.admin.reassignments import Targets
     from ottla.client.wire.cluster import Cluster
     from ottla.client.wire.metadata import TopicInfo
-
-F = TypeVar("F", bound=Callable[..., object])
 
 POLL_INTERVAL_S: Final = 1.0
 # Of one broker: one that hangs must not keep a plan from being made.
@@ -52,22 +51,16 @@ class Inventory(NamedTuple):
     sizes_bytes: Mapping[TopicPartition, int]
 
 
-def throttle_flag(function: F) -> F:
-    option = click.option(
-        "--throttle",
-        "rate_bytes",
-        type=click.IntRange(min=1),
-        metavar="BYTES",
-        help="The most bytes a second that a broker copies for moves.  [default: as fast as it can]",
-    )
-    return option(function)
-
-
-def no_wait_flag(function: F) -> F:
-    option = click.option(
-        "--no-wait", "returns_at_once", is_flag=True, help="Begin the moves, and do not wait for their end."
-    )
-    return option(function)
+throttle_flag: Final = click.option(
+    "--throttle",
+    "rate_bytes",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="The most bytes a second that a broker copies for moves.  [default: as fast as it can]",
+)
+no_wait_flag: Final = click.option(
+    "--no-wait", "returns_at_once", is_flag=True, help="Begin the moves, and do not wait for their end."
+)
 
 
 def take_inventory(cluster: Cluster) -> Inventory:
@@ -267,7 +260,7 @@ def _listed(nodes: Sequence[int]) -> str:
     metavar="ID",
     help="A broker that is to have nothing; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As kafka-reassign-partitions takes it.")
+@json_flag("As kafka-reassign-partitions takes it.")
 def plan(bootstrap: str | None, drained: tuple[int, ...], as_json: bool) -> None:
     """Show the moves that would spread replicas evenly over the live brokers and their racks.
 

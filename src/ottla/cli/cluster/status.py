@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import given_security, open_cluster
+from ottla.cli.client_flags import given_security, json_flag, open_cluster
 from ottla.cli.cluster.connection import (
     CLIENT_ID,
     cluster_flag,
@@ -42,7 +42,7 @@ HANGS_UP: Final = "closes connections without an answer: cut off from ZooKeeper?
     metavar="HOST:PORT,...",
     help="ZooKeeper's servers.  Without -b its registered brokers are shown.  [default: as the brokers say]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_flag("One JSON object.")
 def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
     """Show brokers, leaders, replicas that lag, and ZooKeeper's health.
 

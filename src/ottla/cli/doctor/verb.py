@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.client_flags import command_config_flag
+from ottla.cli.client_flags import command_config_flag, json_flag
 from ottla.cli.doctor.findings import Finding, Severity, finding_object, finding_text, ok, problem, warning
 from ottla.cli.output import say
 from ottla.model import broker_settings as setting
@@ -43,7 +43,7 @@ SETTINGS: Final = "settings"
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
 @click.option("--insecure-listen", is_flag=True, help="As for serve.")
 @click.option("--admin-listen", metavar="HOST:PORT", help="As for serve.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
+@json_flag("One JSON object for each finding.")
 @command_config_flag
 def command(
     config_argument: Path | None,

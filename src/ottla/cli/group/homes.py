@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import open_cluster
+from ottla.cli.client_flags import flags, open_cluster
 from ottla.cli.cluster.connection import cluster_flag, connect, given_digest, registered_brokers, zookeeper_of
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
@@ -39,16 +39,6 @@ _STATES: Final = {
         "Dead",
     )
 }
-
-
-def one_group(argument: str | None, option: str | None) -> str:
-    """The group, given as an argument or, as in Kafka's tools, with --group."""
-    if argument is not None and option is not None and argument != option:
-        raise click.UsageError(f"Two groups are named: {argument} and {option}.")
-    group_id = argument if argument is not None else option
-    if not group_id:
-        raise click.UsageError("Name a group.")
-    return group_id
 
 
 def some_groups(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -83,8 +73,6 @@ def partitions_named(cluster: Cluster, texts: Iterable[str]) -> list[TopicPartit
     return list(dict.fromkeys(found))
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
 KINDS: Final = ("classic", "consumer", "tree")
 _CLIENT_ID: Final = "ottla-group"
 # One that was named may be slow; one that only the brokers know may be out of reach from here.
@@ -92,22 +80,21 @@ _NAMED_WITHIN_MS: Final = 6_000
 _FOUND_WITHIN_MS: Final = 3_000
 
 
-def home_flags(function: F) -> F:
-    """`bootstrap` and `zookeeper`."""
-    option = click.option(
+# `bootstrap` and `zookeeper`.
+home_flags: Final = flags(
+    cluster_flag,
+    click.option(
         "--zookeeper",
         metavar="HOST:PORT,.../CHROOT",
         help="The brokers' ZooKeeper: it has the groups of type tree, and knows the brokers.  [default: as they say]",
-    )
-    return cluster_flag(option(function))
+    ),
+)
 
 
-def kind_flag(function: F) -> F:
-    """`kind`: which group is meant where two have one name."""
-    option = click.option(
-        "--type", "kind", type=click.Choice(KINDS), help="Which one, when groups of two types have this name."
-    )
-    return option(function)
+# `kind`: which group is meant where two have one name.
+kind_flag: Final = click.option(
+    "--type", "kind", type=click.Choice(KINDS), help="Which one, when groups of two types have this name."
+)
 
 
 class NoTree(OttlaError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import duration_ms, moment_ms
+from ottla.cli.client_flags import duration_ms, json_flag, moment_ms, one_name
 from ottla.cli.group.homes import home_flags, kind_flag, open_homes
 from ottla.cli.output import say, table
 from ottla.model.counted import counted
@@ -234,7 +234,7 @@ def _within(
 @click.option("--execute", is_flag=True, help="Apply.  Without it the new offsets are only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show: the default.")
 @click.option("--export", is_flag=True, help="Show the new offsets as CSV: topic,partition,offset.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each partition.")
+@json_flag("One JSON object for each partition.")
 def command(
     group_argument: str | None,
     group_named: str | None,
@@ -264,9 +264,7 @@ def command(
     ottla group reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00 --execute
     ottla group reset-offsets billing --all-topics --to-current --export > billing.csv
     """
-    from ottla.cli.group.homes import one_group
-
-    group_id = one_group(group_argument, group_named)
+    group_id = one_name("group", group_argument, group_named)
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")
     target = target_of(

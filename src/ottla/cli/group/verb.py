@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.client_flags import json_flag, one_name
 from ottla.cli.group import reset as group_reset
 from ottla.cli.group.homes import (
     KINDS,
@@ -18,7 +19,6 @@ from ottla.cli.group.homes import (
     groups_argument,
     home_flags,
     kind_flag,
-    one_group,
     open_homes,
     partitions_named,
     some_groups,
@@ -51,7 +51,7 @@ command.add_command(group_reset.command)
 @click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
 @click.option("--type", "kinds", multiple=True, type=click.Choice(KINDS), help="Only groups of this type.")
 @click.option("--long", "is_long", is_flag=True, help="Also type and state.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group.")
+@json_flag("One JSON object for each group.")
 def list_groups(
     bootstrap: str | None,
     zookeeper: str | None,
@@ -87,7 +87,7 @@ def list_groups(
 @click.option("--members", "shows_members", is_flag=True, help="Its members and their partitions.")
 @click.option("--state", "shows_state", is_flag=True, help="State, coordinator, assignor.")
 @click.option("--offsets", "shows_offsets", is_flag=True, help="Offsets and lag: the default.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each group, with all of it.")
+@json_flag("One JSON object for each group, with all of it.")
 def describe(
     arguments: tuple[str, ...],
     options: tuple[str, ...],
@@ -234,7 +234,7 @@ def delete_offsets(
     topics: tuple[str, ...],
 ) -> None:
     """Delete a group's offsets of topics that none of its members reads."""
-    group_id = one_group(group_argument, group_named)
+    group_id = one_name("group", group_argument, group_named)
     with open_homes(bootstrap, zookeeper) as homes:
         home = homes.home_that_has(group_id, kind)
         outcomes = home.delete_offsets(group_id, partitions_named(homes.cluster, topics))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from ottla.cli.client_flags import json_flag
 from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
@@ -71,9 +72,7 @@ class _Diagnosis(NamedTuple):
     metavar="PATH",
     help="For a lost tree: the topics' settings, a file as for `log import --config`, or a former `ottla backup`.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object for each damaged partition, and for a lost tree."
-)
+@json_flag("One JSON object for each damaged partition, and for a lost tree.")
 def command(
     data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, settings_path: Path | None, as_json: bool
 ) -> int:

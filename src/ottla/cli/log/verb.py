@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import click
 
+from ottla.cli.client_flags import json_flag
 from ottla.cli.log import import_verb as log_import
 from ottla.cli.log import repair as log_repair
 from ottla.cli.log.lines import batch_line, batch_object, finding_line, record_line, record_object
@@ -51,7 +52,7 @@ command.add_command(log_import.command)
 @command.command()
 @_PATHS
 @click.option("--records", "shows_records", is_flag=True, help="Also decode each batch and show its records.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each batch (and record).")
+@json_flag("One JSON object for each batch (and record).")
 def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
     """Show the batches of segments: offsets, times, sizes, codecs, producers.
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, moment_ms, open_cluster, source_options
+from ottla.cli.client_flags import (
+    assignments,
+    bootstrap_flag,
+    duration_ms,
+    flags,
+    json_flag,
+    moment_ms,
+    open_cluster,
+    source_options,
+)
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
 from ottla.model.counted import counted
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC, LEDGER_TOPIC
 from ottla.runtime.installed import LAKE, SPARK, require_modules
@@ -26,53 +35,39 @@ if TYPE_CHECKING:
     from ottla.audit.snapshot import AuditSnapshot
     from ottla.spark.audit import AuditRun
 
-F = TypeVar("F", bound=Callable[..., object])
-
 _HEAD: Final = ("TOPIC", "WINDOW", "TIER", "RECORDS", "MISSING", "SURPLUS", "LATE", "LATE-BY-S", "COMPLETE")
+audit_topic_flag: Final = click.option(
+    "--audit-topic", default=AUDIT_TOPIC, show_default=True, metavar="TOPIC", help="Where the counts are."
+)
+window_flag: Final = click.option(
+    "--window", default="1h", show_default=True, metavar="TIME", help="The windows' size: 10m, 1h, PT15M."
+)
 
 
-def audit_topic_flag(function: F) -> F:
-    option = click.option(
-        "--audit-topic", default=AUDIT_TOPIC, show_default=True, metavar="TOPIC", help="Where the counts are."
-    )
-    return option(function)
-
-
-def window_flag(function: F) -> F:
-    option = click.option(
-        "--window", default="1h", show_default=True, metavar="TIME", help="The windows' size: 10m, 1h, PT15M."
-    )
-    return option(function)
-
-
-def rules_flags(function: F) -> F:
-    options = [
-        click.option("--tier", default="lake", show_default=True, help="The tier that must be complete."),
-        window_flag,
-        click.option(
-            "--threshold",
-            type=click.FloatRange(0, 1, min_open=True),
-            default=0.999,
-            show_default=True,
-            help="A window is complete with this part of what the tiers before have counted.",
-        ),
-        click.option(
-            "--delay", default="30s", show_default=True, metavar="TIME", help="So long after its end a window is over."
-        ),
-        click.option(
-            "--silence",
-            default="5m",
-            show_default=True,
-            metavar="TIME",
-            help="A producer that was silent for so long is not waited for while others report.",
-        ),
-        click.option(
-            "--trust-silence", is_flag=True, help="Wait for no counter that was silent for so long, brokers' included."
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+rules_flags: Final = flags(
+    click.option("--tier", default="lake", show_default=True, help="The tier that must be complete."),
+    window_flag,
+    click.option(
+        "--threshold",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=0.999,
+        show_default=True,
+        help="A window is complete with this part of what the tiers before have counted.",
+    ),
+    click.option(
+        "--delay", default="30s", show_default=True, metavar="TIME", help="So long after its end a window is over."
+    ),
+    click.option(
+        "--silence",
+        default="5m",
+        show_default=True,
+        metavar="TIME",
+        help="A producer that was silent for so long is not waited for while others report.",
+    ),
+    click.option(
+        "--trust-silence", is_flag=True, help="Wait for no counter that was silent for so long, brokers' included."
+    ),
+)
 
 
 def rules_of(
@@ -97,7 +92,7 @@ def rules_of(
 @rules_flags
 @click.option("--since", metavar="TIME", help="Only windows from this time on: 2026-03-01T12:00, UTC.")
 @audit_topic_flag
-@json_flag
+@json_flag()
 def status(
     topics: tuple[str, ...],
     bootstrap: str,
@@ -227,7 +222,7 @@ def _silent(state: Completeness) -> str:
 @rules_flags
 @click.option("--timeout", metavar="TIME", help="Fail after this: 90m, PT2H.  [default: wait for ever]")
 @audit_topic_flag
-@json_flag
+@json_flag()
 def wait(
     topic: str,
     until: str,
@@ -281,7 +276,7 @@ def wait(
 @click.option(
     "--ledger-topic", default=LEDGER_TOPIC, show_default=True, metavar="TOPIC", help="Where readers write them."
 )
-@json_flag
+@json_flag()
 def ledger(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: bool) -> None:
     """Show the ranges that readers could not read, and why.
 
@@ -331,7 +326,7 @@ def ledger(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: 
 )
 @click.option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 5m.  [default: once]")
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
-@json_flag
+@json_flag()
 def run(
     bootstrap: str,
     target: str | None,

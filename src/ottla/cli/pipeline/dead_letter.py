@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, moment_ms, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, json_flag, moment_ms, open_cluster
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import config_flag, json_flag
+from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _until_flag = click.option("--until", metavar="TIME", help="Only those set aside
 @_since_flag
 @_until_flag
 @click.option("--limit", type=click.IntRange(min=1), default=_SHOWN_MAX, show_default=True, help="Show so many.")
-@json_flag
+@json_flag()
 def list_letters(
     topic: str,
     letters_topic: str | None,
@@ -90,7 +90,7 @@ def list_letters(
 @click.argument("letter", metavar="PARTITION:OFFSET")
 @_letters_flag
 @bootstrap_flag
-@json_flag
+@json_flag()
 def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_json: bool) -> int:
     """Show one whole: its origin, its error, and the record as it was read."""
     from ottla.cli.log.lines import record_object
@@ -133,7 +133,7 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
 @click.option("--letter", "letters", multiple=True, metavar="PARTITION:OFFSET", help="Only these; may be repeated.")
 @click.option("--to", metavar="TOPIC", help="Put them into this topic.  [default: where each comes from]")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@json_flag
+@json_flag()
 def replay(
     topic: str,
     letters_topic: str | None,

@@ -14,29 +14,28 @@ group's table.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
+from ottla.cli.client_flags import Flag
 from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT
 from ottla.model.errors import ConfigError
 from ottla.model.nearest import nearest_name
 from ottla.runtime.text_file import read_text_file
-
-F = TypeVar("F", bound=Callable[..., object])
 
 # Flags with this metavar may be repeated; in the file they are a table.
 KEY_VALUE: Final = "KEY=VALUE"
 _ABOUT_FLAGS: Final = frozenset({"help", "config"})
 
 
-def config_flag(*verbs: str) -> Callable[[F], F]:
+def config_flag(*verbs: str) -> Flag:
     """The flag --config of a verb: `config_flag("load")`, `config_flag("dead-letter", "replay")`.
 
-    Stands above the verb's other flags.  Each of them can be given in the file, a required one too.
+    It is above the verb's other flags.  Each of them can be given in the file, a required one too.
     """
 
     def read(context: click.Context, _option: click.Parameter, path: Path | None) -> None:
@@ -53,11 +52,6 @@ def config_flag(*verbs: str) -> Callable[[F], F]:
         callback=read,
         help=f"Settings: flags' names and values in the table [{'.'.join(verbs)}].",
     )
-
-
-def json_flag(function: F) -> F:
-    option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
-    return option(function)
 
 
 def job_settings(path: Path, verbs: Sequence[str], command: click.Command) -> dict[str, object]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, moment_ms, source_options
+from ottla.cli.client_flags import assignments, bootstrap_flag, flags, json_flag, moment_ms, source_options
 from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
 from ottla.cli.pipeline.stop_request import StopRequest
 from ottla.model.counted import counted
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
@@ -21,29 +21,24 @@ if TYPE_CHECKING:
     from ottla.spark.lake import LakeLoad, Loader, LoadState
     from ottla.spark.lake.target import IcebergTarget, LakeTarget
 
-F = TypeVar("F", bound=Callable[..., object])
 
-
-def target_flags(function: F) -> F:
-    """Flags that name a lake table: a Delta table by its place, an Iceberg table also by its name in a catalog."""
-    for option in (
-        click.option(
-            "--catalog",
-            multiple=True,
-            metavar=KEY_VALUE,
-            help="A property of the Iceberg table's catalog, as pyiceberg names it; may be repeated.",
-        ),
-        click.option("--table", metavar="NAMESPACE.NAME", help="An Iceberg table's name; without it, a Delta table."),
-        click.option(
-            "--storage",
-            multiple=True,
-            metavar=KEY_VALUE,
-            help="A setting of S3, as AWS_ENDPOINT_URL; may be repeated.  [default: from the environment]",
-        ),
-        click.option("--target", required=True, metavar="URL", help="A path, s3://bucket/prefix or hdfs://..."),
-    ):
-        function = option(function)
-    return function
+# Flags that name a lake table: a Delta table by its place, an Iceberg table also by its name in a catalog.
+target_flags: Final = flags(
+    click.option("--target", required=True, metavar="URL", help="A path, s3://bucket/prefix or hdfs://..."),
+    click.option(
+        "--storage",
+        multiple=True,
+        metavar=KEY_VALUE,
+        help="A setting of S3, as AWS_ENDPOINT_URL; may be repeated.  [default: from the environment]",
+    ),
+    click.option("--table", metavar="NAMESPACE.NAME", help="An Iceberg table's name; without it, a Delta table."),
+    click.option(
+        "--catalog",
+        multiple=True,
+        metavar=KEY_VALUE,
+        help="A property of the Iceberg table's catalog, as pyiceberg names it; may be repeated.",
+    ),
+)
 
 
 def lake_target(
@@ -162,7 +157,7 @@ _master = click.option("--master", help="Where Spark runs.  [default: this machi
 @_options
 @_settings
 @_master
-@json_flag
+@json_flag()
 def run(
     event_time: str | None,
     start: str,
@@ -266,7 +261,7 @@ def _line(outcome: LakeLoad) -> str:
 @_options
 @_settings
 @_master
-@json_flag
+@json_flag()
 def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
     from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
@@ -289,7 +284,7 @@ def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags])
 @config_flag("load", "compact")
 @target_flags
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
-@json_flag
+@json_flag()
 def compact(
     target: str,
     storage: tuple[str, ...],
@@ -328,7 +323,7 @@ def compact(
     help="Younger files may belong to a load or a reader that runs.",
 )
 @click.option("--dry-run", is_flag=True, help="Only name the files.")
-@json_flag
+@json_flag()
 def vacuum(
     target: str,
     storage: tuple[str, ...],

@@ -6,22 +6,20 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import check_reachable, given_security
+from ottla.cli.client_flags import check_reachable, flags, given_security, json_flag
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import config_flag, json_flag
+from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     from ottla.client.wire.security.settings import ClientSecurity
     from ottla.mirror import Mirror, MirrorOptions, MirrorReport, TopicPlan
-
-F = TypeVar("F", bound=Callable[..., object])
 
 _MILLION: Final = 1_000_000
 
@@ -49,22 +47,18 @@ class _Clusters(NamedTuple):
         return _security("--source-config", self.source_config), _security("--target-config", self.target_config)
 
 
-def _cluster_flags(function: F) -> F:
-    """Each side has its own security: neither cluster gets a password of the other."""
-    config = click.Path(path_type=Path)
-    flags = [
-        click.option("--source", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster to copy."),
-        click.option("--target", required=True, metavar="HOST:PORT,...", help="Brokers that get the copies."),
-        click.option(
-            "--source-config", type=config, metavar="FILE", help="TLS and login at the source: a client.properties."
-        ),
-        click.option(
-            "--target-config", type=config, metavar="FILE", help="TLS and login at the target: a client.properties."
-        ),
-    ]
-    for flag in reversed(flags):
-        function = flag(function)
-    return function
+_FILE: Final = click.Path(path_type=Path)
+# Each side has its own security: neither cluster gets a password of the other.
+_cluster_flags: Final = flags(
+    click.option("--source", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster to copy."),
+    click.option("--target", required=True, metavar="HOST:PORT,...", help="Brokers that get the copies."),
+    click.option(
+        "--source-config", type=_FILE, metavar="FILE", help="TLS and login at the source: a client.properties."
+    ),
+    click.option(
+        "--target-config", type=_FILE, metavar="FILE", help="TLS and login at the target: a client.properties."
+    ),
+)
 
 
 def _security(flag: str, path: Path | None) -> ClientSecurity:
@@ -82,61 +76,55 @@ def _security(flag: str, path: Path | None) -> ClientSecurity:
     return PLAINTEXT
 
 
-def _what_flags(function: F) -> F:
-    flags = [
-        click.option(
-            "--topics", multiple=True, metavar="PATTERN", help="Topics, as patterns; may be repeated.  [default: all]"
-        ),
-        click.option("--exclude-topics", multiple=True, metavar="PATTERN", help="But not these."),
-        click.option("--groups", multiple=True, metavar="PATTERN", help="Groups, as patterns.  [default: all]"),
-        click.option("--exclude-groups", multiple=True, metavar="PATTERN", help="But not these."),
-        click.option("--no-groups", is_flag=True, help="Translate no group's offsets."),
-        click.option("--no-configs", is_flag=True, help="Do not keep topics' settings in step."),
-        click.option(
-            "--exclude-configs", multiple=True, metavar="PATTERN", help="Settings that the target has for itself."
-        ),
-        click.option(
-            "--start",
-            type=click.Choice(["earliest", "latest"]),
-            default="earliest",
-            show_default=True,
-            help="Where a topic begins that was not copied before.",
-        ),
-        click.option(
-            "--replication-factor", type=int, default=-1, help="Of topics that are made.  [default: target's]"
-        ),
-        click.option(
-            "--existing-topics",
-            type=click.Choice(["fail", "append"]),
-            default="fail",
-            show_default=True,
-            help="A topic of the target that has records of its own.",
-        ),
-        click.option(
-            "--recreated-topics",
-            type=click.Choice(["append", "fail"]),
-            default="append",
-            show_default=True,
-            help="A topic of the source that was deleted and recreated, or that lost records.",
-        ),
-        click.option(
-            "--foreign-records",
-            type=click.Choice(["fail", "accept"]),
-            default="fail",
-            show_default=True,
-            help="Another producer writes to a copy.",
-        ),
-    ]
-    for flag in reversed(flags):
-        function = flag(function)
-    return function
+_what_flags: Final = flags(
+    click.option(
+        "--topics", multiple=True, metavar="PATTERN", help="Topics, as patterns; may be repeated.  [default: all]"
+    ),
+    click.option("--exclude-topics", multiple=True, metavar="PATTERN", help="But not these."),
+    click.option("--groups", multiple=True, metavar="PATTERN", help="Groups, as patterns.  [default: all]"),
+    click.option("--exclude-groups", multiple=True, metavar="PATTERN", help="But not these."),
+    click.option("--no-groups", is_flag=True, help="Translate no group's offsets."),
+    click.option("--no-configs", is_flag=True, help="Do not keep topics' settings in step."),
+    click.option(
+        "--exclude-configs", multiple=True, metavar="PATTERN", help="Settings that the target has for itself."
+    ),
+    click.option(
+        "--start",
+        type=click.Choice(["earliest", "latest"]),
+        default="earliest",
+        show_default=True,
+        help="Where a topic begins that was not copied before.",
+    ),
+    click.option("--replication-factor", type=int, default=-1, help="Of topics that are made.  [default: target's]"),
+    click.option(
+        "--existing-topics",
+        type=click.Choice(["fail", "append"]),
+        default="fail",
+        show_default=True,
+        help="A topic of the target that has records of its own.",
+    ),
+    click.option(
+        "--recreated-topics",
+        type=click.Choice(["append", "fail"]),
+        default="append",
+        show_default=True,
+        help="A topic of the source that was deleted and recreated, or that lost records.",
+    ),
+    click.option(
+        "--foreign-records",
+        type=click.Choice(["fail", "accept"]),
+        default="fail",
+        show_default=True,
+        help="Another producer writes to a copy.",
+    ),
+)
 
 
 @command.command()
 @config_flag("mirror", "plan")
 @_cluster_flags
 @_what_flags
-@json_flag
+@json_flag()
 def plan(
     source: str,
     target: str,
@@ -177,7 +165,7 @@ def plan(
 )
 @click.option("--audit", "tells_audit", is_flag=True, help="Report the copied counts to the audit of both clusters.")
 @click.option("--audit-interval-ms", type=click.IntRange(min=1), default=60_000, show_default=True, metavar="MS")
-@json_flag
+@json_flag()
 def run(
     source: str,
     target: str,
@@ -221,7 +209,7 @@ def run(
 @command.command()
 @config_flag("mirror", "status")
 @_cluster_flags
-@json_flag
+@json_flag()
 def status(source: str, target: str, source_config: Path | None, target_config: Path | None, as_json: bool) -> None:
     """Show how far each partition is copied, by what the mirror stored last."""
     from ottla.mirror import MirrorOptions

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, given_security
+from ottla.cli.client_flags import bootstrap_flag, given_security, insecure_listen_flag, listen_flag
 from ottla.model.broker_settings import SCHEMA_REGISTRY_TOPIC
 from ottla.model.listener import parse_http
 from ottla.model.serve_options import RegistryOptions, require_registry_listener
@@ -18,13 +18,7 @@ LISTEN: Final = "127.0.0.1:8081"
 
 @click.command(name="serve")
 @bootstrap_flag
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default=LISTEN,
-    show_default=True,
-    help="Address to listen on; port 0 selects a free one.",
-)
+@listen_flag(LISTEN)
 @click.option("--topic", default=SCHEMA_REGISTRY_TOPIC.default, show_default=True, help="Where the schemas are kept.")
 @click.option(
     "--replication-factor",
@@ -46,11 +40,7 @@ LISTEN: Final = "127.0.0.1:8081"
     "those of --listen and --advertise, and addresses]",
 )
 @click.option("--until-eof", is_flag=True, help="End, too, when standard input ends.")
-@click.option(
-    "--insecure-listen",
-    is_flag=True,
-    help="Listen on an address that other machines can reach, without authentication or encryption.",
-)
+@insecure_listen_flag
 @click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
 def serve(
     bootstrap: str,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from ottla.cli.client_flags import json_flag
 from ottla.cli.output import say
-from ottla.cli.pipeline.job_settings import json_flag
 from ottla.spark.worker_archive import FOLDER, WorkerArchive, write_archive
 
 _MIB = 1 << 20
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 @click.option(
     "--package", "packages", multiple=True, metavar="NAME", help="One more installed package, with what it needs."
 )
-@json_flag
+@json_flag()
 def command(file: Path, packages: tuple[str, ...], as_json: bool) -> None:
     """Pack Ottla and what it needs in a worker into the zip file FILE, for `spark-submit --archives`.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, source_options
+from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, json_flag, source_options
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, json_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
 from ottla.model.counted import counted
 from ottla.runtime.installed import SPARK, require_modules
 
@@ -36,7 +36,7 @@ def command() -> None:
     "--spark", "spark_settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
 )
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
-@json_flag
+@json_flag()
 def run(
     job: str,
     bootstrap: str,

@@ -12,7 +12,8 @@ from ottla.cli.client_flags import (
     assignments,
     bootstrap_flag,
     check_names,
-    one_topic,
+    json_flag,
+    one_name,
     open_cluster,
     property_flag,
     truth,
@@ -70,7 +71,7 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
 @click.option(
     "--skip-unreadable", is_flag=True, help="Leave out batches that cannot be read; a note says which.  [default: stop]"
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
+@json_flag("One JSON object for each record.")
 @click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")
 @click.option("--key-separator", metavar="TEXT", help="Show the key, with this separator between the parts of a line.")
 @property_flag
@@ -96,7 +97,7 @@ def command(
     ottla consume clicks --from-beginning --show key,value --key-separator :
     ottla consume clicks --from-beginning --until-end --json | jq .value
     """
-    topic = one_topic(topic_argument, topic_option)
+    topic = one_name("topic", topic_argument, topic_option)
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     begin = _begin("earliest" if from_beginning else offset or "latest")

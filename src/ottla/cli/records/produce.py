@@ -14,7 +14,8 @@ from ottla.cli.client_flags import (
     assignments,
     bootstrap_flag,
     check_names,
-    one_topic,
+    json_flag,
+    one_name,
     open_cluster,
     property_flag,
     tell_of_waiting,
@@ -141,7 +142,7 @@ _PROPERTIES: Final = (
 @click.option(
     "--partition", type=click.IntRange(min=0), metavar="N", help="Where to write.  [default: by key, else in turn]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Each line is an object in the form of `ottla consume --json`.")
+@json_flag("Each line is an object in the form of `ottla consume --json`.")
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
 @click.option("--compression-codec", "--compression-type", "codec", type=click.Choice(_CODECS), default="none")
 @click.option("--batch-size", type=click.IntRange(1), default=65536, show_default=True, metavar="BYTES")
@@ -180,7 +181,7 @@ def command(
 
     It exits when the input ends and everything is stored.
     """
-    topic = one_topic(topic_argument, topic_option)
+    topic = one_name("topic", topic_argument, topic_option)
     how = _line_format(key_separator, properties)
     fixed = InputRecord(
         None if key is None else key.encode(),

@@ -6,7 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.pipeline.job_settings import config_flag, json_flag
+from ottla.cli.client_flags import json_flag
+from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.errors import ConfigError
 
 
@@ -21,7 +22,7 @@ from ottla.model.errors import ConfigError
 @click.option("--dry-run", is_flag=True)
 @click.option("--storage", multiple=True, metavar="KEY=VALUE")
 @click.option("--secret", hidden=True)
-@json_flag
+@json_flag()
 def load(**given: object) -> None:
     seen.append(given)
 
