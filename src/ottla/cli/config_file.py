@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 
 def given_settings(assignments: Iterable[str], config: Path | None, *, zookeeper: str | None = None) -> BrokerSettings:
-    """`assignments`: of --set.  `zookeeper`: a flag of its own, which wins over --set."""
+    """`assignments`: of --set.  `zookeeper`: of a separate flag, which wins over --set."""
     flags = from_command_line(assignments)
     if zookeeper is not None:
         flags = [raw for raw in flags if raw.name != ZOOKEEPER_CONNECT.name]

@@ -29,7 +29,7 @@ from ottla.model.nearest import nearest_name
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Ctrl-C ends the process by the signal, at once: nothing has been started yet that wants cleaning up.
+    """Ctrl-C ends the process by the signal, at once: nothing has been started yet that must be cleaned up.
 
     As an exception it would come up inside other modules' code, which may turn it into another exception, and where
     they execute text Python ends by the signal all the same.  A handler that is not Python's own stays.
@@ -102,7 +102,7 @@ program.params.append(
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=lambda ctx, _option, asked: _show_version(ctx) if asked else None,
+        callback=lambda ctx, _option, is_given: _show_version(ctx) if is_given else None,
         help="Show the version and exit.",
     )
 )
@@ -136,7 +136,9 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno == errno.EBADF and error.filename is None:
             _let_go_of_output()
-            return _fail("standard input or output is closed", hint="</dev/null and >/dev/null stand for nothing")
+            return _fail(
+                "standard input or output is closed", hint="for no input and no output use </dev/null and >/dev/null"
+            )
         what = error.strerror or str(error)
         return _fail(f"{error.filename}: {what}" if error.filename else what, hint=None)
     return status if isinstance(status, int) else 0

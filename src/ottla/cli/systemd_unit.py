@@ -209,5 +209,5 @@ def _word(text: str, special: Mapping[str, str]) -> str:
 def _absolute(flag: str, text: str) -> str:
     path = os.path.abspath(text)
     if not path.isprintable():
-        raise ConfigError(f"{flag} {text!r} cannot stand in a unit", hint="name a path of printable characters")
+        raise ConfigError(f"{flag} {text!r} cannot be in a unit", hint="name a path of printable characters")
     return path

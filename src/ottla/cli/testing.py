@@ -137,7 +137,7 @@ def _watch(broker: ControlledBroker, interrupts: Interrupts, *, until_eof: bool)
 @settings_flag
 @click.argument("arguments", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(topics: tuple[str, ...], settings: tuple[str, ...], arguments: tuple[str, ...]) -> int:
-    """Run a command beside a broker of its own, and exit as it does: `ottla testing run -- npm test`.
+    """Run a command beside its own broker, and exit as it does: `ottla testing run -- npm test`.
 
     Its environment has the broker's address as KAFKA_BOOTSTRAP_SERVERS, on a free port, so that several run at once.
     The broker and all that it has stored are gone when the command has ended.

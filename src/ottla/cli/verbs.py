@@ -27,7 +27,7 @@ _REGISTRY: Final[Mapping[str, Verb]] = {
 
 _TESTING: Final[Mapping[str, Verb]] = {
     "serve": Verb("ottla.cli.testing", "Run a broker at a fixed port until the tests have ended.", "serve"),
-    "run": Verb("ottla.cli.testing", "Run a command beside a broker of its own.", "run"),
+    "run": Verb("ottla.cli.testing", "Run a command beside its own broker.", "run"),
 }
 
 _CLUSTER: Final[Mapping[str, Verb]] = {

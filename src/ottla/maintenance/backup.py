@@ -341,7 +341,7 @@ class Backup:
 
     def _logs(self, topics: Mapping[str, UUID]) -> dict[TopicPartition, BackupLog]:
         """What was copied, and what should have been there: the restored broker refuses it as this one does."""
-        # Read after the logs: a segment goes only after the start behind it is durable.
+        # Read after the logs: a segment is deleted only after the start that follows it is durable.
         starts = LogStarts(self._disk, self._data_dir)
         logs = {
             partition: _log_of(partition, topic_id, copied, starts.start_of(partition))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BrokerHealth(NamedTuple):
-    """`is_live`: registered.  `problem` says why it could not be asked; then bytes and lag are not known."""
+    """`is_live`: registered.  `problem` says why it did not answer; then bytes and lag are not known."""
 
     node_id: int
     address: str | None
@@ -60,18 +60,18 @@ class ClusterHealth(NamedTuple):
     topics_count: int
     partitions_count: int
     not_preferred_count: int
-    ailing: Sequence[PartitionHealth]
+    unhealthy: Sequence[PartitionHealth]
     zookeeper: Sequence[ZooKeeperHealth]
 
     @property
     def offline_count(self) -> int:
-        return sum(each.is_offline for each in self.ailing)
+        return sum(each.is_offline for each in self.unhealthy)
 
     @property
     def is_well(self) -> bool:
-        """Every partition is led and has all replicas in sync, and every server that was asked has answered."""
+        """Every partition is led and has all replicas in sync, and every server that was queried has answered."""
         return (
-            not self.ailing
+            not self.unhealthy
             and all(each.is_live and each.problem is None for each in self.brokers)
             and all(each.problem is None for each in self.zookeeper)
         )
@@ -123,7 +123,7 @@ def _broker_health(
     stored: Mapping[TopicPartition, StoredReplica] | str | None,
 ) -> BrokerHealth:
     broker = info.brokers.get(node_id)
-    told = stored.values() if isinstance(stored, Mapping) else None
+    replicas = stored.values() if isinstance(stored, Mapping) else None
     return BrokerHealth(
         node_id,
         None if broker is None else str(broker.address),
@@ -132,8 +132,8 @@ def _broker_health(
         sum(each.leader_id == node_id for each in partitions),
         sum(node_id in each.replicas for each in partitions),
         sum(node_id in each.replicas and node_id not in each.in_sync_replicas for each in partitions),
-        None if told is None else sum(replica.size_bytes for replica in told),
-        None if told is None else sum(replica.lag for replica in told),
+        None if replicas is None else sum(replica.size_bytes for replica in replicas),
+        None if replicas is None else sum(replica.lag for replica in replicas),
         stored if isinstance(stored, str) else None,
     )
 
@@ -149,25 +149,25 @@ def zookeeper_health(address: str, srvr: str) -> ZooKeeperHealth:
     return ZooKeeperHealth(address, facts["Mode"], facts)
 
 
-def health_text(health: ClusterHealth, ailing_max: int) -> list[str]:
-    """For people; of the ailing partitions at most `ailing_max` are listed."""
+def health_text(health: ClusterHealth, shown_max: int) -> list[str]:
+    """For people; of the partitions that are not well at most `shown_max` are listed."""
     lines = [f"cluster {health.cluster_id or '-'}", ""]
     head = ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS", "NOT-IN-SYNC", "BYTES", "LAG", "STATE")
     lines += table(head, [_row(each) for each in health.brokers])
     lines += [
         "",
         f"{counted(health.topics_count, 'topic')}, {counted(health.partitions_count, 'partition')}: "
-        f"{len(health.ailing)} under-replicated, {health.offline_count} without a leader, "
+        f"{len(health.unhealthy)} under-replicated, {health.offline_count} without a leader, "
         f"{health.not_preferred_count} not led by their preferred replica",
     ]
-    if health.ailing:
+    if health.unhealthy:
         rows = [
             (each.name, "none" if each.is_offline else each.leader_id, _ids(each.replicas), _ids(each.in_sync))
-            for each in health.ailing[:ailing_max]
+            for each in health.unhealthy[:shown_max]
         ]
         lines += ["", *table(("PARTITION", "LEADER", "REPLICAS", "IN-SYNC"), rows)]
-        if len(health.ailing) > ailing_max:
-            lines.append(f"... and {len(health.ailing) - ailing_max} more")
+        if len(health.unhealthy) > shown_max:
+            lines.append(f"... and {len(health.unhealthy) - shown_max} more")
     for server in health.zookeeper:
         lines += ["", f"zookeeper {server.address}: {_zookeeper_text(server)}"]
     return lines
@@ -198,10 +198,10 @@ def health_object(health: ClusterHealth) -> dict[str, object]:
         "brokers": [each._asdict() for each in health.brokers],
         "topics_count": health.topics_count,
         "partitions_count": health.partitions_count,
-        "under_replicated_count": len(health.ailing),
+        "under_replicated_count": len(health.unhealthy),
         "offline_count": health.offline_count,
         "not_preferred_count": health.not_preferred_count,
-        "under_replicated": [each._asdict() | {"is_offline": each.is_offline} for each in health.ailing],
+        "under_replicated": [each._asdict() | {"is_offline": each.is_offline} for each in health.unhealthy],
         "zookeeper": [each._asdict() for each in health.zookeeper],
     }
 

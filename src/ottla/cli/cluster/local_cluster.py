@@ -21,7 +21,7 @@ _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class LocalClusterError(OttlaError):
-    """The directory is not one of a local cluster, or of another one than was asked for."""
+    """The directory is not one of a local cluster, or of another one than was named."""
 
 
 class LocalCluster(NamedTuple):

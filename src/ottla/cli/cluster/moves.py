@@ -33,7 +33,7 @@ ANSWER_WITHIN_MS: Final = 10_000
 MOVES_SHOWN: Final = 50
 # In one request.
 MOVES_PER_REQUEST: Final = 500
-# The controller knows the end of a move first: the broker that is asked for the replicas may hear of it later.
+# The controller knows the end of a move first: the broker that lists the replicas may learn it later.
 LOOKS_AT_THE_END: Final = 6
 
 # Kafka's settings (KIP-73), of brokers and of topics.
@@ -258,7 +258,7 @@ def _listed(nodes: Sequence[int]) -> str:
     type=int,
     multiple=True,
     metavar="ID",
-    help="A broker that is to have nothing; may be repeated.",
+    help="A broker to leave without replicas; may be repeated.",
 )
 @json_flag("As kafka-reassign-partitions takes it.")
 def plan(bootstrap: str | None, drained: tuple[int, ...], as_json: bool) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Of one broker or one ZooKeeper: one that hangs must not hide the others.
 ANSWER_WITHIN_MS: Final = 3_000
-AILING_SHOWN: Final = 50
+UNHEALTHY_SHOWN: Final = 50
 CUT_OFF: Final = "cut off from ZooKeeper: it leads nothing"
 HANGS_UP: Final = "closes connections without an answer: cut off from ZooKeeper?"
 
@@ -60,10 +60,10 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
         except OttlaError:
             if any(each.problem is not None for each in servers):
                 _show(cluster_health(ClusterInfo(), [], {}, servers), as_json=as_json)
-                say("", "which brokers there are is not known: name one with --bootstrap-server", err=True)
+                say("", "no broker is known: name one with --bootstrap-server", err=True)
                 return FAILED
             raise
-    health = _health(_asked(bootstrap or default_bootstrap()), servers, zookeeper)
+    health = _health(_answers_of(bootstrap or default_bootstrap()), servers, zookeeper)
     _show(health, as_json=as_json)
     return 0 if health.is_well else FAILED
 
@@ -78,20 +78,20 @@ def _servers(zookeeper: str | None) -> Sequence[ZooKeeperHealth]:
 def _show(health: ClusterHealth, *, as_json: bool) -> None:
     from ottla.cli.cluster.health import health_object, health_text
 
-    say(*([json.dumps(health_object(health))] if as_json else health_text(health, AILING_SHOWN)))
+    say(*([json.dumps(health_object(health))] if as_json else health_text(health, UNHEALTHY_SHOWN)))
 
 
-class _Asked(NamedTuple):
+class _Answers(NamedTuple):
     """Every broker that one of them named, and the answer of each, or why there is none."""
 
     brokers: Mapping[int, BrokerInfo]
-    answers: Mapping[int, BrokerStanding | ClientError]
+    by_node: Mapping[int, BrokerStanding | ClientError]
 
     def problem(self, node_id: int) -> str | None:
         from ottla.client.wire.broker_standing import BrokerStanding
         from ottla.client.wire.errors import ConnectionLost
 
-        answer = self.answers.get(node_id)
+        answer = self.by_node.get(node_id)
         if isinstance(answer, ConnectionLost):
             return HANGS_UP
         if answer is None or isinstance(answer, BrokerStanding):
@@ -105,10 +105,10 @@ class _Asked(NamedTuple):
     def _is_fenced(self, node_id: int) -> bool:
         from ottla.client.wire.broker_standing import BrokerStanding
 
-        return any(node_id in each.fenced_ids for each in self.answers.values() if isinstance(each, BrokerStanding))
+        return any(node_id in each.fenced_ids for each in self.by_node.values() if isinstance(each, BrokerStanding))
 
 
-def _asked(bootstrap: str) -> _Asked:
+def _answers_of(bootstrap: str) -> _Answers:
     """Each broker answers for itself: what the others know of it may be old.
 
     Raises `ClientError` when none answers.
@@ -132,7 +132,7 @@ def _asked(bootstrap: str) -> _Asked:
             answers[broker.node_id] = answer = _answer(str(broker.address))
             if isinstance(answer, BrokerStanding):
                 brokers = {**answer.brokers, **brokers}
-    return _Asked(brokers, answers)
+    return _Answers(brokers, answers)
 
 
 def _answer(address: str) -> BrokerStanding | ClientError:
@@ -149,25 +149,25 @@ def _answer(address: str) -> BrokerStanding | ClientError:
         return error
 
 
-def _health(asked: _Asked, servers: Sequence[ZooKeeperHealth], zookeeper: str | None) -> ClusterHealth:
+def _health(answers: _Answers, servers: Sequence[ZooKeeperHealth], zookeeper: str | None) -> ClusterHealth:
     from ottla.cli.cluster.health import cluster_health
     from ottla.client.admin.admin import Admin
     from ottla.client.wire.broker_standing import BrokerStanding
     from ottla.client.wire.metadata import ClusterInfo
 
-    answered = {node_id: each for node_id, each in asked.answers.items() if isinstance(each, BrokerStanding)}
+    answered = {node_id: each for node_id, each in answers.by_node.items() if isinstance(each, BrokerStanding)}
     if not answered:
-        raise next(each for each in asked.answers.values() if not isinstance(each, BrokerStanding))
+        raise next(each for each in answers.by_node.values() if not isinstance(each, BrokerStanding))
     # One that leads knows the tree as it is; what a broker knows that is cut off may be old.
-    certain = [node_id for node_id in answered if asked.problem(node_id) is None]
+    certain = [node_id for node_id in answered if answers.problem(node_id) is None]
     node_id = min(certain or answered)
-    brokers = answered[node_id].brokers if certain else asked.brokers
-    with open_cluster(str(asked.brokers[node_id].address), CLIENT_ID) as cluster:
+    brokers = answered[node_id].brokers if certain else answers.brokers
+    with open_cluster(str(answers.brokers[node_id].address), CLIENT_ID) as cluster:
         topics = Admin(cluster).list_topics()
         info = ClusterInfo(answered[node_id].cluster_id, cluster.info.controller_id, brokers)
-        stored = {each: asked.problem(each) or _stored(cluster, each) for each in brokers}
+        stored = {each: answers.problem(each) or _stored(cluster, each) for each in brokers}
         found = None if zookeeper is not None else zookeeper_of(cluster, certain or answered)
-    return cluster_health(info, topics, stored, servers or _servers(found), asked.not_leading_ids)
+    return cluster_health(info, topics, stored, servers or _servers(found), answers.not_leading_ids)
 
 
 def _stored(cluster: Cluster, node_id: int) -> Mapping[TopicPartition, StoredReplica] | str:

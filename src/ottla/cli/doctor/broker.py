@@ -241,7 +241,7 @@ def stopped_findings(options: ServeOptions, node_id: int) -> Iterator[Finding]:
 
 
 def _bound(options: ServeOptions) -> Iterator[Finding]:
-    """All that a start listens on, held at once as it does: two of them may want one port."""
+    """All that a start listens on, held at once as it does: two of them may have one port."""
     from ottla.broker.net.listener import bind
 
     wanted = [(listener, "") for listener in options.listeners]

@@ -226,7 +226,7 @@ def server_findings(servers: Sequence[ZooKeeperHealth]) -> Iterator[Finding]:
             text = f"{server.address}: {server.mode}, version {version}, {_LATENCY.lower()} ms {_latency(server)}"
             average = _latency(server).split("/")
             if len(average) == 3 and float(average[1]) > LATENCY_MS_WARNING:
-                yield warning(ZOOKEEPER, text, "give its transaction log (dataLogDir) a disk of its own")
+                yield warning(ZOOKEEPER, text, "give its transaction log (dataLogDir) a separate disk")
             else:
                 yield ok(ZOOKEEPER, text)
     if len(servers) < ENSEMBLE_MIN and not any(server.mode in ("leader", "follower") for server in servers):
@@ -244,13 +244,13 @@ def _latency(server: ZooKeeperHealth) -> str:
 def timeout_findings(confs: Mapping[str, str], session_timeout_ms: int) -> Iterator[Finding]:
     """Whether the servers grant the session time-out; `confs` are their answers to `conf`."""
     for address, conf in confs.items():
-        told = dict(line.split("=", 1) for line in conf.splitlines() if "=" in line)
-        low, high = told.get("minSessionTimeout", ""), told.get("maxSessionTimeout", "")
+        facts = dict(line.split("=", 1) for line in conf.splitlines() if "=" in line)
+        low, high = facts.get("minSessionTimeout", ""), facts.get("maxSessionTimeout", "")
         if not (low.isdecimal() and high.isdecimal()):
             continue
         if int(low) <= session_timeout_ms <= int(high):
-            granted = f"zookeeper.session.timeout.ms={session_timeout_ms} ({low} to {high})"
-            yield ok(ZOOKEEPER, f"{address} grants {granted}")
+            wanted = f"zookeeper.session.timeout.ms={session_timeout_ms}"
+            yield ok(ZOOKEEPER, f"{address} grants {wanted} ({low} to {high})")
         else:
             granted = min(max(session_timeout_ms, int(low)), int(high))
             yield warning(
@@ -301,7 +301,7 @@ def directory_findings(seen: TreeInspection, node_id: int, identity: Mapping[str
         yield problem(
             "directory",
             f"it belongs to cluster {cluster_id}, and ZooKeeper has cluster {seen.cluster_id}",
-            "correct zookeeper.connect, or give this broker a directory of its own",
+            "correct zookeeper.connect, or give this broker another directory",
         )
         return
     if cluster_id is not None:

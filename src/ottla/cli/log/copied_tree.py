@@ -45,7 +45,7 @@ def read_copied_tree(path: str) -> CopiedTree:
 
 
 def lost_tree_of(disk: Disk, data_dir: str) -> TreeStoreError | None:
-    """Why the tree of a directory of ours cannot be read.  None when it can, when none belongs there - in a cluster,
+    """Why the tree of a data directory cannot be read.  None when it can, when none belongs there - in a cluster,
     or before the first start - and for other directories.  Raises `OSError`, `DamagedCheckpoint`.
     """
     found: Mapping[str, str] = read_meta_properties(disk, data_dir) or {}

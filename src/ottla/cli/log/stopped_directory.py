@@ -32,7 +32,7 @@ NO_CONFIGS: Final = ConfigsView(0, MappingProxyType({}))
 
 
 class StoppedDirectory:
-    """A context manager.  Raises `OttlaError` when it is not a data directory of ours, or its broker runs, or its tree
+    """A context manager.  Raises `OttlaError` when it is not a data directory of Ottla, or its broker runs, or its tree
     cannot be read; unless that `may_be_lost`: then `tree_problem` has the error, and there are no topics.
     """
 
@@ -105,7 +105,7 @@ class StoppedDirectory:
 
 
 def make_data_directory(path: str, node_id: int) -> None:
-    """Claim a new or empty directory for this node; one that is ours already stays unchanged."""
+    """Claim a new or empty directory for this node; one that is a data directory of Ottla already stays unchanged."""
     disk = PosixDisk()
     path = os.path.abspath(path)
     os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)

@@ -193,7 +193,7 @@ def _remarks(plan: TreeRebuild) -> list[str]:
     if any(topic.name not in plan.given.of_topics and topic.name != OFFSETS_TOPIC for topic in plan.topics):
         lines.append(
             "  the settings of topics were in the tree alone: where none are given (--settings), retention is off, so "
-            "that nothing is deleted on a guess; a partition behind the last one that is there is not known either"
+            "that nothing is deleted on a guess; a partition after the last one that is there is not known either"
         )
     if not plan.given.is_whole:
         lines.append(

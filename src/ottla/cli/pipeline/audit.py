@@ -200,8 +200,8 @@ def _texts(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[st
         )
         for line in lines
     ]
-    told = [f"{state}{_silent(state)}" for state in states]
-    return [*([*table(_HEAD, rows), ""] if rows else []), *told]
+    topics = [f"{state}{_silent(state)}" for state in states]
+    return [*([*table(_HEAD, rows), ""] if rows else []), *topics]
 
 
 def _silent(state: Completeness) -> str:
@@ -241,7 +241,7 @@ def wait(
     """Wait until a topic is complete; for batch jobs.
 
     The exit status is 0 when it is, 1 when --timeout is over before.  An hour that lacks records for good keeps those
-    after it from being complete, unless --from begins behind it.  Brokers that are away are waited for.
+    after it from being complete, unless --from begins after it.  Brokers that are away are waited for.
 
     \b
     ottla audit wait clicks --until 2026-03-01T12:00 --timeout 2h && spark-submit hourly.py

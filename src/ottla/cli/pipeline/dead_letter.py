@@ -92,7 +92,7 @@ def list_letters(
 @bootstrap_flag
 @json_flag()
 def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_json: bool) -> int:
-    """Show one whole: its origin, its error, and the record as it was read."""
+    """Show all of one: its origin, its error, and the record as it was read."""
     from ottla.cli.log.lines import record_object
     from ottla.dead_letters.reading import StoredLetter, letter_or_none, message_at
     from ottla.model.identifiers import TopicPartition

@@ -17,7 +17,7 @@ _ERASE_LINE: Final = "\r\x1b[K"
 
 
 class JobProgress:
-    """No thread draws: a job calls `show` as often as it likes.
+    """No thread draws: a job may call `show` as often as it has progress.
 
     with JobProgress() as progress:
         for batch in batches:

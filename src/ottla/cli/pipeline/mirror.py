@@ -101,7 +101,7 @@ _what_flags: Final = flags(
         type=click.Choice(["fail", "append"]),
         default="fail",
         show_default=True,
-        help="A topic of the target that has records of its own.",
+        help="A topic of the target that has other records.",
     ),
     click.option(
         "--recreated-topics",

@@ -11,7 +11,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """The first signal asks for the end, a second one interrupts.
+    """The first signal requests the end, a second one interrupts.
 
     with StopRequest() as stop:
         while not stop.is_made():

@@ -42,7 +42,7 @@ _DAMAGED: Final = (
     "`ottla log verify --deep DIR` finds damage in the broker's data directory, `ottla log repair DIR` makes the rest "
     "readable"
 )
-_BEHIND: Final = f"start behind the damage with --offset; {_DAMAGED}"
+_AFTER_DAMAGE: Final = f"start after the damage with --offset; {_DAMAGED}"
 _UNREADABLE: Final = f"--skip-unreadable leaves such batches out and says where; {_DAMAGED}"
 _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separator", "null.literal")
 
@@ -165,7 +165,7 @@ class _Writer:
                 raise CorruptBatch(f"{place}: the batch cannot be read: {error}", hint=_UNREADABLE) from error
             if header.next_offset > fetched.high_watermark:
                 log_end = f"the log ends at offset {fetched.high_watermark}"
-                raise CorruptBatch(f"{place}: the batch cannot be read, and {log_end}", hint=_BEHIND) from error
+                raise CorruptBatch(f"{place}: the batch cannot be read, and {log_end}", hint=_AFTER_DAMAGE) from error
             say(f"note: {place}: the batch cannot be read and is left out: {error}", err=True)
             self._claims[fetched.partition] = header.next_offset
             return []
@@ -176,7 +176,7 @@ class _Writer:
         claim, found = self._claims.pop(partition, 0), header.base_offset
         if found < claim:
             wrong = f"the batch that was left out does not end at offset {claim - 1}: {found} is in the next one"
-            raise CorruptBatch(f"{partition}: {wrong}", hint=_BEHIND)
+            raise CorruptBatch(f"{partition}: {wrong}", hint=_AFTER_DAMAGE)
 
 
 def _offsets(header: BatchHeader) -> str:
@@ -283,7 +283,7 @@ def _check_begin(begin: int, ends: Mapping[TopicPartition, int]) -> None:
 def _positions(
     cluster: Cluster, partitions: Sequence[TopicPartition], begin: int, waits: bool
 ) -> dict[TopicPartition, int]:
-    """Where to begin; without the partitions that do not say it now, when there is time to ask again."""
+    """Where to begin; without the partitions that do not say it now, when there is time to request it again."""
     from ottla.client.fetching.offsets import list_offsets, try_list_offsets
     from ottla.client.wire.errors import ClientError
 

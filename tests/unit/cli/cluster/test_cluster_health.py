@@ -89,7 +89,7 @@ def test_partition_without_a_leader_is_offline_and_under_replicated() -> None:
     assert "orders-0  none" in "\n".join(health_text(health, 10))
 
 
-def test_of_many_ailing_partitions_some_are_listed_and_the_rest_counted() -> None:
+def test_of_many_unhealthy_partitions_some_are_listed_and_the_rest_counted() -> None:
     health = _health(*(_partition(index, 1, (1, 2), (1,)) for index in range(7)))
     text = "\n".join(health_text(health, 5))
     assert text.count("orders-") == 5

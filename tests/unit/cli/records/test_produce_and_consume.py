@@ -287,7 +287,7 @@ def test_consume_leaves_out_no_readable_record_with_a_damaged_batch(fake: FakeCl
     done = run_consume("t", "--from-beginning", "--skip-unreadable", "--timeout-ms", "1000")
     assert isinstance(done.exception, OttlaError)
     assert "does not end at offset 1: 1 is in the next one" in str(done.exception)
-    assert "start behind the damage with --offset" in (done.exception.hint or "")
+    assert "start after the damage with --offset" in (done.exception.hint or "")
 
 
 def test_consume_outlasts_a_broker_that_is_away_for_minutes(fake: FakeCluster) -> None:
