@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.security.bearer_tokens import BearerRules, BearerTokens, TokenKey
 from ottla.model.errors import WireError
-from ottla.security.oauthbearer import BearerMessage
+from ottla.security.sasl_messages import BearerMessage
 from ottla.security.sasl_server import BearerExchange, Rejected, VerifiedToken
 from ottla.security.secret import Secret
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import WireError
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import BearerMessage
-from ottla.security.plain import PlainMessage
+from ottla.security.sasl_messages import BearerMessage, PlainMessage
 from ottla.security.scram import (
     ITERATIONS_MIN,
     ClientFinal,

@@ -182,6 +182,11 @@ def one_name(kind: str, argument: str | None, option: str | None) -> str:
     return name
 
 
+def all_names(arguments: Iterable[str], options: Iterable[str]) -> list[str]:
+    """The names given as arguments or with a flag, each once."""
+    return list(dict.fromkeys([*arguments, *options]))
+
+
 def assignments(texts: Iterable[str], flag: str) -> dict[str, str]:
     """`KEY=VALUE` texts as a mapping; a value may hold further equal signs."""
     found: dict[str, str] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, json_flag, open_cluster
+from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, json_flag, open_cluster
 from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
@@ -117,7 +117,7 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
     from ottla.client.admin.admin import Admin
     from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 
-    wanted = list(dict.fromkeys([*names, *more_names]))
+    wanted = all_names(names, more_names)
     missing: list[BrokerRefused] = []
     with open_cluster(bootstrap, "ottla-topic") as cluster:
         admin = Admin(cluster)
@@ -239,7 +239,7 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TO
 
 
 def _wanted(names: Sequence[str], more_names: Sequence[str]) -> list[str]:
-    wanted = list(dict.fromkeys([*names, *more_names]))
+    wanted = all_names(names, more_names)
     if not wanted:
         raise click.UsageError("Name at least one topic.")
     return wanted

@@ -283,7 +283,6 @@ def _deal_ranges(subscribers: Sequence[str], partitions_count: int) -> list[tupl
     return dealt
 
 
-DEFAULT_ASSIGNOR: Final = UniformAssignor.name
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {UniformAssignor.name: UniformAssignor(), RangeAssignor.name: RangeAssignor()}
 )

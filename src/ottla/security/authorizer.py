@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from ottla.security.acl import (
-    CLUSTER_NAME,
     EVERY_PRINCIPAL,
     WILDCARD,
     AccessEntry,
@@ -287,9 +286,6 @@ class Rights:
                 self._decisions.clear()
             allowed = self._decisions[key] = self.decide(operation, resource_type, name).is_allowed
         return allowed
-
-    def allows_on_cluster(self, operation: Operation) -> bool:
-        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         return self._authorizer.allows_any(self.principal, self.host, operation, resource_type)

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import BearerMessage
-from ottla.security.plain import PlainMessage
+from ottla.security.sasl_messages import BearerMessage, PlainMessage
 from ottla.security.scram_server import FindCredential, ScramServer
 from ottla.security.secret import Secret
 

@@ -9,8 +9,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage
-from ottla.security.plain import PlainMessage
+from ottla.security.sasl_messages import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage, PlainMessage
 from ottla.security.scram import ClientFinal, ClientFirst, ServerFinal, ServerFirst, auth_message, scram_hash
 from ottla.security.secret import Secret
 

@@ -9,9 +9,8 @@ import pytest
 
 from ottla.model.errors import ConfigError, WireError
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import BearerMessage, extensions_problem
-from ottla.security.plain import PlainMessage
 from ottla.security.protocol import SecurityProtocol
+from ottla.security.sasl_messages import BearerMessage, PlainMessage, extensions_problem
 from ottla.security.secret import Secret
 
 

@@ -9,7 +9,7 @@ import pytest
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage
+from ottla.security.sasl_messages import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage
 from ottla.security.sasl_server import (
     Authenticated,
     BearerExchange,

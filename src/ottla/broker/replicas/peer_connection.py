@@ -29,7 +29,7 @@ from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsR
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.plain import PlainMessage
+from ottla.security.sasl_messages import PlainMessage
 from ottla.security.scram import ScramClient, ScramRejected, ServerNotAuthentic
 from ottla.security.secret import Secret
 

@@ -41,10 +41,6 @@ _STATES: Final = {
 }
 
 
-def some_groups(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([*arguments, *options]))
-
-
 def states_named(texts: Iterable[str]) -> list[str]:
     """States of groups as the protocol writes them, from `stable` or `Empty,Stable`.  Raises UsageError."""
     found: list[str] = []

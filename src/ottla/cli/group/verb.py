@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import json_flag, one_name
+from ottla.cli.client_flags import all_names, json_flag, one_name
 from ottla.cli.group import reset as group_reset
 from ottla.cli.group.homes import (
     KINDS,
@@ -21,7 +21,6 @@ from ottla.cli.group.homes import (
     kind_flag,
     open_homes,
     partitions_named,
-    some_groups,
     states_named,
 )
 from ottla.cli.output import say, table
@@ -104,7 +103,7 @@ def describe(
 
     In a group of type tree each stream of a consumer is a member.
     """
-    wanted = some_groups(arguments, options)
+    wanted = all_names(arguments, options)
     if bool(wanted) == all_groups:
         raise click.UsageError("Name groups, or give --all-groups.")
     if shows_members + shows_state + shows_offsets > 1:
@@ -189,7 +188,7 @@ def delete(
     if_exists: bool,
 ) -> None:
     """Delete groups without members, with their offsets."""
-    wanted = some_groups(arguments, options)
+    wanted = all_names(arguments, options)
     if not wanted:
         raise click.UsageError("Name at least one group.")
 

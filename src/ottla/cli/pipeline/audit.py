@@ -24,7 +24,7 @@ from ottla.cli.client_flags import (
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag
 from ottla.model.counted import counted
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC, LEDGER_TOPIC
 from ottla.runtime.installed import LAKE, SPARK, require_modules
@@ -325,7 +325,7 @@ def ledger(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: 
     "--results-topic", default=AUDIT_RESULTS_TOPIC, show_default=True, metavar="TOPIC", help="Where results go."
 )
 @click.option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 5m.  [default: once]")
-@click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
+@master_flag
 @json_flag()
 def run(
     bootstrap: str,

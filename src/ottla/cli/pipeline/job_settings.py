@@ -29,6 +29,12 @@ from ottla.runtime.text_file import read_text_file
 
 # Flags with this metavar may be repeated; in the file they are a table.
 KEY_VALUE: Final = "KEY=VALUE"
+master_flag: Final = click.option(
+    "--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]"
+)
+spark_flag: Final = click.option(
+    "--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
+)
 _ABOUT_FLAGS: Final = frozenset({"help", "config"})
 
 

@@ -12,7 +12,7 @@ from ottla.cli.client_flags import assignments, bootstrap_flag, flags, json_flag
 from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
 from ottla.cli.pipeline.stop_request import StopRequest
 from ottla.model.counted import counted
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
@@ -122,10 +122,6 @@ _event_time_field = click.option(
 _options = click.option(
     "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
 )
-_settings = click.option(
-    "--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
-)
-_master = click.option("--master", help="Where Spark runs.  [default: this machine, or where spark-submit says]")
 
 
 @command.command(name=_RUN)
@@ -155,8 +151,8 @@ _master = click.option("--master", help="Where Spark runs.  [default: this machi
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
 @click.option("--tells-audit", is_flag=True, help="Report the loaded counts to the audit, as the tier lake.")
 @_options
-@_settings
-@_master
+@spark_flag
+@master_flag
 @json_flag()
 def run(
     event_time: str | None,
@@ -259,8 +255,8 @@ def _line(outcome: LakeLoad) -> str:
 @_columns
 @_event_time_field
 @_options
-@_settings
-@_master
+@spark_flag
+@master_flag
 @json_flag()
 def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""

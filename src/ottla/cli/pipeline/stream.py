@@ -11,7 +11,7 @@ import click
 from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, json_flag, source_options
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
 from ottla.model.counted import counted
 from ottla.runtime.installed import SPARK, require_modules
 
@@ -32,10 +32,8 @@ def command() -> None:
 @click.option("--available-now", is_flag=True, help="Read what is there now, then end.  [default: run until stopped]")
 @click.option("--every", metavar="DURATION", help="Begin a batch so often (30s, 5m).  [default: when there is data]")
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="For the function; may be repeated.")
-@click.option(
-    "--spark", "spark_settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
-)
-@click.option("--master", metavar="URL", help="Where Spark runs.  [default: as spark-submit says, else local[*]]")
+@spark_flag
+@master_flag
 @json_flag()
 def run(
     job: str,
@@ -44,7 +42,7 @@ def run(
     available_now: bool,
     every: str | None,
     options: tuple[str, ...],
-    spark_settings: tuple[str, ...],
+    settings: tuple[str, ...],
     master: str | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +58,7 @@ def run(
     if available_now and every is not None:
         raise click.UsageError("--available-now and --every exclude each other.")
     connection = source_options({"kafka.bootstrap.servers": bootstrap})
-    given, settings = assignments(options, "--option"), assignments(spark_settings, "--spark")
+    given, spark_settings = assignments(options, "--option"), assignments(settings, "--spark")
     trigger: dict[str, object] = {"availableNow": True} if available_now else {}
     if every is not None:
         trigger = {"processingTime": f"{duration_ms(every, '--every')} milliseconds"}
@@ -71,7 +69,7 @@ def run(
     function = load_job(job)
     with JobProgress() as progress:
         progress.show("Spark starts")
-        spark = ottla.spark.session(f"ottla stream {job}", master=master, **settings)
+        spark = ottla.spark.session(f"ottla stream {job}", master=master, **spark_settings)
         try:
             totals = run_job(
                 spark,

@@ -26,8 +26,7 @@ from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, Sa
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.runtime.clock import Clock
 from ottla.security.mechanism import SaslMechanism
-from ottla.security.oauthbearer import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage, is_bearer_token
-from ottla.security.plain import PlainMessage
+from ottla.security.sasl_messages import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage, PlainMessage, is_bearer_token
 from ottla.security.scram import ScramClient, ScramRejected
 from ottla.security.secret import Secret
 

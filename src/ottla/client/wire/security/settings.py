@@ -102,7 +102,7 @@ class TokenLogin:
     def __post_init__(self) -> None:
         if not callable(self.source):
             raise ConfigError(f"{type(self.source).__name__} is no source of tokens", hint="give a callable")
-        from ottla.security.oauthbearer import extensions_problem
+        from ottla.security.sasl_messages import extensions_problem
 
         problem = extensions_problem(self.extensions)
         if problem is not None:
