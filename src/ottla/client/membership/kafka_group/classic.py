@@ -6,14 +6,13 @@ Eager: everything is given back before the member joins a new generation, as it 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from itertools import cycle
-from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from ottla.client.groups.group_types import decode_assignment
+from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber
 from ottla.client.membership.kafka_group.claims import GroupClaims
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.protocol import (
@@ -42,61 +41,6 @@ from ottla.protocol.schemas.join_group import (
 )
 from ottla.protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-
-
-class Subscriber(NamedTuple):
-    """A member of the group and the topics that it reads.  A static member has an instance id."""
-
-    member_id: str
-    instance_id: str | None
-    topics: Collection[str]
-
-
-# Member id -> topic -> partitions; every member has an entry.
-Shares: TypeAlias = dict[str, dict[str, list[int]]]
-Assign: TypeAlias = Callable[[Sequence[Subscriber], Mapping[str, int]], Shares]
-
-
-def assign_range(members: Sequence[Subscriber], partitions_counts: Mapping[str, int]) -> Shares:
-    """Of each topic a run of partitions for each of its members; the first ones get one more."""
-    shares: Shares = {member.member_id: {} for member in members}
-    ordered = _in_order(members)
-    for topic in _topics(members, partitions_counts):
-        takers = [member.member_id for member in ordered if topic in member.topics]
-        smaller, larger_count = divmod(partitions_counts[topic], len(takers))
-        first = 0
-        for position, member_id in enumerate(takers):
-            end = first + smaller + (position < larger_count)
-            if end > first:
-                shares[member_id][topic] = list(range(first, end))
-            first = end
-    return shares
-
-
-def assign_round_robin(members: Sequence[Subscriber], partitions_counts: Mapping[str, int]) -> Shares:
-    """All partitions in their order, one after the other to the next member that reads the topic."""
-    shares: Shares = {member.member_id: {} for member in members}
-    turns = cycle(_in_order(members))
-    for topic in _topics(members, partitions_counts):
-        for partition in range(partitions_counts[topic]):
-            member = next(each for each in turns if topic in each.topics)
-            shares[member.member_id].setdefault(topic, []).append(partition)
-    return shares
-
-
-def _in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
-    """A static member that returns under a new id keeps its place."""
-    return sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
-
-
-def _topics(members: Sequence[Subscriber], partitions_counts: Mapping[str, int]) -> list[str]:
-    """The existing topics that at least one member reads."""
-    return sorted({topic for member in members for topic in member.topics} & partitions_counts.keys())
-
-
-# In the order in which they are preferred.
-ASSIGNORS: Final[Mapping[str, Assign]] = MappingProxyType({"range": assign_range, "roundrobin": assign_round_robin})
-
 
 _VERSION: Final = struct.pack(">h", 0)
 _NO_USER_DATA: Final = struct.pack(">i", -1)

@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.groups.group_types import decode_assignment
-from ottla.client.membership.kafka_group.classic import (
-    ASSIGNORS,
-    Subscriber,
-    assign_range,
-    assign_round_robin,
-    encode_assignment,
-    encode_subscription,
-)
+from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber, assign_range, assign_round_robin
+from ottla.client.membership.kafka_group.classic import encode_assignment, encode_subscription
 from ottla.client.membership.kafka_group.member import spread
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.consumers.stream_id import StreamId
