@@ -14,7 +14,7 @@ from ottla.audit.topic import publish
 from ottla.client.producing.delivery import Acknowledged
 from ottla.client.producing.errors import MessagesNotDelivered
 from ottla.client.producing.producer import Producer
-from ottla.client.producing.producer_core import ProducerApi
+from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions

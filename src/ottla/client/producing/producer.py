@@ -11,9 +11,10 @@ from typing import Final, TypeAlias, TypeVar, overload
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused
 from ottla.client.producing.partitioner import partition_of_key
-from ottla.client.producing.producer_core import KeyT, ProducerApi, ValueT
+from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.producing.send_steps import SendStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
+from ottla.client.producing.settings import KeyT, ValueT
 from ottla.client.wire.errors import CallTimedOut
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.runtime.clock import wall_time_ns

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, Literal, TypeAlias
+
+from typing_extensions import TypedDict, TypeVar
 
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
 from ottla.records.compression import Codec, check_level
 
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
+
+Acks: TypeAlias = Literal["all", "1", "0", "-1", 1, 0, -1]
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Serializer: TypeAlias = Callable[[Any], bytes | None]
 Partitioner: TypeAlias = Callable[[bytes, int], int]
 
 # The leader recognises this many of a producer's last batches in each partition.
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
-
-LINGER_MS: Final = 5
-# Of 64 KiB to 1 MiB the smallest that is as fast as any: the work for a batch is shared by more messages.
-BATCH_BYTES: Final = 256 * KIB
-BATCH_COUNT_MAX: Final = 10_000
-BUFFER_BYTES: Final = 32 * MIB
-MAX_BLOCK_MS: Final = 60_000
-DELIVERY_TIMEOUT_MS: Final = 120_000
-REQUEST_TIMEOUT_MS: Final = 30_000
-MAX_REQUEST_BYTES: Final = 1 * MIB
-MAX_IN_FLIGHT: Final = IDEMPOTENT_IN_FLIGHT_MAX
-METADATA_MAX_AGE_MS: Final = 300_000
 
 _ACKS: Final = {"all": ACKS_ALL, "-1": ACKS_ALL, "1": 1, "0": 0}
 
@@ -94,16 +90,17 @@ class ProducerSettings:
     enable_idempotence: bool | None = None
     compression: Codec = Codec.NONE
     compression_level: int | None = None
-    linger_ms: float = LINGER_MS
-    batch_bytes: int = BATCH_BYTES
-    batch_count_max: int = BATCH_COUNT_MAX
-    buffer_bytes: int = BUFFER_BYTES
-    max_block_ms: float = MAX_BLOCK_MS
-    delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
-    request_timeout_ms: int = REQUEST_TIMEOUT_MS
-    max_request_bytes: int = MAX_REQUEST_BYTES
-    max_in_flight: int = MAX_IN_FLIGHT
-    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    linger_ms: float = 5
+    # Of 64 KiB to 1 MiB the smallest that is as fast as any: the work for a batch is shared by more messages.
+    batch_bytes: int = 256 * KIB
+    batch_count_max: int = 10_000
+    buffer_bytes: int = 32 * MIB
+    max_block_ms: float = 60_000
+    delivery_timeout_ms: int = 120_000
+    request_timeout_ms: int = 30_000
+    max_request_bytes: int = 1 * MIB
+    max_in_flight: int = IDEMPOTENT_IN_FLIGHT_MAX
+    metadata_max_age_ms: int = 300_000
     allow_auto_create_topics: bool = True
     client_id: str = "ottla-producer"
     key_serializer: Serializer | None = None
@@ -155,6 +152,40 @@ class ProducerSettings:
         )
 
 
+class ProducerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
+    """The settings as users of a producer give them: see `ottla.Producer`; the defaults are `ProducerSettings`'s."""
+
+    acks: Acks
+    enable_idempotence: bool | None
+    compression: Compression | None
+    compression_level: int | None
+    linger_ms: float
+    batch_bytes: int
+    batch_count_max: int
+    buffer_bytes: int
+    max_block_ms: float
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    max_request_bytes: int
+    max_in_flight: int
+    metadata_max_age_ms: int
+    allow_auto_create_topics: bool
+    client_id: str
+    key_serializer: Callable[[KeyT], bytes | None] | None
+    value_serializer: Callable[[ValueT], bytes | None] | None
+    partitioner: Partitioner | None
+    security: ClientSecurity | Mapping[str, object] | None
+
+
+def producer_settings(arguments: ProducerArguments[KeyT, ValueT]) -> ProducerSettings:
+    """Raises ConfigError for what cannot be used."""
+    found: dict[str, Any] = dict(arguments)
+    for name, parsed in _PARSED.items():
+        if name in found:
+            found[name] = parsed(found[name])
+    return ProducerSettings(**found)
+
+
 def acks_of(acks: str | int) -> int:
     """ "all", 1 or 0, as users write it."""
     found = None if isinstance(acks, bool) else _ACKS.get(str(acks))
@@ -170,6 +201,12 @@ def codec_of(compression: str | None) -> Codec:
     return Codec.from_name(compression or "none")
 
 
+# Of what users write as text or mappings.
+_PARSED: Final[Mapping[str, Callable[[Any], object]]] = {
+    "acks": acks_of,
+    "compression": codec_of,
+    "security": given_security,
+}
 _UNBOUNDED: Final = 1 << 62
 # One attempt to reach a cluster: between two of them the thread looks after everything else.
 _CALL_MS_MAX: Final = 5_000

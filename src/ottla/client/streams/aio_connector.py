@@ -11,10 +11,11 @@ from typing import Any
 
 from ottla.client.fetching.messages import Message
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, ConnectorHold, KeyT, ValueT
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, ConnectorHold
 from ottla.client.streams.consume_machine import StreamEnded
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamApi, weakly
+from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.model.identifiers import TopicPartition
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, KeyT, ValueT
+from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
+from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
 
 

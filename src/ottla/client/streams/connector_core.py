@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Generic
 
-from typing_extensions import TypeVar
+from typing_extensions import Unpack
 
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
@@ -21,17 +21,14 @@ from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import ConsumerClosed
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.message_run import Deserializers, message_runs
-from ottla.client.streams.settings import ResetPolicy, StreamSettings
+from ottla.client.streams.settings import ConnectorArguments, KeyT, StreamSettings, ValueT, stream_settings
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
-from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.stream_id import StreamId
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
-from ottla.model.limits import MIB
 from ottla.runtime.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
@@ -262,10 +259,6 @@ def core_of(
     return ConnectorCore(membership, lambda: [str(broker) for broker in brokers], settings)
 
 
-KeyT = TypeVar("KeyT", default=bytes)
-ValueT = TypeVar("ValueT", default=bytes)
-
-
 class ConnectorApi(Generic[KeyT, ValueT]):
     """See `ConsumerConnector` for the settings."""
 
@@ -275,50 +268,9 @@ class ConnectorApi(Generic[KeyT, ValueT]):
         *,
         zookeeper: str | None = None,
         group: str,
-        auto_offset_reset: ResetPolicy = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        consumer_timeout_ms: int | None = None,
-        key_deserializer: Callable[[bytes], KeyT] | None = None,
-        value_deserializer: Callable[[bytes], ValueT] | None = None,
-        stream_buffer_bytes: int = 4 * MIB,
-        max_partition_fetch_bytes: int = 1 * MIB,
-        fetch_max_bytes: int = 50 * MIB,
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        check_crcs: bool = True,
-        release_wait_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        session_timeout_ms: int | None = None,
-        connection_timeout_ms: int = 10_000,
-        group_protocol: str = "auto",
-        zookeeper_digest: str | None = None,
-        client_id: str = "ottla",
-        security: ClientSecurity | Mapping[str, object] | None = None,
+        **settings: Unpack[ConnectorArguments[KeyT, ValueT]],
     ) -> None:
-        settings = StreamSettings(
-            auto_offset_reset=auto_offset_reset,
-            enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            consumer_timeout_ms=consumer_timeout_ms,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            stream_buffer_bytes=stream_buffer_bytes,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            fetch_max_bytes=fetch_max_bytes,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            check_crcs=check_crcs,
-            release_wait_ms=release_wait_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connection_timeout_ms=connection_timeout_ms,
-            client_id=client_id,
-            session_timeout_ms=session_timeout_ms,
-            group_protocol=group_protocol,
-            zookeeper_digest=zookeeper_digest,
-            security=given_security(security),
-        )
-        self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, settings)
+        self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, stream_settings(settings))
         self._name = f"{type(self).__name__} of group {group!r}"
         self._hold = ConnectorHold(self._core, self._name)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 from ottla.client.fetching.messages import Message
-from ottla.client.streams.message_stream import KeyT, MessageStream, ValueT
+from ottla.client.streams.message_stream import MessageStream
+from ottla.client.streams.settings import KeyT, ValueT
 
 LoadOffset: TypeAlias = Callable[[str, int], int | None]
 

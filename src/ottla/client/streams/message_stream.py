@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, Generic
 
-from typing_extensions import TypeVar
-
 from ottla.client.fetching.messages import Message
 from ottla.client.streams.connector_core import ConnectorHold
 from ottla.client.streams.consume_machine import StreamEnded
@@ -17,13 +15,11 @@ from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.reading import HandOut
 from ottla.client.streams.seek_target import Place, target_of
+from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import boottime_ns
-
-KeyT = TypeVar("KeyT", default=bytes)
-ValueT = TypeVar("ValueT", default=bytes)
 
 COMMIT_TIMEOUT_MS: Final = 60_000
 # While nothing may be handed out, the lease is checked so often: no event announces it.

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Generic, Literal, TypeAlias
+
+from typing_extensions import TypedDict, TypeVar
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.message_run import Deserializer
+from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
+
+KeyT = TypeVar("KeyT", default=bytes)
+ValueT = TypeVar("ValueT", default=bytes)
 
 ResetPolicy: TypeAlias = Literal["earliest", "latest", "error"]
 
@@ -62,3 +69,36 @@ class StreamSettings:
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is called with the bytes")
+
+
+class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
+    """The settings as users of a connector give them: see `ConsumerConnector`; the defaults are `StreamSettings`'s."""
+
+    auto_offset_reset: ResetPolicy
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    consumer_timeout_ms: int | None
+    key_deserializer: Callable[[bytes], KeyT] | None
+    value_deserializer: Callable[[bytes], ValueT] | None
+    stream_buffer_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_max_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+    release_wait_ms: int
+    metadata_max_age_ms: int
+    session_timeout_ms: int | None
+    connection_timeout_ms: int
+    group_protocol: str
+    zookeeper_digest: str | None
+    client_id: str
+    security: ClientSecurity | Mapping[str, object] | None
+
+
+def stream_settings(arguments: ConnectorArguments[KeyT, ValueT]) -> StreamSettings:
+    """Raises ConfigError for what cannot be used."""
+    found: dict[str, Any] = dict(arguments)
+    if "security" in found:
+        found["security"] = given_security(found["security"])
+    return StreamSettings(**found)

@@ -7,14 +7,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
 
-from typing_extensions import TypeVar
-
 from ottla.client.fetching.fetch import FetchedPartition, fetch_raw
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.message_run import Deserializers, MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
+from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.given import given_security
@@ -22,9 +21,6 @@ from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.limits import MIB
-
-KeyT = TypeVar("KeyT", default=bytes)
-ValueT = TypeVar("ValueT", default=bytes)
 
 
 class SimpleConsumer(Generic[KeyT, ValueT]):

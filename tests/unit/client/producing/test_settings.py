@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 import ottla
 import ottla.aio
-from ottla.client.producing.settings import ProducerSettings, acks_of, codec_of
+from ottla.client.producing.settings import ProducerArguments, ProducerSettings, acks_of, codec_of
 from ottla.client.wire.errors import BadAddress
 from ottla.model.errors import ConfigError
 from ottla.records.compression import Codec
@@ -65,3 +67,13 @@ def test_producer_with_a_refused_setting_leaves_no_thread_and_no_warning(produce
 
 def test_no_compression_may_be_written_as_none() -> None:
     assert codec_of(None) is codec_of("none") is Codec.NONE
+
+
+def test_each_setting_of_a_producer_is_an_argument_of_its_users() -> None:
+    assert list(ProducerArguments.__annotations__) == [field.name for field in fields(ProducerSettings)]
+
+
+@pytest.mark.parametrize("producer", [ottla.Producer, ottla.aio.Producer])
+def test_setting_that_does_not_exist_is_refused(producer: type) -> None:
+    with pytest.raises(TypeError, match="linger"):
+        producer("localhost:9092", linger=5)
