@@ -10,7 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+from ottla.spark.lake.formats import IcebergTarget
+from ottla.spark.lake.target import LakeTarget, parse_target
 
 
 @dataclass(frozen=True, slots=True)

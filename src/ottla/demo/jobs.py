@@ -41,7 +41,7 @@ from ottla.spark.audit import run_audit
 from ottla.spark.audit.table_counts import table_counts
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.lake import Loader
-from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.target import LakeTarget, parse_target
 
 # Two cores are enough; more would not make the demo faster.

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.target import LakeTarget
 
 

@@ -6,9 +6,9 @@ import json
 from uuid import UUID
 
 from ottla.model.identifiers import uuid_to_text
+from ottla.spark.lake.formats import DeltaTarget
 from ottla.spark.lake.lake_table import TableCommit
 from ottla.spark.lake.load import publish_table_counts
-from ottla.spark.lake.opening import open_table
 from ottla.spark.lake.rows import RowShape
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.connection import Connection
@@ -29,7 +29,7 @@ def facts(first: int, end: int) -> dict[str, str]:
 
 
 def test_each_commit_is_counted_once_also_by_a_process_that_follows_a_dead_one(target: LakeTarget) -> None:
-    table = open_table(target, RowShape().first_schema, RowShape().partition_by)
+    table = DeltaTarget(target).open(RowShape().first_schema, RowShape().partition_by)
     table.commit(TableCommit(numbers={"a": 5}, facts=facts(0, 5)))
     table.commit(TableCommit(numbers={"a": 8}, facts=facts(5, 8)))
     with ControlledBroker() as broker:
@@ -49,6 +49,6 @@ def test_each_commit_is_counted_once_also_by_a_process_that_follows_a_dead_one(t
 
 
 def test_an_unreachable_cluster_does_not_stop_a_load(target: LakeTarget) -> None:
-    table = open_table(target, RowShape().first_schema, RowShape().partition_by)
+    table = DeltaTarget(target).open(RowShape().first_schema, RowShape().partition_by)
     table.commit(TableCommit(numbers={"a": 5}, facts=facts(0, 5)))
     publish_table_counts(table, Connection("127.0.0.1:1", call_timeout_ms=500))

@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import compact
+from ottla.spark.lake.formats import DeltaTarget
 from ottla.spark.lake.lake_table import TableCommit
-from ottla.spark.lake.opening import open_existing
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.target import parse_target
 
@@ -64,11 +64,11 @@ def delete_a_row(root: Path) -> str:
 def test_a_file_with_a_deleted_row_is_recognised_and_not_rewritten(tmp_path: Path) -> None:
     for offsets in ([0, 1, 2], [3, 4]):
         write_deltalake(tmp_path, pa.table({"offset": pa.array(offsets, pa.int64())}), mode="append")
-    table = open_existing(parse_target(tmp_path))
+    table = DeltaTarget(parse_target(tmp_path)).open(None)
     before = table.files()
     path = delete_a_row(tmp_path)
     with pytest.raises(LakeError, match="or rows of them deleted"):
         publish(table, TableCommit(removed=before, is_same_data=True), {})
-    table = open_existing(parse_target(tmp_path))
+    table = DeltaTarget(parse_target(tmp_path)).open(None)
     assert {file.path: file.has_deletes for file in table.files()} == {file.path: file.path == path for file in before}
     assert compact(parse_target(tmp_path)).version is None

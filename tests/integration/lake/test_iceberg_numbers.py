@@ -9,16 +9,16 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.iceberg_table import IcebergLake
+from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.lake_table import TableCommit
-from ottla.spark.lake.target import IcebergTarget, parse_target
+from ottla.spark.lake.target import parse_target
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("topic", pa.string())])
 
 
 def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollback(tmp_path: Path) -> None:
     target = IcebergTarget("lake.events", parse_target(tmp_path / "events"))
-    lake = IcebergLake(target, SCHEMA, ())
+    lake = target.open(SCHEMA, ())
     lake.commit(TableCommit(numbers={"a": 1, "b": 1}))
     lake.commit(TableCommit(numbers={"a": 2}))
     theirs = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/events.catalog.db").load_table(target.table)
@@ -44,13 +44,13 @@ def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollb
 
 def test_a_table_outside_the_target_is_refused(tmp_path: Path) -> None:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
-    IcebergLake(IcebergTarget("lake.events", parse_target(tmp_path / "events"), catalog), SCHEMA, ())
+    IcebergTarget("lake.events", parse_target(tmp_path / "events"), catalog).open(SCHEMA, ())
     elsewhere = IcebergTarget("lake.events", parse_target(tmp_path / "event"), catalog)
     for schema in (SCHEMA, None):
         with pytest.raises(LakeError, match=r"lake.events is at file://.*/events, and not at file://.*/event;"):
-            IcebergLake(elsewhere, schema, ())
+            elsewhere.open(schema, ())
     again = IcebergTarget("lake.events", parse_target(f"file://{tmp_path}/events/"), catalog)
-    assert IcebergLake(again, None).name == "lake.events"
+    assert again.open(None).name == "lake.events"
 
 
 def test_a_table_without_a_sequence_of_snapshots_is_refused(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_a_table_without_a_sequence_of_snapshots_is_refused(tmp_path: Path) -> N
     place = parse_target(tmp_path / "events")
     theirs.create_table("lake.events", SCHEMA, location=f"file://{place.url}", properties={"format-version": "1"})
     with pytest.raises(LakeError, match=r"the table lake.events is of Iceberg's format version 1.*upgrade it"):
-        IcebergLake(IcebergTarget("lake.events", place, catalog), None)
+        IcebergTarget("lake.events", place, catalog).open(None)

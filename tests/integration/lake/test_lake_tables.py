@@ -14,11 +14,11 @@ from ottla.spark.errors import LakeError
 from ottla.spark.lake import iceberg_table
 from ottla.spark.lake.compaction import compact, small_groups, vacuum
 from ottla.spark.lake.files import LakeFiles
+from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, open_table
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
-from ottla.spark.lake.opening import open_table
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import RowShape
-from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+from ottla.spark.lake.target import LakeTarget, parse_target
 
 HOUR_US = 3_600_000_000
 SHAPE = RowShape(kept=("value",))
@@ -29,12 +29,12 @@ class Place:
 
     def __init__(self, target: LakeTarget, kind: str, catalog: Path) -> None:
         self.files_target = target
-        self.place: LakeTarget | IcebergTarget = target
+        self.target: DeltaTarget | IcebergTarget = DeltaTarget(target)
         if kind == "iceberg":
-            self.place = IcebergTarget("lake.events", target, {"type": "sql", "uri": f"sqlite:///{catalog}"})
+            self.target = IcebergTarget("lake.events", target, {"type": "sql", "uri": f"sqlite:///{catalog}"})
 
     def open(self, partition_by: tuple[str, ...] = SHAPE.partition_by) -> LakeTable:
-        return open_table(self.place, SHAPE.first_schema, partition_by)
+        return open_table(self.target, SHAPE.first_schema, partition_by)
 
     def write(self, *offsets: int, **extra: pa.Array) -> list[DataFile]:
         """Files with these offsets of a partition, each at the hour of its number."""
@@ -59,8 +59,10 @@ class Place:
         return sorted(self.rows().column("offset").to_pylist())
 
     def rows(self) -> pa.Table:
-        if isinstance(self.place, LakeTarget):
-            return DeltaTable(self.place.url, storage_options=self.place.storage_options).to_pyarrow_table()
+        if isinstance(self.target, DeltaTarget):
+            return DeltaTable(
+                self.files_target.url, storage_options=self.files_target.storage_options
+            ).to_pyarrow_table()
         table = self.open()
         return table._table.scan().to_arrow()  # type: ignore[attr-defined]  # Iceberg's
 
@@ -174,21 +176,21 @@ def test_small_files_become_few_and_rows_and_numbers_stay(place: Place) -> None:
         publish(table, TableCommit(place.write(first, first + 1, first + 1), numbers={"a": first}), {})
     publish(table, TableCommit(place.write(1, new=pa.array(["text"]))), {})
     before = place.rows().sort_by("offset")
-    done = compact(place.place)
+    done = compact(place.target)
     assert (done.files_before, done.files_after, done.rows_count) == (2, 1, 3)
     table.refresh()
     assert (table.number_of("a"), len(table.files())) == (4, 6)
     after = place.rows().select(before.column_names).sort_by("offset")
     assert sorted(after.to_pylist(), key=str) == sorted(before.to_pylist(), key=str)
-    assert compact(place.place).version is None
+    assert compact(place.target).version is None
 
 
 def test_files_of_dead_tasks_are_removed_when_they_are_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(place.open(), TableCommit(place.write(0)), {})
     (orphan,) = place.write(1)
-    assert vacuum(place.place, dry_run=True) == []
+    assert vacuum(place.target, dry_run=True) == []
     with pytest.raises(LakeError, match="at least 1"):
-        vacuum(place.place, older_than_hours=0)
+        vacuum(place.target, older_than_hours=0)
     found = place.open().vacuum(0, dry_run=True)
     assert found == [orphan.path]
     assert place.open().vacuum(0, dry_run=False) == [orphan.path]
@@ -212,7 +214,7 @@ def test_files_with_deleted_rows_are_left_alone(place: Place, monkeypatch: pytes
 
 def test_a_missing_table_is_reported(place: Place) -> None:
     with pytest.raises(LakeError, match="there is no table"):
-        compact(place.place)
+        compact(place.target)
 
 
 def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
@@ -224,7 +226,7 @@ def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
 def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place: Place) -> None:
     table = place.open()
     files = [replace(file, partition={**file.partition, "topic": ""}) for file in place.write(0)]
-    if isinstance(place.place, LakeTarget):
+    if isinstance(place.target, DeltaTarget):
         with pytest.raises(LakeError, match="an empty text partitions the table by 'topic'"):
             publish(table, TableCommit(files), {})
         return

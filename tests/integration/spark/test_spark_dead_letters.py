@@ -22,7 +22,7 @@ from ottla.model.identifiers import uuid_to_text
 from ottla.spark.checkpointed_rows import ATTEMPTS_MAX
 from ottla.spark.dead_letters import DeadLetters, attempt, route
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.delta_appends import append_once
 from ottla.testing import Namespace, Record, Topic, consume_all, produce
 from ottla.testing.broker import RunningBroker
 

@@ -19,7 +19,7 @@ from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 
 if TYPE_CHECKING:
     from ottla.spark.lake import LakeLoad, Loader, LoadState
-    from ottla.spark.lake.target import IcebergTarget, LakeTarget
+    from ottla.spark.lake.lake_table import TableTarget
 
 
 # Flags that name a lake table: a Delta table by its place, an Iceberg table also by its name in a catalog.
@@ -41,21 +41,20 @@ target_flags: Final = flags(
 )
 
 
-def lake_target(
-    target: str, storage: Iterable[str], table: str | None, catalog: Iterable[str]
-) -> LakeTarget | IcebergTarget:
+def lake_target(target: str, storage: Iterable[str], table: str | None, catalog: Iterable[str]) -> TableTarget:
     """Raises `ConfigError` where the table's packages are not installed: before Spark starts, which takes its time."""
     if table is None:
         require_modules("a Delta table", LAKE, "lake")
     else:
         require_modules("an Iceberg table", ICEBERG, "iceberg")
-    from ottla.spark.lake.target import IcebergTarget, parse_target
+    from ottla.spark.lake.formats import DeltaTarget, IcebergTarget
+    from ottla.spark.lake.target import parse_target
 
     properties = assignments(catalog, "--catalog")
     if properties and table is None:
         raise click.UsageError("--catalog is for an Iceberg table: name it with --table.")
     place = parse_target(target, assignments(storage, "--storage"))
-    return place if table is None else IcebergTarget(table, place, properties or None)
+    return DeltaTarget(place) if table is None else IcebergTarget(table, place, properties or None)
 
 
 _RUN: Final = "run"

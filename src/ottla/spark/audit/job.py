@@ -29,7 +29,7 @@ from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC
 from ottla.model.windows import Window, check_window_ms
 from ottla.spark.audit.loaded_table import LoadedTable
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.tables import append_once
+from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.connection import connection_of
 from ottla.spark.registration import register_source

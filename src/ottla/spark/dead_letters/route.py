@@ -38,7 +38,7 @@ from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.arrow.columns import ARROW_TYPES, SPARK_TYPES
 from ottla.spark.checkpointed_rows import CheckpointedRows, retry_lost_rows
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.lake.tables import append_once, newest_version, open_delta
+from ottla.spark.lake.delta_appends import append_once, newest_version, open_delta
 from ottla.spark.lake.target import LakeTarget, parse_target
 from ottla.spark.options.connection import connection_of
 from ottla.spark.registration import register_source

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
+from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.event_times import json_field
+from ottla.spark.lake.formats import IcebergTarget
+from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
-from ottla.spark.lake.tables import append_once
-from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+from ottla.spark.lake.target import LakeTarget, parse_target
 
 __all__ = [
     "Compaction",
@@ -17,6 +19,7 @@ __all__ = [
     "LakeTarget",
     "LoadState",
     "Loader",
+    "TableTarget",
     "append_once",
     "compact",
     "json_field",

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import with_columns
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
-from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit
-from ottla.spark.lake.opening import open_existing
+from ottla.spark.lake.formats import table_target
+from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit, TableTarget
 from ottla.spark.lake.publishing import publish
-from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+from ottla.spark.lake.target import LakeTarget
 
 # Rows that are in memory at a time.
 _ROWS_AT_ONCE: Final = 100_000
@@ -38,7 +38,7 @@ class Compaction:
 
 
 def compact(
-    target: str | Path | LakeTarget | IcebergTarget,
+    target: str | Path | LakeTarget | TableTarget,
     *,
     storage: Mapping[str, str] | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
@@ -50,12 +50,12 @@ def compact(
     stay for running readers; `vacuum` removes them.  Raises `LakeError`, also when another compaction or a
     backfill replaced the same files meanwhile: run it again.
     """
-    place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
-    table = open_existing(place)
+    place = table_target(target, storage)
+    table = place.open(None)
     total = Compaction(0, 0, 0, None)
     listed_at = table.version
     for group in small_groups(table.files(), target_file_bytes):
-        added = list(_rewritten(table, location_of(place), group, target_file_bytes))
+        added = list(_rewritten(table, place.location, group, target_file_bytes))
         rows_count = sum(file.rows_count for file in added)
         expected = sum(file.rows_count for file in group)
         if rows_count != expected:
@@ -69,10 +69,6 @@ def compact(
         if on_progress is not None:
             on_progress(total)
     return total
-
-
-def location_of(place: LakeTarget | IcebergTarget) -> LakeTarget:
-    return place.location if isinstance(place, IcebergTarget) else place
 
 
 def small_groups(files: Sequence[DataFile], target_file_bytes: int) -> list[list[DataFile]]:
@@ -109,7 +105,7 @@ def _rewritten(
 
 
 def vacuum(
-    target: str | Path | LakeTarget | IcebergTarget,
+    target: str | Path | LakeTarget | TableTarget,
     *,
     storage: Mapping[str, str] | None = None,
     older_than_hours: float = VACUUM_HOURS_DEFAULT,
@@ -127,5 +123,4 @@ def vacuum(
             f"older_than_hours is {older_than_hours:g}",
             hint="give at least 1: younger files may belong to a running load",
         )
-    place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
-    return open_existing(place).vacuum(older_than_hours, dry_run=dry_run)
+    return table_target(target, storage).open(None).vacuum(older_than_hours, dry_run=dry_run)

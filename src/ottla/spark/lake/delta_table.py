@@ -14,9 +14,9 @@ import pyarrow as pa
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.delta_appends import open_delta
 from ottla.spark.lake.files import value_text
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, CommitFacts, DataFile, TableCommit
-from ottla.spark.lake.tables import open_delta
 from ottla.spark.lake.target import LakeTarget
 
 try:

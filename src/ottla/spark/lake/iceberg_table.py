@@ -30,7 +30,7 @@ from ottla.spark.lake.lake_table import (
     DataFile,
     TableCommit,
 )
-from ottla.spark.lake.target import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, IcebergTarget
+from ottla.spark.lake.target import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, LakeTarget
 
 try:
     from pyiceberg import manifest
@@ -72,11 +72,18 @@ _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
 class IcebergLake:
     """A `LakeTable`.  Used on the driver only."""
 
-    def __init__(self, target: IcebergTarget, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        table: str,
+        location: LakeTarget,
+        catalog: str | Mapping[str, str] | None,
+        first_schema: pa.Schema | None,
+        partition_by: Sequence[str] = (),
+    ) -> None:
         """Without `first_schema` the table must be there."""
-        self._location = target.location
-        self._identifier = target.table
-        self._catalog = _catalog(target)
+        self._location = location
+        self._identifier = table
+        self._catalog = _catalog(location, catalog)
         self._table = _done(self._open, first_schema, partition_by)
         # Of the snapshot with this id.
         self._known: tuple[int | None, Mapping[str, int]] | None = None
@@ -335,9 +342,8 @@ def with_ids(schema: pa.Schema) -> pa.Schema:
     )
 
 
-def _catalog(target: IcebergTarget) -> Catalog:
-    location, settings = target.location, target.location.settings
-    given = target.catalog
+def _catalog(location: LakeTarget, given: str | Mapping[str, str] | None) -> Catalog:
+    settings = location.settings
     files = {
         "s3.endpoint": settings.get(ENDPOINT),
         "s3.access-key-id": settings.get(ACCESS_KEY),

@@ -1,4 +1,7 @@
-"""The interface of a table of any format for loads: columns, numbers, and one commit for files and numbers."""
+"""The interface of a table of any format for loads: columns, numbers, and one commit for files and numbers.
+
+A new format is one module with its `TableTarget` and its `LakeTable` (docs/ARCHITECTURE.md, "Where a new ... goes").
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
+
+from ottla.spark.lake.target import LakeTarget
 
 # Each commit has an id of its own among its facts, so that its writer finds it when the answer was lost.
 COMMIT_ID: Final = "ottla.commit_id"
@@ -101,3 +106,17 @@ class LakeTable(Protocol):
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
         """Removes the files that no version of the table needs and that are older; their paths."""
+
+
+class TableTarget(Protocol):
+    """A table of one format and where it is: what a load writes into.  Opened on the driver only."""
+
+    @property
+    def location(self) -> LakeTarget:
+        """The place of its files: tasks write there."""
+
+    def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
+        """The table as it is now; with `first_schema` it is created where there is none.
+
+        The format's library is imported here.  Raises `LakeError`.
+        """

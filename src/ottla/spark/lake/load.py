@@ -33,8 +33,8 @@ from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.files import TARGET_FILE_BYTES
-from ottla.spark.lake.lake_table import LakeTable, TableCommit
-from ottla.spark.lake.opening import open_table
+from ottla.spark.lake.formats import open_table, table_target
+from ottla.spark.lake.lake_table import LakeTable, TableCommit, TableTarget
 from ottla.spark.lake.plans import (
     EARLIEST_START,
     FILES_PER_COMMIT,
@@ -48,7 +48,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.target import IcebergTarget, LakeTarget, parse_target
+from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
     Counts,
@@ -187,7 +187,7 @@ class Loader:
         spark: SparkSession,
         bootstrap: str,
         topics: str | Sequence[str],
-        target: str | Path | LakeTarget | IcebergTarget,
+        target: str | Path | LakeTarget | TableTarget,
         *,
         storage: Mapping[str, str] | None = None,
         event_time: str | EventTime = "timestamp",
@@ -212,10 +212,10 @@ class Loader:
         self._shape = RowShape(
             tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
         )
-        self._place = target if isinstance(target, IcebergTarget) else parse_target(target, storage)
+        self._target = table_target(target, storage)
         # Where the tasks write.
-        self._target = self._place.location if isinstance(self._place, IcebergTarget) else self._place
-        self._target.refuse_remote_master(spark.sparkContext.master or "")
+        self._location = self._target.location
+        self._location.refuse_remote_master(spark.sparkContext.master or "")
         self._start = start
         self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
@@ -296,7 +296,7 @@ class Loader:
         listed_at = table.version
         logs = plan_backfill(table, options)
         files = files_of(table, column, periods, self._topics)
-        offsets, replaced, mixed = offsets_of(table, self._target, files, logs)
+        offsets, replaced, mixed = offsets_of(table, self._location, files, logs)
         ranges = ranges_of(offsets, logs)
         if not ranges:
             return LakeLoad(0, 0, {}, None)
@@ -308,7 +308,7 @@ class Loader:
         except DataLoss as loss:
             raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
-        carried = list(carried_over(table, self._target, mixed, offsets))
+        carried = list(carried_over(table, self._location, mixed, offsets))
         facts = {"ottla.backfill": json.dumps({"from_ms": from_ms, "to_ms": to_ms, "topics": sorted(ids)})}
         version = publish(table, TableCommit([*new, *carried], removed=replaced, facts=facts), {}, listed_at=listed_at)
         rows_count = sum(file.rows_count for file in new)
@@ -317,7 +317,7 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
-            self._opened = open_table(self._place, self._shape.first_schema, self._shape.partition_by)
+            self._opened = open_table(self._target, self._shape.first_schema, self._shape.partition_by)
         else:
             self._opened.refresh()
         return self._opened
@@ -352,7 +352,7 @@ class Loader:
         return TaskJob(
             self._options,
             self._shape,
-            self._target,
+            self._location,
             table.partition_by,
             {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},
             self._target_file_bytes,

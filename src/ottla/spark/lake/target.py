@@ -1,4 +1,4 @@
-"""The place of a lake table: a URL and its storage settings, for the table's library and for tasks that write files.
+"""The place of a lake table's files: a URL and its storage settings, for the table's library and for tasks that write.
 
 `/data/lake`, `file:///data/lake`, `s3://bucket/prefix` (`s3a://` too), `hdfs://namenode:8020/lake`.
 """
@@ -104,22 +104,6 @@ class LakeTarget:
                 hint="hdfs:// needs Hadoop's libhdfs: set ARROW_LIBHDFS_DIR, HADOOP_HOME, JAVA_HOME and CLASSPATH "
                 "(`hadoop classpath --glob`) on the driver and on every worker",
             ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergTarget:
-    """An Iceberg table: its name in a catalog, and where its files are.
-
-        IcebergTarget("lake.clicks", parse_target("s3://lake/clicks"), {"type": "rest", "uri": "https://catalog"})
-
-    `catalog`: pyiceberg's properties of a catalog (its `name` is "default" unless given), or the name of one in
-    pyiceberg's configuration.  A table on this machine needs none: its catalog is then a SQLite file beside it,
-    `<location>.catalog.db`.
-    """
-
-    table: str
-    location: LakeTarget
-    catalog: str | Mapping[str, str] | None = None
 
 
 def parse_target(

@@ -1,7 +1,6 @@
-"""Small tables of the lake: rows that are appended once for each version of an application, also when they are
-repeated.
+"""Appends to a Delta table that happen once for each version of an application, also when they are repeated.
 
-Dead letters and the audit's results go here; the files of loads are written by Spark's tasks (`load`).
+For small tables: dead letters and the audit's results.  The files of loads are written by Spark's tasks (`load`).
 """
 
 from __future__ import annotations

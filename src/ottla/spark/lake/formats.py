@@ -1,0 +1,69 @@
+"""The formats of tables: Delta and Iceberg.  A format's library is imported when a table is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.lake_table import LakeTable, TableTarget
+from ottla.spark.lake.target import LakeTarget, parse_target
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTarget:
+    """A Delta table: it is where its files are."""
+
+    location: LakeTarget
+
+    def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
+        from ottla.spark.lake.delta_table import DeltaLake
+
+        return DeltaLake(self.location, first_schema, partition_by)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """An Iceberg table: its name in a catalog, and where its files are.
+
+        IcebergTarget("lake.clicks", parse_target("s3://lake/clicks"), {"type": "rest", "uri": "https://catalog"})
+
+    `catalog`: pyiceberg's properties of a catalog (its `name` is "default" unless given), or the name of one in
+    pyiceberg's configuration.  A table on this machine needs none: its catalog is then a SQLite file beside it,
+    `<location>.catalog.db`.
+    """
+
+    table: str
+    location: LakeTarget
+    catalog: str | Mapping[str, str] | None = None
+
+    def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
+        from ottla.spark.lake.iceberg_table import IcebergLake
+
+        return IcebergLake(self.table, self.location, self.catalog, first_schema, partition_by)
+
+
+def table_target(
+    target: str | Path | LakeTarget | TableTarget, storage: Mapping[str, str] | None = None
+) -> TableTarget:
+    """A place alone is that of a Delta table.  Raises `LakeError` as `parse_target` does."""
+    if isinstance(target, str | Path | LakeTarget):
+        return DeltaTarget(parse_target(target, storage))
+    return target
+
+
+def open_table(target: TableTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> LakeTable:
+    """The table as it is now; created where there is none.
+
+    Raises `LakeError`, also for a table that is partitioned otherwise.
+    """
+    table = target.open(first_schema, partition_by)
+    if table.partition_by != tuple(partition_by):
+        raise LakeError(
+            f"{table.name} is partitioned by {', '.join(table.partition_by) or 'nothing'}",
+            hint=f"give partition_by={table.partition_by!r}, or load into a new table",
+        )
+    return table
