@@ -28,10 +28,10 @@ from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition, topic_name_problem, uuid_from_text, uuid_to_text
 from ottla.model.limits import INT32_MAX, INT64_MAX
-from ottla.model.own_names import LEDGER_TOPIC
+from ottla.model.own_names import LOST_OFFSETS_TOPIC
 from ottla.observe.events import fields
 
-__all__ = ["LEDGER_TOPIC", "UNKNOWN_END", "LostOffsets", "LostRange", "read_lost_offsets"]
+__all__ = ["LOST_OFFSETS_TOPIC", "UNKNOWN_END", "LostOffsets", "LostRange", "read_lost_offsets"]
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class LostOffsetsNotWritten(ClientError):
     """The lost ranges are not stored, so nothing after them may be read."""
 
     is_retriable = True
-    hint = "the read can be repeated; the ledger's topic must be writable"
+    hint = "the read can be repeated; the topic of lost offsets must be writable"
 
 
 def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[LostRange]) -> None:
@@ -110,7 +110,7 @@ def write_losses(cluster: Cluster, topic: str, reader: str, losses: Sequence[Los
 
 def read_lost_offsets(
     bootstrap: str | Cluster,
-    topic: str = LEDGER_TOPIC,
+    topic: str = LOST_OFFSETS_TOPIC,
     *,
     security: ClientSecurity | Mapping[str, object] | None = None,
 ) -> list[LostOffsets]:
@@ -138,7 +138,7 @@ def _parsed(topic: str, value: bytes | None) -> LostOffsets | None:
     try:
         return entry_from_json(value or b"")
     except WireError as error:
-        log.warning("ledger.entry_refused", extra=fields(topic=topic, error=str(error)))
+        log.warning("lost_offsets.entry_refused", extra=fields(topic=topic, error=str(error)))
         return None
 
 
@@ -164,25 +164,25 @@ def entry_to_json(entry: LostOffsets) -> bytes:
 def entry_from_json(data: bytes) -> LostOffsets:
     """Raises WireError: the topic may have messages of other programs.  Fields that are not known are left alone."""
     if len(data) > ENTRY_BYTES_MAX:
-        raise WireError(f"a ledger entry of {len(data)} bytes")
+        raise WireError(f"an entry of lost offsets of {len(data)} bytes")
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"a ledger entry that is no JSON: {error}") from None
+        raise WireError(f"an entry of lost offsets that is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise WireError("a ledger entry that is no JSON object")
+        raise WireError("an entry of lost offsets that is no JSON object")
     topic = _text(found, "topic")
     problem = topic_name_problem(topic)
     if problem is not None:
-        raise WireError(f"a ledger entry: {problem}")
+        raise WireError(f"an entry of lost offsets: {problem}")
     try:
         topic_id = uuid_from_text(_text(found, "topic_id"))
     except ValueError as error:
-        raise WireError(f"a ledger entry's topic_id: {error}") from None
+        raise WireError(f"an entry of lost offsets: topic_id: {error}") from None
     first = _number(found, "first_offset", 0)
     end = _number(found, "end_offset", UNKNOWN_END)
     if UNKNOWN_END < end <= first:
-        raise WireError(f"a ledger entry from offset {first} to {end}")
+        raise WireError(f"an entry of lost offsets from offset {first} to {end}")
     lost = LostRange(topic, topic_id, _number(found, "partition", 0, INT32_MAX), first, end, _text(found, "reason"))
     return LostOffsets(lost, _text(found, "reader"), _number(found, "seen_ms", 0))
 
@@ -190,17 +190,18 @@ def entry_from_json(data: bytes) -> LostOffsets:
 def _text(found: Mapping[str, object], name: str) -> str:
     value = found.get(name)
     if not isinstance(value, str):
-        raise WireError(f"a ledger entry's {name} is no text")
+        raise WireError(f"an entry of lost offsets: {name} is no text")
     return value
 
 
 def _number(found: Mapping[str, object], name: str, minimum: int, maximum: int = INT64_MAX) -> int:
     value = found.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise WireError(f"a ledger entry's {name} is {value!r}")
+        raise WireError(f"an entry of lost offsets: {name} is {value!r}")
     return value
 
 
 # The names of earlier releases.
+LEDGER_TOPIC = LOST_OFFSETS_TOPIC
 LedgerEntry = LostOffsets
 read_ledger = read_lost_offsets

@@ -76,8 +76,8 @@ def test_counts_are_those_of_the_logs_through_the_death_of_leaders(cluster: Runn
         Admin(client).create_topic("clicks", PARTITIONS_COUNT, 3)
         # Its record of a loss survives the loss of a disk with any default of the brokers.
         write_losses(client, "other-ledger", "test", [LostRange("clicks", UUID(int=7), 0, 0, 5, "deleted")])
-        (ledger,) = client.refresh(["other-ledger"])
-        assert len(ledger.partitions[0].replicas) == 3
+        (losses,) = client.refresh(["other-ledger"])
+        assert len(losses.partitions[0].replicas) == 3
     cluster.wait_for_isr("clicks", 0)
     is_over = threading.Event()
     sent: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""`ottla audit status`, `wait` and `ledger` against a broker, without Spark."""
+"""`ottla audit status`, `wait` and `lost-offsets` against a broker, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.options import ClientOptions
-from ottla.lost_offsets import LEDGER_TOPIC, UNKNOWN_END, LostRange, write_losses
+from ottla.lost_offsets import LOST_OFFSETS_TOPIC, UNKNOWN_END, LostRange, write_losses
 from ottla.testing.broker import RunningBroker
 
 HOUR_MS = 3_600_000
@@ -125,15 +125,15 @@ def test_hour_after_one_that_lost_records_can_be_waited_for(bootstrap: str) -> N
     assert ottla_audit(*until, "--from", "2012-03-01T13:00").exit_code == 0
 
 
-def test_ranges_of_the_ledger_are_named_where_a_topic_lacks_records() -> None:
+def test_lost_offsets_are_named_where_a_topic_lacks_records() -> None:
     with RunningBroker() as broker:
         for topic in ("unread", "untouched"):
             lake = counts("lake", topic, {0: 9})
             tell(broker.bootstrap, *counts("producer", topic, {0: 10}), ended(topic), *lake)
         with Cluster(broker.bootstrap) as cluster:
-            write_losses(cluster, LEDGER_TOPIC, "loads", [LostRange("unread", NO_TOPIC_ID, 0, 4, 5, "deleted")])
+            write_losses(cluster, LOST_OFFSETS_TOPIC, "loads", [LostRange("unread", NO_TOPIC_ID, 0, 4, 5, "deleted")])
         until = ("--until", "2012-03-01T13:00", "--timeout", "1ms", "-b", broker.bootstrap)
-        unreadable = "1 range of unread could not be read, as `ottla audit ledger unread` shows"
+        unreadable = "1 range of unread could not be read, as `ottla audit lost-offsets unread` shows"
         assert str(ottla_audit("wait", "unread", *until).exception).endswith(f"; {unreadable}")
         assert "could not be read" not in str(ottla_audit("wait", "untouched", *until).exception)
         status = ottla_audit("status", "unread", "untouched", "-b", broker.bootstrap)
@@ -181,18 +181,18 @@ def test_wait_outlives_brokers_that_are_away() -> None:
         assert found[0].is_complete_between(None, NOON_MS + HOUR_MS)
 
 
-def test_ledger_shows_each_range_once(bootstrap: str) -> None:
-    assert ottla_audit("ledger", "-b", bootstrap).stdout == "no range was lost\n"
+def test_lost_offsets_shows_each_range_once(bootstrap: str) -> None:
+    assert ottla_audit("lost-offsets", "-b", bootstrap).stdout == "no range was lost\n"
     first, second = (
         LostRange("clicks", UUID(int=7), 3, *offsets, "deleted") for offsets in ((5, 9), (20, UNKNOWN_END))
     )
     with Cluster(bootstrap) as cluster:
-        write_losses(cluster, LEDGER_TOPIC, "loads", [first, second])
-        write_losses(cluster, LEDGER_TOPIC, "loads", [first])
-    _, *rows = ottla_audit("ledger", "-b", bootstrap).stdout.splitlines()
+        write_losses(cluster, LOST_OFFSETS_TOPIC, "loads", [first, second])
+        write_losses(cluster, LOST_OFFSETS_TOPIC, "loads", [first])
+    _, *rows = ottla_audit("lost-offsets", "-b", bootstrap).stdout.splitlines()
     assert [row.split()[:5] for row in rows] == [["clicks", "3", "5", "9", "4"], ["clicks", "3", "20", "-", "-"]]
-    assert ottla_audit("ledger", "other", "-b", bootstrap).stdout == "no range was lost\n"
-    told = [json.loads(line) for line in ottla_audit("ledger", "-b", bootstrap, "--json").stdout.splitlines()]
+    assert ottla_audit("lost-offsets", "other", "-b", bootstrap).stdout == "no range was lost\n"
+    told = [json.loads(line) for line in ottla_audit("lost-offsets", "-b", bootstrap, "--json").stdout.splitlines()]
     assert [(each["first_offset"], each["reader"], each["reason"]) for each in told] == [
         (5, "loads", "deleted"),
         (20, "loads", "deleted"),

@@ -176,7 +176,7 @@ def test_records_that_were_deleted_before_they_could_be_counted_are_left_out(tmp
         eventually_counted(broker, "cut", Counter({0: 6}))
 
 
-def test_range_that_was_deleted_before_it_was_counted_is_in_the_ledger(tmp_path: Path) -> None:
+def test_range_that_was_deleted_before_it_was_counted_is_a_lost_offset(tmp_path: Path) -> None:
     def send(broker: RunningBroker) -> None:
         with ottla.Producer(broker.bootstrap) as producer:
             producer.send("gone", [b"%d" % number for number in range(10)], timestamp_ms=0, partition=0)

@@ -76,11 +76,11 @@ def test_entries_of_two_attempts_are_the_same_loss() -> None:
     ],
 )
 def test_an_entry_with_something_wrong_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="a ledger entry"):
+    with pytest.raises(WireError, match="an entry of lost offsets"):
         entry_from_json(json.dumps(json.loads(entry_to_json(ENTRY)) | wrong).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 5_000, b" " * 20_000], ids=range(5))
 def test_bytes_that_are_no_entry_are_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="a ledger entry"):
+    with pytest.raises(WireError, match="an entry of lost offsets"):
         entry_from_json(data)

@@ -25,7 +25,7 @@ from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import HOUR_MS, MIB
-from ottla.model.own_names import AUDIT_GROUP, LEDGER_TOPIC, OWN_TOPICS
+from ottla.model.own_names import AUDIT_GROUP, LOST_OFFSETS_TOPIC, OWN_TOPICS
 from ottla.observe.events import fields
 from ottla.records.batch_times import window_counts
 from ottla.records.header import read_header
@@ -124,10 +124,10 @@ class LogCounter:
             log.warning("audit.not_read", extra=fields(partition=str(failure.partition), error=str(failure.error)))
 
     def _on_uncounted(self, count: PartitionCount, end_offset: int, reason: str) -> None:
-        """In the ledger first: with a ClientError the count stays where it is."""
+        """To the topic of lost offsets first: with a ClientError the count stays where it is."""
         first_offset = count.place.next_offset
         lost = LostRange(*_names(count), first_offset, end_offset, reason)
-        write_losses(self._cluster, LEDGER_TOPIC, GROUP, [lost])
+        write_losses(self._cluster, LOST_OFFSETS_TOPIC, GROUP, [lost])
         log.error(
             "audit.range_not_counted",
             extra=fields(

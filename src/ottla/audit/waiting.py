@@ -73,7 +73,7 @@ def wait_until_complete(
         if status is not None and deadline is not None and deadline.has_passed:
             why = why_not(status, until_ms, from_ms)
             if status.short_between(from_ms, until_ms):
-                # That the ledger cannot be read either is no news.
+                # That the topic of lost offsets cannot be read either is no news.
                 with contextlib.suppress(ClientError):
                     why += "".join(f"; {text}" for text in lost_texts(cluster, [topic]).values())
             raise NotComplete(f"not complete until {time_text(until_ms)}: {why}", status)
@@ -91,14 +91,14 @@ def _check_exists(cluster: Cluster, topic: str, counted: Collection[str]) -> Non
 
 
 def lost_texts(cluster: Cluster, topics: Collection[str]) -> dict[str, str]:
-    """What the ledger has of these topics, where it has anything: it may be why they lack records.
+    """The lost offsets of these topics, where there are any: they may be why the topics lack records.
 
     Raises ClientError.
     """
     ranges = Counter(entry.lost.topic for entry in read_lost_offsets(cluster))
     return {
         topic: f"{ranges[topic]} {'ranges' if ranges[topic] > 1 else 'range'} of {topic} could not be read, "
-        f"as `ottla audit ledger {topic}` shows"
+        f"as `ottla audit lost-offsets {topic}` shows"
         for topic in topics
         if ranges[topic]
     }

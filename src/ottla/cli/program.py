@@ -56,14 +56,18 @@ class LazyGroup(click.Group):
         return list(self._verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        verb = self._verbs.get(cmd_name)
+        verb = self._verb(cmd_name)
         return None if verb is None else command_of(cmd_name, verb)
+
+    def _verb(self, name: str) -> Verb | Family | None:
+        former = (verb for verb in self._verbs.values() if isinstance(verb, Verb) and verb.formerly == name)
+        return self._verbs.get(name) or next(former, None)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in self._verbs:
+        if name and not name.startswith("-") and self._verb(name) is None:
             nearest = nearest_name(name, self._verbs)
             ending = "" if nearest is None else f"  Did you mean {nearest}?"
             raise click.UsageError(f"There is no verb {name!r}.{ending}", ctx)

@@ -12,6 +12,8 @@ class Verb(NamedTuple):
     module: str
     about: str
     command: str = "command"
+    # It is called by its name of earlier releases, too.
+    formerly: str | None = None
 
 
 class Family(NamedTuple):
@@ -45,7 +47,12 @@ _AUDIT: Final[Mapping[str, Verb]] = {
         "ottla.cli.pipeline.audit", "Show what each tier has counted, and until when topics are complete.", "status"
     ),
     "wait": Verb("ottla.cli.pipeline.audit", "Wait until a topic is complete; for batch jobs.", "wait"),
-    "ledger": Verb("ottla.cli.pipeline.audit", "Show the ranges that readers could not read, and why.", "ledger"),
+    "lost-offsets": Verb(
+        "ottla.cli.pipeline.audit",
+        "Show the ranges that readers could not read, and why.",
+        "lost_offsets",
+        formerly="ledger",
+    ),
     "run": Verb("ottla.cli.pipeline.audit", "Compare all tiers on Spark, into a table and a topic.", "run"),
 }
 

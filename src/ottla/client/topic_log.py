@@ -1,6 +1,6 @@
 """A topic as the log of a program: created, appended to with acknowledgement, and read up to its end again and again.
 
-The audit's counts, the ledger of lost offsets, the schema registry, the claims of replays and the progress of a mirror
+The audit's counts, lost offsets, the schema registry, the claims of replays and the progress of a mirror
 are such logs; each program applies the records to its state.
 """
 

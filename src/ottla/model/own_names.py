@@ -13,13 +13,14 @@ from ottla.model.identifiers import INTERNAL_TOPICS
 
 AUDIT_TOPIC: Final = "ottla-audit"
 AUDIT_RESULTS_TOPIC: Final = "ottla-audit-results"
-LEDGER_TOPIC: Final = "ottla-ledger"
+# Its name of the first releases stays: entries were written under it.
+LOST_OFFSETS_TOPIC: Final = "ottla-ledger"
 REPLAY_CLAIMS_TOPIC: Final = "ottla-dead-letter-replays"
 MIRROR_PROGRESS_TOPIC: Final = "ottla-mirror-progress"
 OWN_TOPICS: Final = INTERNAL_TOPICS | {
     AUDIT_TOPIC,
     AUDIT_RESULTS_TOPIC,
-    LEDGER_TOPIC,
+    LOST_OFFSETS_TOPIC,
     REPLAY_CLAIMS_TOPIC,
     MIRROR_PROGRESS_TOPIC,
 }

@@ -23,7 +23,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.dead_letters import DeadLetters
 from ottla.lost_offsets import LostRange, read_lost_offsets, write_losses
 from ottla.mirror import MirrorOptions, Names
-from ottla.model.own_names import LEDGER_TOPIC
+from ottla.model.own_names import LOST_OFFSETS_TOPIC
 from ottla.protocol.schema import ZERO_UUID
 from ottla.registry.schema_topic import SchemaTopic
 from ottla.registry.state import RegistryState
@@ -166,7 +166,7 @@ def test_state_in_topics_is_written_and_read_over_a_login(
     assert receipt.topic == f"{topic}.dead-letter"
     lost = LostRange(topic, ZERO_UUID, 0, 0, 5, "deleted")
     with Cluster(address, ClientOptions(security=ottla.client_security(security))) as cluster:
-        write_losses(cluster, LEDGER_TOPIC, "reader", [lost])
+        write_losses(cluster, LOST_OFFSETS_TOPIC, "reader", [lost])
     assert [entry.lost for entry in read_lost_offsets(address, security=security)] == [lost]
     schemas = SchemaTopic(address, f"{topic}-schemas", ottla.client_security(security))
     try:

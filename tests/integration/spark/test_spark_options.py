@@ -1,4 +1,4 @@
-"""Options of the source against real brokers: groups, the ledger, limits, conditions, transactions."""
+"""Options of the source against real brokers: groups, lost offsets, limits, conditions, transactions."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def test_a_group_shows_the_progress_of_a_stream_and_others_start_there(
     assert values(drain.run(**options)[0]) == [8, 9, 10], "a checkpoint's own offsets count, not the group's"
 
 
-def test_lost_offsets_are_in_the_ledger_before_the_stream_continues(drain: Drain, peer: Peer, topic: str) -> None:
-    ledger = f"ledger-{topic}"
-    options = {"subscribe": topic, "startingOffsets": "earliest", "onDataLoss": "ledger", "ledgerTopic": ledger}
+def test_lost_offsets_are_recorded_before_the_stream_continues(drain: Drain, peer: Peer, topic: str) -> None:
+    losses = f"ledger-{topic}"
+    options = {"subscribe": topic, "startingOffsets": "earliest", "onDataLoss": "record", "lostOffsetsTopic": losses}
     peer.produce(topic, numbered(4))
     drain.run(**options)
-    assert read_lost_offsets(peer.bootstrap, ledger) == []
+    assert read_lost_offsets(peer.bootstrap, losses) == []
     peer.produce(topic, numbered(6, first=4))
     peer.delete_records_before(topic, 0, 7)
     assert values(drain.run(**options)[0]) == [7, 8, 9]
-    (entry,) = read_lost_offsets(peer.bootstrap, ledger)
+    (entry,) = read_lost_offsets(peer.bootstrap, losses)
     old_id = peer.topic_id(topic)
     assert (entry.lost.place, entry.lost.topic_id) == (TopicPartition(topic, 0), old_id)
     assert (entry.lost.first_offset, entry.lost.end_offset, entry.reader) == (4, 7, "ottla-spark")
@@ -76,7 +76,7 @@ def test_lost_offsets_are_in_the_ledger_before_the_stream_continues(drain: Drain
     peer.create_topic(topic, 2)
     peer.produce(topic, numbered(20, first=50))
     assert values(drain.run(**options)[0]) == list(range(50, 70))
-    recreated = [each.lost for each in read_lost_offsets(peer.bootstrap, ledger)[1:]]
+    recreated = [each.lost for each in read_lost_offsets(peer.bootstrap, losses)[1:]]
     assert [(lost.partition, lost.first_offset, lost.end_offset) for lost in recreated] == [
         (0, 10, UNKNOWN_END),
         (1, 0, UNKNOWN_END),

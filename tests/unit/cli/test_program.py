@@ -67,6 +67,15 @@ def test_verb_has_a_command_and_its_help(name: str, capsys: pytest.CaptureFixtur
     assert f"Usage: ottla {name} " in capsys.readouterr().out
 
 
+def test_verb_is_called_by_its_former_name_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "ledger", "--help"]) == 0
+    assert "Show the ranges that readers could not read" in capsys.readouterr().out
+    assert run(["audit", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "  lost-offsets " in shown
+    assert "ledger" not in shown
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys, json, contextlib, io\n"

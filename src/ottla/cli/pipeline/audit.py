@@ -26,7 +26,7 @@ from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag
 from ottla.model.counted import counted
-from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC, LEDGER_TOPIC
+from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC, LOST_OFFSETS_TOPIC
 from ottla.runtime.installed import LAKE, SPARK, require_modules
 
 if TYPE_CHECKING:
@@ -269,25 +269,31 @@ def wait(
     say(json.dumps(found) if as_json else text)
 
 
-@click.command(name="ledger")
-@config_flag("audit", "ledger")
+@click.command(name="lost-offsets")
+@config_flag("audit", "lost-offsets", formerly="ledger")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @bootstrap_flag
 @click.option(
-    "--ledger-topic", default=LEDGER_TOPIC, show_default=True, metavar="TOPIC", help="Where readers write them."
+    "--lost-offsets-topic",
+    "--ledger-topic",
+    "topic",
+    default=LOST_OFFSETS_TOPIC,
+    show_default=True,
+    metavar="TOPIC",
+    help="Where readers write them.  (--ledger-topic is its former name.)",
 )
 @json_flag()
-def ledger(topics: tuple[str, ...], bootstrap: str, ledger_topic: str, as_json: bool) -> None:
+def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_json: bool) -> None:
     """Show the ranges that readers could not read, and why.
 
-    A reader with `onDataLoss=ledger` writes them before it continues.
+    A reader with `onDataLoss=record` writes them before it continues.
     """
     from ottla.lost_offsets import UNKNOWN_END, read_lost_offsets
     from ottla.model.identifiers import uuid_to_text
     from ottla.model.windows import time_text
 
-    with open_cluster(bootstrap, "ottla-audit-ledger") as cluster:
-        entries = [each for each in read_lost_offsets(cluster, ledger_topic) if not topics or each.lost.topic in topics]
+    with open_cluster(bootstrap, "ottla-audit-lost-offsets") as cluster:
+        entries = [each for each in read_lost_offsets(cluster, topic) if not topics or each.lost.topic in topics]
     if as_json:
         for entry in entries:
             fields = asdict(entry.lost) | {"topic_id": uuid_to_text(entry.lost.topic_id)}

@@ -38,15 +38,16 @@ spark_flag: Final = click.option(
 _ABOUT_FLAGS: Final = frozenset({"help", "config"})
 
 
-def config_flag(*verbs: str) -> Flag:
+def config_flag(*verbs: str, formerly: str | None = None) -> Flag:
     """The flag --config of a verb: `config_flag("load")`, `config_flag("dead-letter", "replay")`.
 
-    It is above the verb's other flags.  Each of them can be given in the file, a required one too.
+    `formerly`: the verb's name of earlier releases, as which the file may have its table.  It is above the verb's
+    other flags.  Each of them can be given in the file, a required one too.
     """
 
     def read(context: click.Context, _option: click.Parameter, path: Path | None) -> None:
         if path is not None:
-            given = job_settings(path, verbs, context.command)
+            given = job_settings(path, verbs, context.command, formerly)
             context.default_map = {**(context.default_map or {}), **given}
 
     return click.option(
@@ -60,11 +61,16 @@ def config_flag(*verbs: str) -> Flag:
     )
 
 
-def job_settings(path: Path, verbs: Sequence[str], command: click.Command) -> dict[str, object]:
+def job_settings(
+    path: Path, verbs: Sequence[str], command: click.Command, formerly: str | None = None
+) -> dict[str, object]:
     """The file's values for a command's parameters, by parameter.  Raises `ConfigError`."""
     known = _parameters(command)
     found: dict[str, object] = {}
-    tables = list(_tables(_document(path), path, verbs))
+    document = _document(path)
+    if formerly is not None and _has_table(document, former := (*verbs[:-1], formerly)):
+        verbs = former
+    tables = list(_tables(document, path, verbs))
     for table_name, table in tables:
         is_own = table_name == ".".join(verbs)
         for key, value in table.items():
@@ -85,6 +91,13 @@ def _document(path: Path) -> dict[str, object]:
         raise ConfigError(
             f"{path}: {error}", hint='write key = value; texts in quotes: target = "/data/lake"'
         ) from error
+
+
+def _has_table(document: Mapping[str, object], verbs: Sequence[str]) -> bool:
+    table: object = document
+    for name in verbs:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table is not None
 
 
 def _tables(
@@ -110,13 +123,16 @@ def _tables(
 
 
 def _parameters(command: click.Command) -> dict[str, click.Parameter]:
-    """By the name of the longest spelling: `--bootstrap-server` is `bootstrap-server`."""
+    """By each long spelling: `--bootstrap-server` is `bootstrap-server`, and so is an argument's name."""
     names: dict[str, click.Parameter] = {}
     for parameter in command.params:
         if parameter.name in _ABOUT_FLAGS or (isinstance(parameter, click.Option) and parameter.hidden):
             continue
         spellings = parameter.opts if isinstance(parameter, click.Option) else [parameter.name or ""]
-        names[_flag_name(max(spellings, key=len).lstrip("-"))] = parameter
+        longest = max(spellings, key=len)
+        for spelling in spellings:
+            if spelling is longest or spelling.startswith("--"):
+                names[_flag_name(spelling.lstrip("-"))] = parameter
     return names
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.model.identifiers import topic_name_problem
-from ottla.model.own_names import LEDGER_TOPIC
+from ottla.model.own_names import LOST_OFFSETS_TOPIC
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.connection import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Connection, parse_connection
 from ottla.spark.options.offset_spec import (
@@ -54,12 +54,12 @@ class OnLoss(Enum):
 
     FAIL = "fail"
     SKIP = "skip"
-    LEDGER = "ledger"
+    RECORD = "record"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """`reader` names this reader in the ledger: the group id, else the client id."""
+    """`reader` names this reader in entries of lost offsets: the group id, else the client id."""
 
     connection: Connection
     subscription: Subscription
@@ -69,7 +69,7 @@ class ReadOptions:
     limits: TriggerLimits
     task_sizes: TaskSizes
     on_loss: OnLoss
-    ledger_topic: str
+    lost_offsets_topic: str
     group_id: str | None
     isolation: IsolationLevel
     read_timeout_ms: int
@@ -101,7 +101,7 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOp
         parse_trigger_limits(reader),
         parse_task_sizes(reader),
         _on_loss(reader),
-        _ledger_topic(reader),
+        _lost_offsets_topic(reader),
         group_id,
         _isolation(reader),
         connection.call_timeout_ms if read_ms is None else read_ms,
@@ -148,17 +148,19 @@ def _on_loss(reader: OptionReader) -> OnLoss:
         return OnLoss.FAIL
     if given[0] == "failOnDataLoss":
         return OnLoss.FAIL if reader.flag("failOnDataLoss", True) else OnLoss.SKIP
-    choices = {"fail": "fail", "ledger": "ledger"}
+    # `ledger` and `ledgerTopic` are the names of earlier releases.
+    choices = {"fail": "fail", "record": "record", "ledger": "record"}
     return OnLoss(reader.choice("onDataLoss", choices, "fail"))
 
 
-def _ledger_topic(reader: OptionReader) -> str:
-    topic = reader.text("ledgerTopic")
-    if topic is None:
-        return LEDGER_TOPIC
+def _lost_offsets_topic(reader: OptionReader) -> str:
+    given = reader.one_of(("lostOffsetsTopic", "ledgerTopic"))
+    if given is None:
+        return LOST_OFFSETS_TOPIC
+    name, topic = given
     problem = topic_name_problem(topic)
     if problem is not None:
-        raise SparkOptionError(f"the option 'ledgerTopic': {problem}")
+        raise SparkOptionError(f"the option {name!r}: {problem}")
     return topic
 
 

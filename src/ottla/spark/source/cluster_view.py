@@ -216,8 +216,8 @@ class ClusterView:
         """Records are proven to be lost: raises `DataLoss`, or writes them down, as the options say."""
         if losses and self._options.on_loss is OnLoss.FAIL:
             raise DataLoss("; ".join(dict.fromkeys(map(str, losses))))
-        if losses and self._options.on_loss is OnLoss.LEDGER:
-            write_losses(self._cluster, self._options.ledger_topic, self._options.reader, losses)
+        if losses and self._options.on_loss is OnLoss.RECORD:
+            write_losses(self._cluster, self._options.lost_offsets_topic, self._options.reader, losses)
 
     def _asked(self, questions: Mapping[TopicPartition, int]) -> Offsets:
         if not questions:

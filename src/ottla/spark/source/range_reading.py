@@ -86,7 +86,7 @@ def task_of(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Offset
         options.fetch_bytes,
         options.fails_on_data_loss,
         options.isolation,
-        LostOffsetsTopic(options.ledger_topic, options.reader) if options.on_loss is OnLoss.LEDGER else None,
+        LostOffsetsTopic(options.lost_offsets_topic, options.reader) if options.on_loss is OnLoss.RECORD else None,
         options.skips_unreadable,
     )
 

@@ -35,6 +35,13 @@ def compact(**given: object) -> None:
     seen.append(given)
 
 
+@click.command()
+@config_flag("load", "shrink", formerly="squeeze")
+@click.option("--size-bytes", "--size", "size", type=int)
+def shrink(**given: object) -> None:
+    seen.append(given)
+
+
 seen: list[dict[str, object]] = []
 
 
@@ -102,6 +109,12 @@ def test_a_verb_of_a_group_takes_its_own_table_and_then_the_groups(tmp_path: Pat
     assert call(tmp_path, WHOLE, command=compact) == {"target": "/lake", "size": 7}
     own = '[load]\ntarget = "/lake"\n[load.compact]\ntarget = "/own"\n'
     assert call(tmp_path, own, command=compact) == {"target": "/own", "size": None}
+
+
+@pytest.mark.parametrize("table", ["load.shrink", "load.squeeze"])
+@pytest.mark.parametrize("key", ["size-bytes", "size"])
+def test_table_and_keys_of_a_renamed_verb_have_their_former_names_too(tmp_path: Path, table: str, key: str) -> None:
+    assert call(tmp_path, f"[{table}]\n{key} = 7\n", command=shrink) == {"size": 7}
 
 
 @pytest.mark.parametrize(

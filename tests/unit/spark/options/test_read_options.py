@@ -110,8 +110,8 @@ def test_offsets_come_as_words_json_or_timestamps() -> None:
         (BASE | {"endingOffsets": "group", "groupId": "g"}, "'endingOffsets' is 'group'"),
         (BASE | {"groupId": " "}, "'groupId' is empty"),
         (BASE | {"onDataLoss": "skip"}, "'onDataLoss' cannot be 'skip'"),
-        (BASE | {"onDataLoss": "ledger", "failOnDataLoss": "false"}, "'failOnDataLoss' and 'onDataLoss' contradict"),
-        (BASE | {"ledgerTopic": "no/name"}, "'ledgerTopic'"),
+        (BASE | {"onDataLoss": "record", "failOnDataLoss": "false"}, "'failOnDataLoss' and 'onDataLoss' contradict"),
+        (BASE | {"lostOffsetsTopic": "no/name"}, "'lostOffsetsTopic'"),
         (BASE | {"maxTriggerDelay": "1m"}, "'maxTriggerDelay' works only with"),
         (BASE | {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'"),
         (BASE | {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than 'maxOffsetsPerTrigger'"),
@@ -170,11 +170,19 @@ def test_a_start_at_a_groups_offsets_names_the_group() -> None:
         ({"failOnDataLoss": "true"}, OnLoss.FAIL),
         ({"failOnDataLoss": "false"}, OnLoss.SKIP),
         ({"onDataLoss": "Fail"}, OnLoss.FAIL),
-        ({"onDataLoss": "ledger"}, OnLoss.LEDGER),
+        ({"onDataLoss": "record"}, OnLoss.RECORD),
+        ({"onDataLoss": "ledger"}, OnLoss.RECORD),
     ],
 )
 def test_what_is_done_about_losses(options: dict[str, str], on_loss: OnLoss) -> None:
     assert parse_read_options(BASE | options, is_stream=True).on_loss is on_loss
+
+
+def test_topic_of_lost_offsets_has_its_former_name_too() -> None:
+    for name in ("lostOffsetsTopic", "ledgerTopic"):
+        assert parse_read_options(BASE | {name: "lost"}, is_stream=True).lost_offsets_topic == "lost"
+    with pytest.raises(SparkOptionError, match="contradict"):
+        parse_read_options(BASE | {"lostOffsetsTopic": "a", "ledgerTopic": "b"}, is_stream=True)
 
 
 def test_settings_of_the_official_connector_that_change_no_result_are_accepted() -> None:

@@ -54,10 +54,10 @@ def fill(fake: FakeCluster) -> None:
         fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x" * 40_000)] * 3))
 
 
-def task(end: int = 30, *, goes_on: bool = False, ledger: LostOffsetsTopic | None = None) -> ReadTask:
+def task(end: int = 30, *, goes_on: bool = False, lost: LostOffsetsTopic | None = None) -> ReadTask:
     connection = Connection("broker-1:9092", 5_000, 20_000)
     ranges = (OffsetRange("t", 0, 0, end, OLD),)
-    return ReadTask(connection, ranges, ("offset",), 1 << 10, not goes_on, IsolationLevel.READ_UNCOMMITTED, ledger)
+    return ReadTask(connection, ranges, ("offset",), 1 << 10, not goes_on, IsolationLevel.READ_UNCOMMITTED, lost)
 
 
 def offsets(of: ReadTask) -> list[int]:
@@ -87,20 +87,20 @@ def test_a_log_that_ends_before_the_plan_has_lost_the_rest(fake: FakeCluster) ->
     assert offsets(task(end=40, goes_on=True)) == list(range(30))
 
 
-def test_a_loss_is_in_the_ledger_before_the_task_ends(fake: FakeCluster) -> None:
-    (ledger,) = fake.add_topic("ottla-ledger", 1)
-    assert offsets(task(end=40, goes_on=True, ledger=LostOffsetsTopic("ottla-ledger", "loader"))) == list(range(30))
-    (record,) = fake.partitions[ledger].records()
+def test_a_loss_is_recorded_before_the_task_ends(fake: FakeCluster) -> None:
+    (lost,) = fake.add_topic("ottla-ledger", 1)
+    assert offsets(task(end=40, goes_on=True, lost=LostOffsetsTopic("ottla-ledger", "loader"))) == list(range(30))
+    (record,) = fake.partitions[lost].records()
     entry = entry_from_json(bytes(record.value or b""))
     assert (entry.lost.place, entry.lost.topic_id, entry.reader) == (PLACE, OLD, "loader")
     assert (entry.lost.first_offset, entry.lost.end_offset) == (30, 40)
 
 
-def test_a_ledger_that_cannot_be_written_stops_the_task(fake: FakeCluster) -> None:
+def test_lost_offsets_that_cannot_be_written_stop_the_task(fake: FakeCluster) -> None:
     fake.add_topic("ottla-ledger", 1)
     fake.brokers[1].error_of = lambda api, _: ErrorCode.TOPIC_AUTHORIZATION_FAILED if api is ApiKey.PRODUCE else None
     with pytest.raises(Exception, match="1 lost ranges were not written to ottla-ledger"):
-        offsets(task(end=40, goes_on=True, ledger=LostOffsetsTopic("ottla-ledger", "loader")))
+        offsets(task(end=40, goes_on=True, lost=LostOffsetsTopic("ottla-ledger", "loader")))
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -163,7 +163,7 @@ def skipping(of: ReadTask) -> ReadTask:
 def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     fake: FakeCluster, area: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (ledger,) = fake.add_topic("ottla-ledger", 1)
+    (lost,) = fake.add_topic("ottla-ledger", 1)
     fake.partitions[PLACE].append(malformed_batch(area))
     fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x")] * 2))
     with pytest.raises(CorruptRecords, match=r"'t' partition 0, at offset 30: .*option skipUnreadableBatches"):
@@ -171,8 +171,8 @@ def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     readable = [*range(30), 33, 34]
     assert offsets(skipping(task(35))) == readable
     assert "offsets 30 to 33 (exclusive) of t-0" in caplog.text
-    assert offsets(skipping(task(35, ledger=LostOffsetsTopic("ottla-ledger", "loader")))) == readable
-    (record,) = fake.partitions[ledger].records()
+    assert offsets(skipping(task(35, lost=LostOffsetsTopic("ottla-ledger", "loader")))) == readable
+    (record,) = fake.partitions[lost].records()
     lost = entry_from_json(bytes(record.value or b"")).lost
     assert (lost.place, lost.first_offset, lost.end_offset) == (PLACE, 30, 33)
 

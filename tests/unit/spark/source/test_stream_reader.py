@@ -250,7 +250,7 @@ def test_few_records_wait_unless_it_is_the_last_batch(monkeypatch: pytest.Monkey
 def test_what_is_lost_is_written_down_with_offsets_and_id(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(a0=(0, 10), a1=(3, 9))
     logs.topic_ids["a"] = NEW
-    stream = reader(monkeypatch, logs, onDataLoss="ledger")
+    stream = reader(monkeypatch, logs, onDataLoss="record")
     start = {"a": {"0": 50}, "b": {"0": 7}, "$ottla": {"ids": {"a": uuid_to_text(NEW), "b": uuid_to_text(OLD)}}}
     stream.latestOffset(start, ReadAllAvailable())
     assert [(lost.place, lost.topic_id, lost.first_offset, lost.end_offset) for lost in logs.lost] == [
@@ -263,7 +263,7 @@ def test_what_is_lost_is_written_down_with_offsets_and_id(monkeypatch: pytest.Mo
 def test_losses_are_reported_when_a_batch_is_planned_and_not_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(a0=(0, 10))
     options = {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}
-    stream = reader(monkeypatch, logs, onDataLoss="ledger", **options)
+    stream = reader(monkeypatch, logs, onDataLoss="record", **options)
     limit = stream.getDefaultReadLimit()
     stream.latestOffset({"a": {"0": 9}}, limit)
     start = {"a": {"0": 10}, "b": {"0": 7, "1": 8}}
