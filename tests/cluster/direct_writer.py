@@ -12,9 +12,9 @@ from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.producing.produce_requests import produce_body, read_answers
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import dial_tcp
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

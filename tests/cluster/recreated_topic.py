@@ -19,9 +19,9 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.address import Address
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.replicas.peer_connection import PeerAddress, PeerConnection, PeerDistrusted, PeerLogin, PeerSecurity
 from ottla.broker.security.tls_server import TlsServer
+from ottla.client.admin.access import set_password
 from ottla.client.admin.admin import Admin
-from ottla.client.admin.users import set_password
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings import BrokerSettings

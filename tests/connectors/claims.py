@@ -11,14 +11,14 @@ from enum import Enum
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from ottla.client.consumer_registry.node_content import (
+from ottla.client.consumer_registry.group_nodes import (
     ConsumerNode,
     OffsetContent,
     decode_consumer,
     decode_offset,
     decode_owner,
 )
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from tests.connectors.tree_log import Change, Kind
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
+from ottla.client.consumer_registry.group_nodes import OffsetContent, encode_offset
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.membership import KafkaGroupMembership
 from ottla.client.membership.membership import Event

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ottla.client.consumer_registry.node_content import ConsumerNode, OffsetContent, encode_consumer, encode_offset
+from ottla.client.consumer_registry.group_nodes import ConsumerNode, OffsetContent, encode_consumer, encode_offset
 from ottla.client.groups.subscription import Subscription
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

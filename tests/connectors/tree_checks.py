@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from tests.connectors.claims import End, GroupHistory, Ownership
 from tests.connectors.journal import Handed, Joined, now_ns

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
-from ottla.consumers.share import GroupView
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId
 from ottla.model.identifiers import TopicPartition
 from tests.consumers_simulation.scale import LATENCY_MS, SESSION_MS
 

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
 
-from ottla.client.consumer_registry.group_paths import GroupPaths
-from ottla.client.consumer_registry.node_content import ConsumerNode
+from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
 from ottla.client.groups.subscription import Subscription
 from ottla.coordination import layout
 from ottla.coordination.topics import TopicRegistry

@@ -10,17 +10,19 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.consumer_registry.group_contents import group_exists, group_names, read_group
-from ottla.client.consumer_registry.group_paths import GroupPaths
+from ottla.client.consumer_registry.group_admin import group_exists, group_names, read_group
+from ottla.client.consumer_registry.group_nodes import GroupPaths, OffsetContent, encode_consumer, encode_offset
 from ottla.client.consumer_registry.group_reader import GroupReader
-from ottla.client.consumer_registry.node_content import OffsetContent, encode_consumer, encode_offset
-from ottla.client.consumer_registry.partition_registry import WRITES_PER_REQUEST, PartitionRegistry, in_requests
-from ottla.client.consumer_registry.registration import register
+from ottla.client.consumer_registry.partition_registry import (
+    WRITES_PER_REQUEST,
+    PartitionRegistry,
+    in_requests,
+    register,
+)
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
-from ottla.consumers.share import GroupView
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId
 from ottla.coordination import layout
 from ottla.coordination.tree import ANY_VERSION, Node, Tree
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

@@ -8,19 +8,16 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ottla.client.consumer_registry.group_admin import GroupWritesLost, TreeGroups
-from ottla.client.consumer_registry.group_contents import read_group
-from ottla.client.consumer_registry.group_paths import BadGroupName, GroupPaths
-from ottla.client.consumer_registry.node_content import ConsumerNode, OffsetContent
-from ottla.client.consumer_registry.partition_registry import PartitionRegistry
-from ottla.client.consumer_registry.registration import register
+from ottla.client.consumer_registry.group_admin import GroupWritesLost, TreeGroups, read_group
+from ottla.client.consumer_registry.group_nodes import BadGroupName, ConsumerNode, GroupPaths, OffsetContent
+from ottla.client.consumer_registry.partition_registry import PartitionRegistry, register
 from ottla.client.groups.group_types import EMPTY, STABLE, TREE, CommittedOffset, ListedGroup
 from ottla.client.groups.groups import UnknownGroup
 from ottla.client.groups.subscription import Subscription
 from ottla.client.wire.errors import BrokerRefused
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.coordination import layout
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import ANY_VERSION, Operation, Stat, Tree

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.consumer_registry.group_contents import read_group
-from ottla.client.consumer_registry.missing_parents import make_missing
-from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
+from ottla.client.consumer_registry.group_admin import read_group
+from ottla.client.consumer_registry.group_nodes import OffsetContent, encode_offset
+from ottla.client.consumer_registry.partition_registry import make_missing
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.membership.tree.member import TreeMember

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from ottla.client.consumer_registry.group_contents import GroupContents, read_group
-from ottla.client.consumer_registry.group_paths import BadGroupName
+from ottla.client.consumer_registry.group_admin import GroupContents, read_group
+from ottla.client.consumer_registry.group_nodes import BadGroupName
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.membership.tree.brokers import NoBrokersInTree, brokers_of_tree
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions, new_consumer_id

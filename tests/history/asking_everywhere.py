@@ -18,9 +18,9 @@ from typing import Final
 from ottla.client.fetching.offsets import LATEST
 from ottla.client.wire.address import Address, parse_bootstrap
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import dial_tcp
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.list_offsets import (

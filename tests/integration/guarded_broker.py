@@ -14,9 +14,8 @@ import jwt
 import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ottla.client.admin.acls import create_acls
+from ottla.client.admin.access import create_acls, set_password
 from ottla.client.admin.admin import Admin
-from ottla.client.admin.users import set_password
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.address import Address, parse_bootstrap

@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, hmac, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ottla.client.admin.users import delete_user, set_password
+from ottla.client.admin.access import delete_user, set_password
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey

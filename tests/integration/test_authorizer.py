@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.acl import command
-from ottla.client.admin.acls import create_acls, delete_acls, describe_acls
+from ottla.client.admin.access import create_acls, delete_acls, describe_acls
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode

@@ -16,10 +16,8 @@ import pytest
 from ottla.cli.cluster.local_cluster import LocalCluster, write_local_cluster
 from ottla.cli.program import run
 from ottla.client.admin.admin import Admin
-from ottla.client.consumer_registry.group_paths import GroupPaths
-from ottla.client.consumer_registry.node_content import ConsumerNode
-from ottla.client.consumer_registry.partition_registry import PartitionRegistry
-from ottla.client.consumer_registry.registration import register
+from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
+from ottla.client.consumer_registry.partition_registry import PartitionRegistry, register
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.groups.subscription import Subscription
@@ -29,7 +27,7 @@ from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.session import ZooKeeperSession

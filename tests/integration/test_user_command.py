@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin.users import describe_users
+from ottla.client.admin.access import describe_users
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.client.admin.acls import delete_acls, describe_acls
+from ottla.client.admin.access import delete_acls, describe_acls
 from ottla.client.wire.cluster import Cluster
 from ottla.security.acl import AclFilter
 from ottla.testing.broker import RunningBroker

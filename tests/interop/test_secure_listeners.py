@@ -34,8 +34,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
+from ottla.client.admin.access import set_password
 from ottla.client.admin.admin import Admin
-from ottla.client.admin.users import set_password
 from ottla.client.wire.cluster import Cluster
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.secret import Secret

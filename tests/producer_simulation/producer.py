@@ -11,10 +11,9 @@ from ottla.client.producing.produce_machine import ProduceFlight, ProduceMachine
 from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.producing.produce_requests import UNKNOWN_OUTCOME
 from ottla.client.producing.settings import ProducerOptions
-from ottla.client.wire.deadline import Backoff
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ConnectionLost
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.retrying import Retrying
+from ottla.client.wire.retrying import Backoff, Retrying
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch

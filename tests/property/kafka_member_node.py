@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.requests import Ask
+from ottla.client.membership.kafka_group.protocol import Ask
 from ottla.client.membership.membership import CommitRefused, Event, Failed
 from ottla.client.wire.errors import ConnectionLost
 from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Start

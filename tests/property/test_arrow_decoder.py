@@ -19,9 +19,9 @@ from ottla.records.compression import Codec
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, read_header
 from ottla.records.record import Headers, Record, decode_batch, split_batches
 from ottla.spark.arrow import slices
-from ottla.spark.arrow.batch_spans import TIMESTAMP_MS_MAX
 from ottla.spark.arrow.columns import ALL_COLUMNS, arrow_schema
 from ottla.spark.arrow.decoder import Decoder
+from ottla.spark.arrow.slices import TIMESTAMP_MS_MAX
 from ottla.spark.errors import CorruptRecords
 from tests.compiled_decoder import FORMS, decoding_with
 

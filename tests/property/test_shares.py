@@ -8,8 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.consumers.share import GroupView, share, share_of
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId, share, share_of
 from ottla.model.identifiers import TopicPartition
 from tests.property.property_settings import example_settings
 

@@ -127,7 +127,7 @@ def command() -> None:
 @_rule_flags
 def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
     """Add access rules; one that exists already is no error."""
-    from ottla.client.admin.acls import create_acls
+    from ottla.client.admin.access import create_acls
     from ottla.security.acl import Acl, ResourcePattern, check_acl
 
     entries = _entries(rule)
@@ -170,7 +170,7 @@ def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
 @click.option("--force", is_flag=True, help="Without a principal: remove the rules of all principals.")
 def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, force: bool) -> None:
     """Remove access rules: those with exactly these principals, hosts and operations."""
-    from ottla.client.admin.acls import delete_acls
+    from ottla.client.admin.access import delete_acls
     from ottla.security.acl import AclFilter
 
     entries = _entries(rule)
@@ -226,7 +226,7 @@ def list_acls(
     bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_json: bool
 ) -> None:
     """Show access rules: all, or those of the named resources and principals."""
-    from ottla.client.admin.acls import describe_acls
+    from ottla.client.admin.access import describe_acls
     from ottla.security.acl import AclFilter
 
     pattern_type = _pattern_of(pattern)

@@ -53,7 +53,7 @@ def add(
 
     The password is never an argument: every user of the machine can read those.
     """
-    from ottla.client.admin.users import DEFAULT_ITERATIONS, set_password
+    from ottla.client.admin.access import DEFAULT_ITERATIONS, set_password
     from ottla.security.mechanism import SaslMechanism
 
     password = _password(name, password_file)
@@ -71,7 +71,7 @@ def delete(name: str, bootstrap: str) -> None:
 
     Its connections stay until they end; `connections.max.reauth.ms` bounds that.
     """
-    from ottla.client.admin.users import delete_user
+    from ottla.client.admin.access import delete_user
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         delete_user(cluster, name)
@@ -82,7 +82,7 @@ def delete(name: str, bootstrap: str) -> None:
 @bootstrap_flag
 def list_users(bootstrap: str) -> None:
     """List the users, with their mechanisms and iterations."""
-    from ottla.client.admin.users import describe_users
+    from ottla.client.admin.access import describe_users
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = describe_users(cluster)

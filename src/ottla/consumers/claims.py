@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.consumers.effects import Committed, Effect, Lost, Released, Revoke, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
 

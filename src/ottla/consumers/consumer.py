@@ -23,8 +23,7 @@ from ottla.consumers.effects import (
 )
 from ottla.consumers.partition_nodes import ClaimId, PartitionNodes
 from ottla.consumers.rebalance_pace import BurstWindow, RebalancePace, Retries
-from ottla.consumers.share import GroupView, share_of
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId, share_of
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import ChangeResult
 

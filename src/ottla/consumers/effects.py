@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import TopicPartition
 
 # --- requests to the tree -------------------------------------------------------------------------------------------

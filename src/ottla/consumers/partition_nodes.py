@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 
 # The version that the offset node is expected to have before it is created.
 NO_NODE: Final = -1

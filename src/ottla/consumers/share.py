@@ -8,8 +8,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ottla.consumers.stream_id import StreamId
 from ottla.model.identifiers import TopicPartition
+
+
+class StreamId(NamedTuple):
+    """Ordered by consumer, then by number; written `consumer-number`, as an owner node has it."""
+
+    consumer_id: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.consumer_id}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> StreamId:
+        """Raises `ValueError` for what is not the name of a stream."""
+        consumer_id, dash, number = text.rpartition("-")
+        if not (consumer_id and dash and number.isascii() and number.isdigit()):
+            raise ValueError(f"{text!r} is not the name of a stream: it must be CONSUMER-NUMBER")
+        return cls(consumer_id, int(number))
 
 
 class GroupView(NamedTuple):

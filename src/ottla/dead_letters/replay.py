@@ -22,7 +22,7 @@ from ottla.client.wire.metadata import TopicInfo
 from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
-from ottla.dead_letters.reading import StoredLetter, letter_or_none, letters_of
+from ottla.dead_letters.topics import StoredLetter, letter_or_none, letters_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -1,18 +1,55 @@
-"""The dead-letter topic of a topic: its name, and how it is made."""
+"""The dead-letter topic of a topic: its name, how it is made, and its letters."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from ottla.client.admin.admin import Admin, NewTopic
 from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.messages import Message, messages_between
+from ottla.client.fetching.offsets import log_ranges
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.metadata import TopicInfo
+from ottla.dead_letters.letter import DeadLetter, NotADeadLetter, letter_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
-from ottla.model.identifiers import topic_name_problem
+from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.model.limits import KIB
+
+
+class StoredLetter(NamedTuple):
+    """A message of a dead-letter topic, and the letter that it is; None: it is none."""
+
+    message: Message
+    letter: DeadLetter | None
+
+
+def letters_of(cluster: Cluster, topic: str) -> Iterator[StoredLetter]:
+    """All that a dead-letter topic has now.  Raises `UnknownTopic`."""
+    cluster.forget([topic])
+    log = TopicLog(cluster, topic)
+    for message in log.read_in(log.ranges()):
+        yield StoredLetter(message, letter_or_none(message))
+
+
+def message_at(cluster: Cluster, place: TopicPartition, offset: int) -> Message | None:
+    """The message at this offset; None when there is none (any more)."""
+    log = log_ranges(cluster, [place])[place]
+    if not log.start <= offset < log.stop:
+        return None
+    return next(messages_between(cluster, {place: offset}, {place: offset + 1}), None)
+
+
+def letter_or_none(message: Message) -> DeadLetter | None:
+    """None for a message that is no letter."""
+    try:
+        return letter_of(message)
+    except NotADeadLetter:
+        return None
+
 
 SUFFIX: Final = ".dead-letter"
 # A letter is larger than its record by headers.

@@ -19,8 +19,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.dead_letters.letter import DeadLetter, Origin, error_class_of
-from ottla.dead_letters.reading import message_at
-from ottla.dead_letters.topics import dead_letter_topic, ensure_topic
+from ottla.dead_letters.topics import dead_letter_topic, ensure_topic, message_at
 from ottla.model.errors import WireError
 from ottla.model.identifiers import NO_TIMESTAMP, TopicPartition
 from ottla.model.limits import MIB

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from ottla.model.limits import MIB
 from ottla.registry.errors import RegistryCode, RegistryError, invalid_schema
-from ottla.registry.levels import Level
-from ottla.registry.schema import Reference, Schema, SchemaType
+from ottla.registry.schema import Level, Reference, Schema, SchemaType
 
 # Gives the schema of a subject's version, also of a deleted one; None when there is none.
 Lookup = Callable[[str, int], Schema | None]

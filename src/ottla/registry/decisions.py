@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.registry.checks import Answers, incompatibilities, kept, require_compared
 from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found, subject_not_found, version_not_found
-from ottla.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
 from ottla.registry.records import Change, ConfigKey, DeleteSubjectKey, ModeKey, SchemaKey, version_change
-from ottla.registry.schema import Schema, SchemaType, SubjectVersion
+from ottla.registry.schema import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode, Schema, SchemaType, SubjectVersion
 from ottla.registry.state import LEVEL_FIELD, MODE_FIELD, RegistryState
 
 LATEST: Final = -1

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ottla.observe.events import fields
-from ottla.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level
 from ottla.registry.records import (
     ClearSubjectKey,
     ConfigKey,
@@ -30,7 +29,7 @@ from ottla.registry.records import (
     decode_value,
     version_of,
 )
-from ottla.registry.schema import Reference, Schema, SubjectVersion
+from ottla.registry.schema import DEFAULT_LEVEL, DEFAULT_MODE, Level, Reference, Schema, SubjectVersion
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 from ottla.spark.java import ensure_java
 from ottla.spark.jvm import default_session, start_jvm
-from ottla.spark.quick_python import quick_python
 from ottla.spark.registration import register_source
-from ottla.spark.worker_python import is_local
+from ottla.spark.worker_python import is_local, quick_python
 
 APP_NAME_DEFAULT: Final = "ottla"
 # What Spark calls an application that has no name.

@@ -20,7 +20,7 @@ from ottla.dead_letters import replay as replays
 from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State, from_json
 from ottla.dead_letters.claims_log import ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, replay_key
-from ottla.dead_letters.reading import letters_of
+from ottla.dead_letters.topics import letters_of
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
 from ottla.testing import Namespace, Record, Topic, consume_all, produce

@@ -20,8 +20,8 @@ from unittest.mock import patch
 from pyspark.sql import DataFrame
 
 import ottla.spark
-from ottla.spark.dead_letters import DeadLetters, attempt, route
-from ottla.spark.dead_letters.route import append_letters
+from ottla.spark import dead_letters as route
+from ottla.spark.dead_letters import DeadLetters, append_letters, attempt
 from ottla.spark.lake.target import LakeTarget
 
 ROWS_OF_BATCH: Final = 20

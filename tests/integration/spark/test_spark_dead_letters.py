@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from ottla.client.wire.cluster import Cluster
 from ottla.dead_letters import DeadLetter, Origin, Replay, Replayed, letter_of
 from ottla.model.identifiers import uuid_to_text
+from ottla.spark import dead_letters as route
 from ottla.spark.checkpointed_rows import ATTEMPTS_MAX
-from ottla.spark.dead_letters import DeadLetters, attempt, route
+from ottla.spark.dead_letters import DeadLetters, attempt
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.lake.delta_appends import append_once
 from ottla.testing import Namespace, Record, Topic, consume_all, produce

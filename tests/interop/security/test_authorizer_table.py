@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ottla.client.admin.acls import create_acls, delete_acls, describe_acls
+from ottla.client.admin.access import create_acls, delete_acls, describe_acls
 from ottla.client.admin.admin import Admin, NewTopic
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin, UnknownGroup

@@ -20,8 +20,8 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire import waiting
 from ottla.client.wire.address import Address
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.transport import TcpTransport, dial_tcp
 from ottla.dead_letters import DeadLetters

@@ -18,9 +18,9 @@ from typing_extensions import Buffer
 from ottla.client.fetching.offsets import EARLIEST
 from ottla.client.wire.address import Address
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

@@ -9,8 +9,7 @@ from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Effect, ReadGroup, ReadPartitions, Register, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId, OffsetNode, OwnerNode, PartitionNodes
 from ottla.consumers.rebalance_pace import RebalancePace
-from ottla.consumers.share import GroupView
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
 

@@ -18,7 +18,7 @@ from ottla.consumers.effects import (
     WriteKind,
 )
 from ottla.consumers.partition_nodes import ClaimId, OffsetNode, OwnerNode, PartitionNodes
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import NO_OFFSET
 from ottla.model.partition_state import ChangeResult
 from tests.unit.consumers.one_consumer import (

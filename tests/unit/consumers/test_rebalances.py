@@ -18,8 +18,7 @@ from ottla.consumers.effects import (
     WriteKind,
 )
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.share import GroupView
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import GroupView, StreamId
 from ottla.model.partition_state import ChangeResult
 from tests.unit.consumers.one_consumer import FREE, T0, T1, T2, T3, OneConsumer, free_at, group
 

@@ -10,8 +10,7 @@ import pytest
 from ottla.registry.avro_format import PROBLEMS_SHOWN, problems_of_reader, read_avro
 from ottla.registry.checks import incompatibilities, kept
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.levels import Level
-from ottla.registry.schema import Schema, SchemaType
+from ottla.registry.schema import Level, Schema, SchemaType
 from tests.unit.registry.small_registry import DirectAnswers, optional, record, schema
 
 PLAIN: Final = record("a")

@@ -17,8 +17,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
-    from ottla.client.groups.group_home import GroupHome
-    from ottla.client.groups.group_types import ListedGroup
+    from ottla.client.groups.group_types import GroupHome, ListedGroup
     from ottla.client.groups.groups import GroupAdmin
     from ottla.client.wire.cluster import Cluster
 

@@ -22,7 +22,7 @@ from ottla.model.limits import INT64_MAX, MIB
 from ottla.runtime.text_file import read_text_file
 
 if TYPE_CHECKING:
-    from ottla.client.groups.group_home import GroupHome
+    from ottla.client.groups.group_types import GroupHome
     from ottla.client.wire.cluster import Cluster
 
 

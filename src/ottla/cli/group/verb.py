@@ -29,7 +29,7 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.cli.group.tables import ShownGroup
-    from ottla.client.groups.group_home import GroupHome
+    from ottla.client.groups.group_types import GroupHome
     from ottla.client.wire.errors import BrokerRefused, ClientError
 
 

@@ -20,7 +20,7 @@ from ottla.model.counted import counted
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
     from ottla.dead_letters import Replayed
-    from ottla.dead_letters.reading import StoredLetter
+    from ottla.dead_letters.topics import StoredLetter
 
 CLIENT_ID: Final = "ottla-dead-letter"
 _SHOWN_MAX: Final = 1_000
@@ -66,7 +66,7 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Show where each comes from, what was wrong, and whether it was put back."""
-    from ottla.dead_letters.reading import letters_of
+    from ottla.dead_letters.topics import letters_of
 
     selects = _selects(error, since, until, ())
     with open_cluster(bootstrap, CLIENT_ID) as cluster:
@@ -94,7 +94,7 @@ def list_letters(
 def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_json: bool) -> int:
     """Show all of one: its origin, its error, and the record as it was read."""
     from ottla.cli.log.lines import record_object
-    from ottla.dead_letters.reading import StoredLetter, letter_or_none, message_at
+    from ottla.dead_letters.topics import StoredLetter, letter_or_none, message_at
     from ottla.model.identifiers import TopicPartition
     from ottla.records.record import Record
 

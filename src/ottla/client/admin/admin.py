@@ -12,10 +12,10 @@ from ottla.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from ottla.client.admin.reassignments import OngoingMove, Targets, alter_request, list_request, ongoing_moves, refusals
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, error_code_of
 from ottla.client.wire.leader_calls import call_leaders
 from ottla.client.wire.metadata import ClusterInfo, TopicInfo
+from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

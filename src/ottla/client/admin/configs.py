@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, UnknownBroker, error_code_of
+from ottla.client.wire.retrying import Deadline
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsRequest,

@@ -18,9 +18,9 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_li
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.connection_pool import ConnectionPool
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError, UnknownTopic
 from ottla.client.wire.leader_calls import leaders_now
+from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB, MIB

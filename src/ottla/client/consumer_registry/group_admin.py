@@ -1,4 +1,4 @@
-"""What an operator does with groups of the tree: looks, sets offsets, deletes.
+"""Groups of the tree as an operator sees and changes them: their contents and state; offsets are set, groups deleted.
 
 Setting an offset writes the offset node without a claim, over the version that was read: so an owner is fenced,
 releases the partition, and starts from the new offset (docs/consumers.md, rule 6).
@@ -9,17 +9,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
-from ottla.client.consumer_registry.group_contents import group_exists, group_names, read_group
-from ottla.client.consumer_registry.group_paths import BadGroupName, GroupPaths
-from ottla.client.consumer_registry.group_standing import standing_of
-from ottla.client.consumer_registry.missing_parents import make_missing
-from ottla.client.consumer_registry.node_content import OffsetContent, encode_offset
-from ottla.client.groups.group_types import TREE, CommittedOffset, GroupDescription, ListedGroup
+from ottla.client.consumer_registry.group_nodes import (
+    BadGroupName,
+    ConsumerNode,
+    GroupPaths,
+    OffsetContent,
+    decode_consumer,
+    decode_offset,
+    decode_owner,
+    encode_offset,
+)
+from ottla.client.consumer_registry.partition_registry import make_missing
+from ottla.client.groups.group_types import (
+    EMPTY,
+    RECONCILING,
+    STABLE,
+    TREE,
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    ListedGroup,
+)
 from ottla.client.groups.groups import UnknownGroup
 from ottla.client.wire.errors import BrokerRefused
+from ottla.consumers.share import GroupView, StreamId, share_of
 from ottla.coordination import layout
+from ottla.coordination.layout import CONSUMERS
+from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.topic_nodes import TopicPointer, decode_pointer
 from ottla.coordination.tree import (
     ANY_VERSION,
@@ -41,6 +59,85 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import BlockingLoop
+
+Key = TypeVar("Key")
+
+
+class FoundOffset(NamedTuple):
+    """An offset node, and the version that a change of it must expect."""
+
+    content: OffsetContent
+    version: int
+
+
+class GroupContents(NamedTuple):
+    """What was found; nodes in another format are listed in `damaged`, each with its path."""
+
+    consumers: Mapping[str, ConsumerNode]
+    owners: Mapping[TopicPartition, StreamId]
+    offsets: Mapping[TopicPartition, FoundOffset]
+    damaged: Sequence[NodeDamaged]
+
+
+async def group_names(tree: Tree) -> list[str]:
+    """The groups that have a node, sorted; also those without a consumer."""
+    return await _children(tree, CONSUMERS)
+
+
+async def group_exists(tree: Tree, paths: GroupPaths) -> bool:
+    return await tree.exists(paths.root) is not None
+
+
+async def read_group(tree: Tree, paths: GroupPaths) -> GroupContents:
+    """All nodes of a group; empty when there is none of this name.  Not of one moment."""
+    damaged: list[NodeDamaged] = []
+    consumers: dict[str, ConsumerNode] = {}
+    names = await _children(tree, paths.ids)
+    for name, path, node in await _nodes(tree, [(name, paths.consumer(name)) for name in names]):
+        try:
+            consumers[name] = decode_consumer(path, node.data)
+        except NodeDamaged as error:
+            damaged.append(error)
+    owners: dict[TopicPartition, StreamId] = {}
+    owned = [(partition, paths.owner(partition)) for partition in await _partitions(tree, paths.owners, damaged)]
+    for partition, path, node in await _nodes(tree, owned):
+        try:
+            owners[partition] = decode_owner(path, node.data)
+        except NodeDamaged as error:
+            damaged.append(error)
+    offsets: dict[TopicPartition, FoundOffset] = {}
+    kept = [(partition, paths.offset(partition)) for partition in await _partitions(tree, paths.offsets, damaged)]
+    for partition, path, node in await _nodes(tree, kept):
+        try:
+            offsets[partition] = FoundOffset(decode_offset(path, node.data), node.stat.version)
+        except NodeDamaged as error:
+            damaged.append(error)
+    return GroupContents(consumers, owners, offsets, damaged)
+
+
+async def _children(tree: Tree, path: str) -> list[str]:
+    try:
+        return await tree.children(path)
+    except NoNode:
+        return []
+
+
+async def _partitions(tree: Tree, parent: str, damaged: list[NodeDamaged]) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    for topic in await _children(tree, parent):
+        for name in await _children(tree, f"{parent}/{topic}"):
+            if name.isascii() and name.isdigit():
+                found.append(TopicPartition(topic, int(name)))
+            else:
+                damaged.append(NodeDamaged(f"{parent}/{topic}/{name}", "is not named by a partition's number"))
+    return sorted(found)
+
+
+async def _nodes(tree: Tree, keyed: Sequence[tuple[Key, str]]) -> list[tuple[Key, str, Node]]:
+    """Those that are still there."""
+    nodes = await tree.get_many([path for _, path in keyed])
+    return [(key, path, node) for (key, path), node in zip(keyed, nodes, strict=True) if node is not None]
+
 
 # What members of Kafka's groups say; and Algorithm 1's way to share.
 _PROTOCOL_TYPE: Final = "consumer"
@@ -312,3 +409,88 @@ class TreeGroupAdmin:
 
     def delete(self, group_id: str) -> None:
         self._loop.run(self._groups.delete(group_id))
+
+
+# More of the same are counted.
+PROBLEMS_MAX = 10
+
+
+class GroupStanding(NamedTuple):
+    """`state` in the words of Kafka's groups.  `problems` say what keeps it from being stable, for people."""
+
+    state: str
+    members: tuple[GroupMember, ...]
+    problems: tuple[str, ...]
+
+
+def standing_of(contents: GroupContents, partitions_counts: Mapping[str, int]) -> GroupStanding:
+    """`partitions_counts` are those of all topics: a filter selects from them."""
+    consumers = {
+        consumer_id: dict(node.subscription.streams_counts(partitions_counts))
+        for consumer_id, node in contents.consumers.items()
+    }
+    view = GroupView(consumers, partitions_counts)
+    shares = {
+        partition: stream for consumer_id in consumers for partition, stream in share_of(view, consumer_id).items()
+    }
+    misplaced = [
+        _problem(partition, stream, contents.owners.get(partition), consumers)
+        for partition, stream in sorted(shares.items())
+        if contents.owners.get(partition) != stream
+    ]
+    abandoned = [
+        f"{partition} is held by {stream}, and no consumer of the group reads it"
+        for partition, stream in sorted(contents.owners.items())
+        if partition not in shares
+    ]
+    missing = sorted({topic for topics in consumers.values() for topic in topics} - partitions_counts.keys())
+    problems = [
+        *_at_most(misplaced + abandoned),
+        *_at_most([f"topic {topic} is read, and does not exist" for topic in missing]),
+        *_at_most([str(error) for error in contents.damaged]),
+    ]
+    members = _members(contents, consumers, shares)
+    state = EMPTY if not members else RECONCILING if misplaced or abandoned else STABLE
+    return GroupStanding(state, members, tuple(problems))
+
+
+def _problem(
+    partition: TopicPartition, stream: StreamId, holder: StreamId | None, consumers: Mapping[str, object]
+) -> str:
+    if holder is None:
+        return f"{partition} has no owner: it falls to {stream}"
+    if holder.consumer_id not in consumers:
+        return f"{partition} is held by {holder}, which has left or lost its session, until that ends"
+    return f"{partition} is held by {holder}, and falls to {stream}"
+
+
+def _members(
+    contents: GroupContents, consumers: Mapping[str, Mapping[str, int]], shares: Mapping[TopicPartition, StreamId]
+) -> tuple[GroupMember, ...]:
+    """Each stream is a member: it is what owns partitions.  Also one that owns some and is registered no more."""
+    owned: dict[StreamId, list[TopicPartition]] = {}
+    for partition, stream in sorted(contents.owners.items()):
+        owned.setdefault(stream, []).append(partition)
+    targets: dict[StreamId, list[TopicPartition]] = {}
+    for partition, stream in sorted(shares.items()):
+        targets.setdefault(stream, []).append(partition)
+    streams = set(owned)
+    for consumer_id, topics in consumers.items():
+        # A filter that selects nothing yet has its streams, too.
+        count = max(topics.values(), default=contents.consumers[consumer_id].subscription.filter_streams_count)
+        streams |= {StreamId(consumer_id, number) for number in range(count)}
+    members: list[GroupMember] = []
+    for stream in sorted(streams):
+        node = contents.consumers.get(stream.consumer_id)
+        client_id, host = ("", "") if node is None else (node.client_id, node.host)
+        members.append(
+            GroupMember(
+                str(stream), None, client_id, host, -1, tuple(owned.get(stream, ())), tuple(targets.get(stream, ()))
+            )
+        )
+    return tuple(members)
+
+
+def _at_most(texts: list[str]) -> list[str]:
+    rest = len(texts) - PROBLEMS_MAX
+    return texts if rest <= 0 else [*texts[:PROBLEMS_MAX], f"... and {rest} more"]

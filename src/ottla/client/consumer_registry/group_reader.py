@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.client.consumer_registry.group_paths import GroupPaths
-from ottla.client.consumer_registry.node_content import decode_consumer
+from ottla.client.consumer_registry.group_nodes import GroupPaths, decode_consumer
 from ottla.client.groups.subscription import Subscription
 from ottla.consumers.share import GroupView
 from ottla.coordination import layout, topic_nodes

@@ -1,4 +1,4 @@
-"""The owner and offset nodes of a group's partitions, as a consumer reads and writes them in one session."""
+"""What a consumer writes of its group in one session: its registration, and partitions' owner and offset nodes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from ottla.client.consumer_registry.group_paths import GroupPaths
-from ottla.client.consumer_registry.missing_parents import make_missing
-from ottla.client.consumer_registry.node_content import (
+from ottla.client.consumer_registry.group_nodes import (
+    ConsumerNode,
+    GroupPaths,
     OffsetContent,
     decode_offset,
     decode_owner,
+    encode_consumer,
     encode_offset,
     encode_owner,
 )
 from ottla.consumers.effects import Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, OffsetNode, OwnerNode, PartitionNodes
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.coordination.layout import CONSUMERS
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.tree import (
@@ -37,6 +38,49 @@ from ottla.coordination.tree import (
 )
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.model.partition_state import ChangeResult
+
+
+async def make_missing(tree: Tree, paths: Sequence[str]) -> None:
+    """Create those of `paths` that do not exist; parents come before their children.
+
+    Raises `NoNode` where a parent that is not among them is missing.
+    """
+    while True:
+        nodes = await tree.get_many(paths)
+        missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
+        if not missing:
+            return
+        try:
+            await tree.multi([CreateNode(path) for path in missing])
+        except NodeExists:
+            # Another consumer was faster: a read after a write of this session sees what that one saw.
+            continue
+        return
+
+
+async def register(tree: Tree, paths: GroupPaths, consumer_id: str, node: ConsumerNode) -> ChangeResult:
+    """Create the consumer's node, by the present session; applied also when it is there already.
+
+    Stale when another session has it.  A node of this session that others have overwritten is recreated, so that
+    every watch on the consumers fires: no member watches a consumer's content.
+    """
+    path, data = paths.consumer(consumer_id), encode_consumer(node)
+    operations: list[Operation] = [CreateNode(path, data, ephemeral=True)]
+    try:
+        await make_missing(tree, [CONSUMERS, paths.root, paths.ids])
+        try:
+            await tree.multi(operations)
+        except NodeExists:
+            found = await tree.get(path)
+            if found.stat.ephemeral_owner != tree.session_id:
+                return ChangeResult.STALE
+            if found.data != data:
+                await tree.multi([DeleteNode(path, found.stat.version), *operations])
+    except (ConnectionLoss, SessionLost, NoNode, NodeExists):
+        # The latter two: another client deletes or creates the same nodes meanwhile.
+        return ChangeResult.UNKNOWN
+    return ChangeResult.APPLIED
+
 
 # One request: a write takes 3 KiB at most (two operations with paths of 0.8 KiB, one with 0.5 KiB of data), so these
 # are less than a third of what a request may have.

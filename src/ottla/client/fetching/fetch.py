@@ -1,7 +1,12 @@
-"""Fetch (API key 1): one request to one leader, and the whole batches of its response."""
+"""Fetch (API key 1): one request to one leader, and the whole batches of its response.
+
+`AbortedBatches` are those that a read_committed reader skips (KIP-98).  A response lists the aborted transactions in
+its range, each by producer and first offset; one ends at its producer's abort marker, a control batch.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +17,8 @@ from uuid import UUID
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, ClientError, FetchTooLarge, OffsetOutOfRange, error_code_of
+from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
@@ -24,7 +29,8 @@ from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.records.batch_run import survey
 from ottla.records.checksum import has_valid_crc
-from ottla.records.record import split_batches
+from ottla.records.header import BatchHeader
+from ottla.records.record import decode_batch, split_batches
 
 # From this version on requests name topics by their ids only (KIP-516).
 FETCH_BY_ID_FROM: Final = 13
@@ -279,3 +285,34 @@ def _row(partition: TopicPartition, position: FetchPosition) -> FetchPartition:
         fetch_offset=position.offset,
         partition_max_bytes=position.max_bytes,
     )
+
+
+# The key of a control record: version, type.
+_MARKER_KEY: Final = struct.Struct(">hh")
+_ABORT: Final = 0
+
+
+class AbortedBatches:
+    """Checks every batch of one fetch, in offset order."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        # The next one to begin is last in the list.
+        self._coming = sorted(transactions, key=lambda transaction: -transaction.first_offset)
+        self._producers: set[int] = set()
+
+    def is_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether its records must not be read.  Raises `CorruptBatch` for an invalid control batch."""
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._producers.add(self._coming.pop().producer_id)
+        if header.is_control:
+            if header.producer_id in self._producers and _is_abort_marker(batch):
+                self._producers.remove(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._producers
+
+
+def _is_abort_marker(batch: memoryview) -> bool:
+    records = decode_batch(batch)
+    if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
+        return False
+    return bool(_MARKER_KEY.unpack_from(records[0].key)[1] == _ABORT)

@@ -19,10 +19,8 @@ from ottla.client.fetching.fetch import (
     FetchPosition,
     checked_room,
 )
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, ClientError, TopicRecreated
-from ottla.client.wire.postponed import Postponed
-from ottla.client.wire.retrying import Retrying
+from ottla.client.wire.retrying import Deadline, Postponed, Retrying
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -12,8 +12,8 @@ from ottla.client.fetching.fetch_machine import FetchFailure, FetchFlight, Fetch
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import CallTimedOut, ClientError
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
 from ottla.client.wire.leader_calls import Exchange, call_leaders, try_leaders
+from ottla.client.wire.retrying import Deadline
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.list_offsets import (

@@ -1,11 +1,16 @@
-"""Descriptions of groups of each kind: classic (generations), consumer (KIP-848, epochs), and tree (no coordinator)."""
+"""Descriptions of groups of each kind: classic (generations), consumer (KIP-848, epochs), and tree (no coordinator).
+
+`GroupHome` is the interface to the groups of one home: a broker's coordinators, or the tree.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from ottla.client.wire.errors import BrokerRefused
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 
@@ -126,3 +131,31 @@ def _checked(count: int, limit: int) -> int:
     if not 0 <= count <= limit:
         raise WireError(f"a member's assignment claims {count} of something, and {limit} bytes are left")
     return count
+
+
+class GroupHome(Protocol):
+    """What an operator may do with the groups of one home; a group that is not there raises `UnknownGroup`."""
+
+    def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
+        """By id; filtered by `states` and `kinds`."""
+        ...
+
+    def describe(self, group_id: str) -> GroupDescription: ...
+
+    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Without the partitions that have none."""
+        ...
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Set offsets; the group is made when there is none."""
+        ...
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, BrokerRefused | None]:
+        """Delete committed offsets; None is success.  Refused for topics that the group reads."""
+        ...
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group without members, with its offsets."""
+        ...

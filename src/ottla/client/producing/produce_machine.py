@@ -16,10 +16,8 @@ from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
 from ottla.client.producing.produce_requests import ACKS_NONE, UNKNOWN_OUTCOME, ProduceAnswer
 from ottla.client.producing.settings import ProducerOptions
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped
-from ottla.client.wire.postponed import Postponed
-from ottla.client.wire.retrying import Retrying
+from ottla.client.wire.retrying import Deadline, Postponed, Retrying
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

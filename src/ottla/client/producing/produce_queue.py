@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.retrying import Deadline
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

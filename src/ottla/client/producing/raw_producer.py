@@ -13,8 +13,8 @@ from ottla.client.producing.produce_requests import ACKS_NONE, produce_body, rea
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of
+from ottla.client.wire.retrying import Deadline
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

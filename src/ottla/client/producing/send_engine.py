@@ -15,9 +15,9 @@ from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Backoff, Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.retrying import Backoff, Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 

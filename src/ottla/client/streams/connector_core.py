@@ -26,7 +26,7 @@ from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.wake_up import WakeUp
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock

@@ -23,7 +23,7 @@ from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 

@@ -24,7 +24,7 @@ from ottla.client.streams.reading import CommitOutcome, HandOut
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.runtime.clock import Clock

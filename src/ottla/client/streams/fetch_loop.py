@@ -18,8 +18,7 @@ from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.postponed import Postponed
-from ottla.client.wire.retrying import Retrying
+from ottla.client.wire.retrying import Postponed, Retrying
 from ottla.client.wire.wake_up import WakeUp
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

@@ -13,11 +13,10 @@ from typing import Final, TypeVar
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.connection_pool import ConnectionPool
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, UnknownTopic
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.retrying import Retrying
+from ottla.client.wire.retrying import Deadline, Retrying
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerUnreachable, ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial
 from ottla.runtime.clock import Clock

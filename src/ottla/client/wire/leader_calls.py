@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, UnknownTopic
+from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 

@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.wire.retrying import Deadline
 
 # The minimum that POSIX guarantees for sendmsg is 16; Linux and macOS take 1,024.
 PIECES_PER_SEND_MAX: Final = 512

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import SLOW_AFTER_MS, TcpTransport, dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

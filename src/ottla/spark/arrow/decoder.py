@@ -13,17 +13,15 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
-from ottla.client.fetching.aborted_batches import AbortedBatches
+from ottla.client.fetching.fetch import AbortedBatches
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader
 from ottla.spark.arrow import compiled_fields
-from ottla.spark.arrow.batch_spans import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner
 from ottla.spark.arrow.columns import ARROW_TYPES, HEADER_TYPE, HEADERS_TYPE, PLAIN_COLUMNS, arrow_schema
-from ottla.spark.arrow.gather import gather
 from ottla.spark.arrow.record_chain import ChainWalker
-from ottla.spark.arrow.record_fields import ByteSpans, RecordFields, read_fields, read_spans, refuse_where
-from ottla.spark.arrow.slices import Slice, Slicer
+from ottla.spark.arrow.record_fields import ByteSpans, RecordFields, gather, read_fields, read_spans, refuse_where
+from ottla.spark.arrow.slices import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice, Slicer
 from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.errors import UnreadableElement
 

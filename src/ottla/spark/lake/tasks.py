@@ -9,13 +9,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.model.errors import OttlaError
-from ottla.spark.audit.window_counts import window_counts
+from ottla.model.identifiers import NO_TIMESTAMP
+from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
@@ -26,6 +28,35 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.range_reading import read_task, task_of
 from ottla.spark.worker_heap import settle_heap
+
+_US_PER_MS: Final = 1_000
+
+
+def window_counts(timestamps: pa.Array | pa.ChunkedArray, window_ms: int = DEFAULT_WINDOW_MS) -> dict[int, int]:
+    """How many of the timestamps (Arrow `timestamp[us]`) are in each window, by the window's start in ms.
+
+    A null is a record without a time: it counts as the time -1 ms, as in Kafka.
+    """
+    check_window_ms(window_ms)
+    chunks = timestamps.chunks if isinstance(timestamps, pa.ChunkedArray) else [timestamps]
+    found: dict[int, int] = {}
+    for chunk in chunks:
+        if len(chunk):
+            for start_ms, count in _counts(chunk, window_ms):
+                found[start_ms] = found.get(start_ms, 0) + count
+    return found
+
+
+def _counts(chunk: pa.Array, window_ms: int) -> list[tuple[int, int]]:
+    numbers: Any = chunk.cast(pa.int64()).fill_null(NO_TIMESTAMP * _US_PER_MS).to_numpy(zero_copy_only=False)
+    # Floor division, also before 1970.
+    windows = numbers // (window_ms * _US_PER_MS)
+    first = int(windows[0])
+    if (windows == first).all():
+        return [(first * window_ms, len(numbers))]
+    starts, counts = np.unique(windows, return_counts=True)
+    return [(int(start) * window_ms, int(count)) for start, count in zip(starts, counts, strict=True)]
+
 
 Counts: TypeAlias = dict[str, dict[int, int]]
 

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ottla.spark.arrow.gather import gather
-from ottla.spark.arrow.record_fields import ByteSpans
+from ottla.spark.arrow.record_fields import ByteSpans, gather
 from ottla.spark.arrow.varint_columns import VARLONG_BYTES_MAX, Ints, Octets, from_zigzag, read_varints
 from ottla.spark.schemas.avro_types import MILLIS
 

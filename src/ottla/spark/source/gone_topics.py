@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import CallTimedOut, ClientError
+from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey

@@ -13,14 +13,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from ottla.client.fetching.aborted_batches import AbortedBatches
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
+from ottla.client.fetching.fetch import AbortedBatches, FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated, UnknownTopic
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.lost_offsets import LostRange, write_losses
 from ottla.model.identifiers import TopicPartition

@@ -35,14 +35,17 @@ from ottla.spark.options.subscription import is_subscribed
 from ottla.spark.source.batch_reader import read_partition, task_partitions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import is_too_few, limited_ends, ranges_between
-from ottla.spark.source.stream_offsets import (
+from ottla.spark.source.stream_plan import (
     UNRESOLVED,
+    Beginnings,
     CheckpointDict,
+    LogsNow,
     StreamOffsets,
+    beginnings,
+    first_offsets,
     from_checkpoint,
     to_checkpoint,
 )
-from ottla.spark.source.stream_plan import Beginnings, LogsNow, beginnings, first_offsets
 
 log = logging.getLogger(__name__)
 

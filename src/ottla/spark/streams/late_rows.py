@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from ottla.spark.errors import BadCheckpoint, SparkOptionError
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
-from ottla.spark.source.stream_offsets import StreamOffsets, from_checkpoint
-from ottla.spark.source.stream_plan import first_offsets
+from ottla.spark.source.stream_plan import StreamOffsets, first_offsets, from_checkpoint
 
 VERSION: Final = "v1"
 _NO_OFFSET: Final = "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.consumer_registry.group_paths import BadGroupName, GroupPaths
+from ottla.client.consumer_registry.group_nodes import BadGroupName, GroupPaths
 from ottla.coordination.tree import check_path
 from ottla.model.identifiers import TopicPartition
 

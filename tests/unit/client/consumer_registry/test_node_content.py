@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.consumer_registry.node_content import (
+from ottla.client.consumer_registry.group_nodes import (
     ConsumerNode,
     OffsetContent,
     decode_consumer,
@@ -19,7 +19,7 @@ from ottla.client.consumer_registry.node_content import (
 )
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.coordination.node_json import NodeDamaged
 
 TOPIC_ID = UUID(int=77)

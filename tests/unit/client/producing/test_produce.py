@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.producing.produce_requests import produce_body
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.retrying import Deadline
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import encode_request

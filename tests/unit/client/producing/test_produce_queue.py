@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.client.producing.produce_queue import SEQUENCE_LIMIT, PendingBatch, ProduceQueue
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.retrying import Deadline
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.fake_clock import FakeClock
 

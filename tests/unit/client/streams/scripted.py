@@ -17,7 +17,7 @@ from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.consumers.effects import Committed, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record

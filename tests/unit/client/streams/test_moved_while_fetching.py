@@ -15,7 +15,7 @@ from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.consumers.effects import Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
 from ottla.records.builder import BatchBuilder

@@ -8,11 +8,10 @@ import pytest
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.connection import Connection, FrameReader
 from ottla.client.wire.errors import CallTimedOut, ConnectionLost, ListenerMismatch, UnsupportedByBroker
-from ottla.client.wire.frame_reader import FrameReader
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey, VersionRange
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse

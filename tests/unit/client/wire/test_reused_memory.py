@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ottla.client.wire.deadline import Deadline
+from ottla.client.wire.connection import FrameReader
 from ottla.client.wire.errors import ConnectionLost
-from ottla.client.wire.frame_reader import FrameReader
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.testing.fake_clock import FakeClock

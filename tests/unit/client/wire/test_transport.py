@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import TcpTransport, dial_tcp, wait_readable
 from ottla.runtime.clock import SystemClock
 

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.waiting import OVER_AFTER_MS, PATIENCE_MS, Waiting
 from ottla.model.error_code import ErrorCode
 from ottla.runtime.clock import SystemClock

@@ -12,7 +12,7 @@ from ottla.records.record import Record, decode_batch
 from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.write_options import WriteOptions
-from ottla.spark.sink.sink_rows import RowEncoder, gathered
+from ottla.spark.sink import RowEncoder, gathered
 from ottla.testing.fake_clock import FakeClock
 
 

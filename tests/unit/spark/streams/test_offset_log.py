@@ -9,7 +9,7 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import BadCheckpoint
-from ottla.spark.source.stream_offsets import StreamOffsets, to_checkpoint
+from ottla.spark.source.stream_plan import StreamOffsets, to_checkpoint
 from ottla.spark.streams.late_rows import LoggedBatch, parse_entry
 
 OFFSETS = StreamOffsets(

@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.client.membership.membership import CommitRefused, Event
 from ottla.consumers.effects import Committed, Lost, Released, Revoke, Start
 from ottla.consumers.partition_nodes import ClaimId
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 

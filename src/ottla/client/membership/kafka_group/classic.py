@@ -18,11 +18,12 @@ from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.protocol import (
     CONSUMER_PROTOCOL_TYPE,
     DONE,
+    Ask,
     Outcome,
+    Purpose,
     Verdict,
     verdict_of,
 )
-from ottla.client.membership.kafka_group.requests import Ask, Purpose
 from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.consumers.rebalance_pace import NEVER_MS
 from ottla.groups.subscription import subscribed_topics

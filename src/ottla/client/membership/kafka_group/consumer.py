@@ -12,8 +12,7 @@ from uuid import UUID
 
 from ottla.client.membership.kafka_group.claims import GroupClaims
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.protocol import DONE, Outcome, Verdict, verdict_of
-from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.protocol import DONE, Ask, Outcome, Purpose, Verdict, verdict_of
 from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.consumers.rebalance_pace import NEVER_MS
 from ottla.model.error_code import ErrorCode

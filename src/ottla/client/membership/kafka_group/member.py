@@ -19,16 +19,14 @@ from ottla.client.membership.kafka_group.claims import CommitRow, GroupClaims, W
 from ottla.client.membership.kafka_group.classic import ClassicGroupProtocol
 from ottla.client.membership.kafka_group.consumer import ConsumerGroupProtocol
 from ottla.client.membership.kafka_group.options import AUTO, CLASSIC, CONSUMER, KafkaGroupOptions
-from ottla.client.membership.kafka_group.protocol import GroupProtocol, Outcome, Verdict, verdict_of
-from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.protocol import Ask, GroupProtocol, Outcome, Purpose, Verdict, verdict_of
 from ottla.client.membership.kafka_group.topics import GroupTopics
 from ottla.client.membership.membership import Event, Failed
 from ottla.client.wire.errors import ClientError, UnsupportedByBroker
 from ottla.consumers.effects import Blocked, Left, Settled
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace, Retries
-from ottla.consumers.share import share
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId, share
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.client.groups.coordinators import Coordinators
+from ottla.client.groups.groups import Coordinators
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.requests import Ask
+from ottla.client.membership.kafka_group.protocol import Ask
 from ottla.client.membership.membership import Event, OnEvents
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.partition_nodes import ClaimId

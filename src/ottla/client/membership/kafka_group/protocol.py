@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.client.membership.kafka_group.claims import GroupClaims
-from ottla.client.membership.kafka_group.requests import Ask
 from ottla.client.wire.errors import BrokerRefused, error_code_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
+
+
+class Purpose(Enum):
+    TOPICS = "topics"
+    OFFSETS = "offsets"
+    COMMIT = "commit"
+    MEMBERSHIP = "membership"
+
+
+class Ask(NamedTuple):
+    """A request.  `message` gives it in the version that both sides know, `at_least` of which it needs."""
+
+    purpose: Purpose
+    api: ApiKey
+    message: Callable[[int], object]
+    answer: type
+    timeout_ms: float
+    at_least: int = 0
+
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.requests import Ask, Purpose
+from ottla.client.membership.kafka_group.protocol import Ask, Purpose
 from ottla.consumers.rebalance_pace import NEVER_MS, RebalancePace, Retries
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey

@@ -7,11 +7,9 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Final
 
-from ottla.client.consumer_registry.group_paths import GroupPaths
+from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
 from ottla.client.consumer_registry.group_reader import GroupReader
-from ottla.client.consumer_registry.node_content import ConsumerNode
-from ottla.client.consumer_registry.partition_registry import PartitionRegistry, in_requests
-from ottla.client.consumer_registry.registration import register
+from ottla.client.consumer_registry.partition_registry import PartitionRegistry, in_requests, register
 from ottla.client.membership.membership import Event, Failed, OnEvents
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import (

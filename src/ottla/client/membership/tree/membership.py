@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from ottla.client.consumer_registry.group_paths import GroupPaths
-from ottla.client.consumer_registry.node_content import ConsumerNode
+from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Failed, OnEvents
 from ottla.client.membership.tree.member import ConsumerStopped, TreeMember

@@ -15,8 +15,8 @@ from typing import Final, NoReturn
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import ClientError, ConnectionLost, ListenerMismatch, TlsFailed
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.certificate_store import CertificateStore
 from ottla.client.wire.security.settings import PemSource, SecretFile, SecretText, TlsSettings
 from ottla.client.wire.transport import Transport

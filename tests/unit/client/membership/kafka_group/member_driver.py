@@ -12,7 +12,7 @@ from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.classic import encode_assignment
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.client.membership.kafka_group.requests import Ask
+from ottla.client.membership.kafka_group.protocol import Ask
 from ottla.client.membership.membership import Event
 from ottla.client.wire.errors import ConnectionLost
 from ottla.consumers.effects import Lost, Released, Revoke, Start

@@ -13,7 +13,7 @@ from ottla.client.membership.kafka_group.assignors import ASSIGNORS, Subscriber,
 from ottla.client.membership.kafka_group.classic import encode_assignment, encode_subscription
 from ottla.client.membership.kafka_group.member import spread
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.groups.subscription import subscribed_topics
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.deadline import Deadline
 from ottla.client.wire.errors import (
     AuthenticationFailed,
     ClientError,
@@ -16,6 +15,7 @@ from ottla.client.wire.errors import (
     UnsupportedByBroker,
 )
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.names import client_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.protocol.api import ApiKey, VersionRange

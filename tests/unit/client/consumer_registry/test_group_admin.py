@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.consumer_registry.group_contents import GroupContents
-from ottla.client.consumer_registry.group_standing import PROBLEMS_MAX, standing_of
-from ottla.client.consumer_registry.node_content import ConsumerNode
+from ottla.client.consumer_registry.group_admin import PROBLEMS_MAX, GroupContents, standing_of
+from ottla.client.consumer_registry.group_nodes import ConsumerNode
 from ottla.client.groups.group_types import EMPTY, RECONCILING, STABLE
 from ottla.client.groups.subscription import Subscription, TopicFilter
-from ottla.consumers.stream_id import StreamId
+from ottla.consumers.share import StreamId
 from ottla.coordination.node_json import NodeDamaged
 from ottla.model.identifiers import TopicPartition
 

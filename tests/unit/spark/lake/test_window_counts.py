@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import ConfigError
 from ottla.model.windows import window_start_ms
-from ottla.spark.audit.window_counts import window_counts
+from ottla.spark.lake.tasks import window_counts
 from tests.property.property_settings import example_settings
 
 US = pa.timestamp("us", tz="UTC")

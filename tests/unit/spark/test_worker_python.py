@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ottla.spark.quick_python import quick_python, write_shim
+from ottla.spark.worker_python import quick_python, write_shim
 
 SHOW = "import sys, shown; print(shown.PLACE, sys.executable, sys.argv[1:])"
 

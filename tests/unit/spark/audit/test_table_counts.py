@@ -35,7 +35,7 @@ def test_commits_are_published_once_and_those_that_are_not_compared_any_more_nev
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Count] = []
-    monkeypatch.setattr("ottla.spark.audit.loaded_table.publish", lambda _, counts, __: told.extend(counts))
+    monkeypatch.setattr("ottla.spark.audit.table_counts.publish", lambda _, counts, __: told.extend(counts))
     table = tmp_path / "clicks"
     load(table, 0, 3)
     load(table, 3, 8)
@@ -59,7 +59,7 @@ def test_commits_are_published_once_and_those_that_are_not_compared_any_more_nev
 
 def test_tell_publishes_counts_and_warns_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[Count] = []
-    monkeypatch.setattr("ottla.spark.audit.loaded_table.publish", lambda _, counts, __: published.extend(counts))
+    monkeypatch.setattr("ottla.spark.audit.table_counts.publish", lambda _, counts, __: published.extend(counts))
     table = tmp_path / "clicks"
     load(table, 0, 3)
     cluster: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: DeltaTable(table).history()[0]["timestamp"]))

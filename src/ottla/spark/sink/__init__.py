@@ -1,1 +1,0 @@
-"""The sink of the data source `ottla`: batches and streams."""
