@@ -27,7 +27,8 @@ from ottla.client.wire.security.given import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition, topic_name_problem, uuid_from_text, uuid_to_text
-from ottla.model.limits import INT32_MAX, INT64_MAX
+from ottla.model.json_fields import JsonFields
+from ottla.model.limits import INT32_MAX
 from ottla.model.own_names import LOST_OFFSETS_TOPIC
 from ottla.observe.events import fields
 
@@ -45,6 +46,7 @@ UNKNOWN_END: Final = -1
 # A longer text is cut when it is written, and a larger entry is of another program.
 REASON_LENGTH_MAX: Final = 1_000
 ENTRY_BYTES_MAX: Final = 16_384
+_ENTRY: Final = "an entry of lost offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,42 +165,22 @@ def entry_to_json(entry: LostOffsets) -> bytes:
 
 def entry_from_json(data: bytes) -> LostOffsets:
     """Raises WireError: the topic may have messages of other programs.  Fields that are not known are left alone."""
-    if len(data) > ENTRY_BYTES_MAX:
-        raise WireError(f"an entry of lost offsets of {len(data)} bytes")
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"an entry of lost offsets that is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise WireError("an entry of lost offsets that is no JSON object")
-    topic = _text(found, "topic")
+    entry = JsonFields(_ENTRY, data, ENTRY_BYTES_MAX)
+    topic = entry.text("topic")
     problem = topic_name_problem(topic)
     if problem is not None:
-        raise WireError(f"an entry of lost offsets: {problem}")
+        raise WireError(f"{_ENTRY}: {problem}")
     try:
-        topic_id = uuid_from_text(_text(found, "topic_id"))
+        topic_id = uuid_from_text(entry.text("topic_id"))
     except ValueError as error:
-        raise WireError(f"an entry of lost offsets: topic_id: {error}") from None
-    first = _number(found, "first_offset", 0)
-    end = _number(found, "end_offset", UNKNOWN_END)
+        raise WireError(f"{_ENTRY}: topic_id: {error}") from None
+    first = entry.number("first_offset", 0)
+    end = entry.number("end_offset", UNKNOWN_END)
     if UNKNOWN_END < end <= first:
-        raise WireError(f"an entry of lost offsets from offset {first} to {end}")
-    lost = LostRange(topic, topic_id, _number(found, "partition", 0, INT32_MAX), first, end, _text(found, "reason"))
-    return LostOffsets(lost, _text(found, "reader"), _number(found, "seen_ms", 0))
-
-
-def _text(found: Mapping[str, object], name: str) -> str:
-    value = found.get(name)
-    if not isinstance(value, str):
-        raise WireError(f"an entry of lost offsets: {name} is no text")
-    return value
-
-
-def _number(found: Mapping[str, object], name: str, minimum: int, maximum: int = INT64_MAX) -> int:
-    value = found.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise WireError(f"an entry of lost offsets: {name} is {value!r}")
-    return value
+        raise WireError(f"{_ENTRY} from offset {first} to {end}")
+    partition = entry.number("partition", 0, INT32_MAX)
+    lost = LostRange(topic, topic_id, partition, first, end, entry.text("reason"))
+    return LostOffsets(lost, entry.text("reader"), entry.number("seen_ms", 0))
 
 
 # The names of earlier releases.

@@ -7,14 +7,15 @@ the record's key, too: a compacted topic keeps what counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.model.errors import WireError
 from ottla.model.identifiers import topic_name_problem
-from ottla.model.limits import INT64_MAX, INT64_MIN
+from ottla.model.json_fields import JsonFields
+from ottla.model.limits import INT64_MIN
 from ottla.model.windows import Window
 
 PRODUCER: Final = "producer"
@@ -115,25 +116,18 @@ def to_json(message: AuditMessage) -> bytes:
 
 def from_json(data: bytes) -> AuditMessage:
     """Raises WireError: the topic may have messages of other programs.  Fields that are not known are left alone."""
-    if len(data) > MESSAGE_BYTES_MAX:
-        raise WireError(f"an audit message of {len(data)} bytes")
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"an audit message that is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise WireError("an audit message that is no JSON object")
-    fields = _Fields(found)
+    fields = JsonFields("an audit message", data, MESSAGE_BYTES_MAX)
     tier, topic = fields.text("tier"), fields.text("topic")
     if not 1 <= len(tier) <= TIER_LENGTH_MAX or "/" in tier or not tier.isprintable():
         raise WireError("an audit message's tier is no name")
     problem = topic_name_problem(topic)
     if problem is not None:
         raise WireError(f"an audit message: {problem}")
-    where = ReportKey(tier, fields.uuid("instance"), topic, fields.optional_uuid("topic_id"))
+    topic_id = NO_TOPIC_ID if fields.is_null("topic_id") else fields.uuid("topic_id")
+    where = ReportKey(tier, fields.uuid("instance"), topic, topic_id)
     sequence = fields.number("sequence", 0)
-    if "window_ms" not in found:
-        counters_count = fields.number("counters", 0) if "counters" in found else 0
+    if "window_ms" not in fields:
+        counters_count = fields.number("counters", 0) if "counters" in fields else 0
         until_ms = fields.number("until_ms", INT64_MIN)
         return Report(where, sequence, until_ms, fields.truth("has_ended"), counters_count)
     window = Window(fields.number("window_start_ms", INT64_MIN), fields.number("window_ms", 1))
@@ -146,35 +140,25 @@ def from_json(data: bytes) -> AuditMessage:
     return Count(CountKey(*where, window), sequence, records, late_records, last_seen_ms)
 
 
-class _Fields:
-    """The fields of one message, each with its type; what is missing or wrong is a WireError."""
+class UnconfirmedMessages:
+    """Messages that are sent until they have arrived: of each key the newest."""
 
-    def __init__(self, found: Mapping[str, object]) -> None:
-        self._found = found
+    def __init__(self) -> None:
+        self._messages: dict[bytes, AuditMessage] = {}
 
-    def text(self, name: str) -> str:
-        value = self._found.get(name)
-        if not isinstance(value, str):
-            raise WireError(f"an audit message's {name} is no text")
-        return value
+    def __len__(self) -> int:
+        return len(self._messages)
 
-    def number(self, name: str, minimum: int) -> int:
-        value = self._found.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= INT64_MAX:
-            raise WireError(f"an audit message's {name} is no whole number from {minimum}")
-        return value
+    def __iter__(self) -> Iterator[AuditMessage]:
+        return iter(self._messages.values())
 
-    def truth(self, name: str) -> bool:
-        value = self._found.get(name)
-        if not isinstance(value, bool):
-            raise WireError(f"an audit message's {name} is neither true nor false")
-        return value
+    def keep(self, messages: Iterable[AuditMessage]) -> None:
+        """A newer message takes the place of the older one of its key."""
+        self._messages.update((key_bytes(message), message) for message in messages)
 
-    def uuid(self, name: str) -> UUID:
-        try:
-            return UUID(self.text(name))
-        except ValueError:
-            raise WireError(f"an audit message's {name} is no UUID") from None
-
-    def optional_uuid(self, name: str) -> UUID:
-        return NO_TOPIC_ID if self._found.get(name) is None else self.uuid(name)
+    def confirm(self, messages: Iterable[AuditMessage]) -> None:
+        """These have arrived; one that was replaced meanwhile changes nothing."""
+        for message in messages:
+            key = key_bytes(message)
+            if self._messages.get(key) == message:
+                del self._messages[key]

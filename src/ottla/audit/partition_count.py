@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.audit.count import BROKER, NO_TOPIC_ID, AuditMessage, Count, CountKey, Report, ReportKey, key_bytes
+from ottla.audit.count import BROKER, NO_TOPIC_ID, AuditMessage, Count, CountKey, Report, ReportKey, UnconfirmedMessages
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.windows import Window
@@ -55,7 +55,7 @@ class PartitionCount:
         self._window_ms = window_ms
         self._cells: dict[int, _Cell] = {}
         self._changed: set[int] = set()
-        self._pending: dict[bytes, AuditMessage] = {}
+        self._unconfirmed = UnconfirmedMessages()
 
     def add(self, counts: Mapping[int, int], next_offset: int, now_ms: int) -> None:
         """A batch that ends before `next_offset` has so many records in the windows that start at these times."""
@@ -81,13 +81,10 @@ class PartitionCount:
 
     def unsent(self) -> list[AuditMessage]:
         self._keep_changed()
-        return list(self._pending.values())
+        return list(self._unconfirmed)
 
     def confirm(self, messages: list[AuditMessage]) -> None:
-        for message in messages:
-            key = key_bytes(message)
-            if self._pending.get(key) == message:
-                del self._pending[key]
+        self._unconfirmed.confirm(messages)
 
     def report(self, until_ms: int, partitions_count: int, *, has_ended: bool = False) -> Report:
         """Everything that was in the log at `until_ms` is counted; the topic has so many partitions."""
@@ -105,8 +102,7 @@ class PartitionCount:
         for start_ms in sorted(self._changed):
             key = CountKey(BROKER, instance, self.partition.topic, self.topic_id, Window(start_ms, self._window_ms))
             sequence = self.place.next_offset - self.place.first_offset
-            message = Count(key, sequence, *self._cells[start_ms])
-            self._pending[key_bytes(message)] = message
+            self._unconfirmed.keep([Count(key, sequence, *self._cells[start_ms])])
         self._changed.clear()
 
     def _counter(self, what: str) -> UUID:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Count, CountKey, Report, ReportKey, key_bytes
+from ottla.audit.count import NO_TOPIC_ID, AuditMessage, Count, CountKey, Report, ReportKey, UnconfirmedMessages
 from ottla.model.windows import Window, check_window_ms, window_start_ms
 
 # With more cells a counter continues under a new instance, from nothing: so its memory stays small.
@@ -44,7 +44,7 @@ class Tally:
         self._changed: set[tuple[str, UUID, int]] = set()
         # Reports name the counter as a whole, which outlives the instances of its counts.
         self._reporter = self._instance
-        self._pending: dict[bytes, AuditMessage] = {}
+        self._unconfirmed = UnconfirmedMessages()
         self._topics: set[tuple[str, UUID]] = set()
         # Records that were not counted, since the counts before them were not confirmed.
         self.uncounted_records = 0
@@ -76,7 +76,7 @@ class Tally:
             cell = of_topic.get(start_ms)
             if cell is None:
                 if self._cells_count >= self._cells_max:
-                    if len(self._pending) >= _PENDING_PER_CELL * self._cells_max:
+                    if len(self._unconfirmed) >= _PENDING_PER_CELL * self._cells_max:
                         self.uncounted_records += count
                         continue
                     self._begin_instance()
@@ -92,11 +92,11 @@ class Tally:
     def unsent(self, now_ms: int, *, has_ended: bool = False) -> list[AuditMessage]:
         """What changed, what was not confirmed, and a report for each topic."""
         self._keep_changed()
-        self._keep(
+        self._unconfirmed.keep(
             Report(ReportKey(self._tier, self._reporter, topic, topic_id), self._sequence, now_ms, has_ended)
             for topic, topic_id in sorted(self._topics)
         )
-        return list(self._pending.values())
+        return list(self._unconfirmed)
 
     def newly_uncounted(self) -> int:
         """How many records were left out since this was asked last."""
@@ -105,10 +105,7 @@ class Tally:
 
     def confirm(self, messages: Iterable[AuditMessage]) -> None:
         """These have arrived."""
-        for message in messages:
-            key = key_bytes(message)
-            if self._pending.get(key) == message:
-                del self._pending[key]
+        self._unconfirmed.confirm(messages)
 
     def _begin_instance(self) -> None:
         """Published counts stay valid; later records of the same windows are another instance's."""
@@ -119,12 +116,8 @@ class Tally:
 
     def _keep_changed(self) -> None:
         self._sequence += 1
-        self._keep(self._changed_counts())
+        self._unconfirmed.keep(self._changed_counts())
         self._changed.clear()
-
-    def _keep(self, messages: Iterable[AuditMessage]) -> None:
-        # A newer message takes the place of the older one of its key.
-        self._pending.update((key_bytes(message), message) for message in messages)
 
     def _changed_counts(self) -> Iterable[Count]:
         for topic, topic_id, start_ms in sorted(self._changed):

@@ -102,31 +102,28 @@ class Mirror:
         the end when the last progress could not be stored.
         """
         report: MirrorReport | None = None
-        with self._sides() as (source, target):
-            make_progress_topic(target.cluster, self.options.replication_factor)
-            group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
-            with Fence(target.cluster, self._bootstraps[1], group_id, self.options.session_timeout_ms) as fence:
-                is_reported = False
-                while not should_stop():
-                    if not fence.wait_held(_STANDBY_S):
-                        if not is_reported:
-                            self._note("waiting: another mirror of this source is at work, or was killed just now")
-                            is_reported = True
-                        fence.give_way()
-                        continue
-                    try:
-                        report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
-                    except ClientError as error:
-                        # An error at the start; a mirror that has worked before waits until the clusters answer.
-                        if report is None or not error.is_retriable:
-                            raise
-                        self._note(str(error))
-                        target.cluster.retrying.sleep_ms(_STANDBY_S * 1000)
-                        continue
-                    if is_finished:
-                        break
-                    is_reported = False
+        with self._fenced_sides() as (source, target, fence):
+            is_reported = False
+            while not should_stop():
+                if not fence.wait_held(_STANDBY_S):
+                    if not is_reported:
+                        self._note("waiting: another mirror of this source is at work, or was killed just now")
+                        is_reported = True
                     fence.give_way()
+                    continue
+                try:
+                    report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
+                except ClientError as error:
+                    # An error at the start; a mirror that has worked before waits until the clusters answer.
+                    if report is None or not error.is_retriable:
+                        raise
+                    self._note(str(error))
+                    target.cluster.retrying.sleep_ms(_STANDBY_S * 1000)
+                    continue
+                if is_finished:
+                    break
+                is_reported = False
+                fence.give_way()
             return report or MirrorReport(source.cluster_id(), target.cluster_id())
 
     def run_with(self, copy: Callable[[Sequence[CopyRange]], Sequence[PartitionStatus]]) -> MirrorReport | None:
@@ -135,22 +132,19 @@ class Mirror:
 
         Raises what `copy` raises; then it may be called again, and continues where it was.
         """
-        with self._sides() as (source, target):
-            make_progress_topic(target.cluster, self.options.replication_factor)
-            group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
-            with Fence(target.cluster, self._bootstraps[1], group_id, self.options.session_timeout_ms) as fence:
-                deadline = target.cluster.retrying.deadline(_JOIN_MS)
-                while not fence.wait_held(_STANDBY_S):
-                    if deadline.has_passed:
-                        return None
-                with self._session(source, target, fence, fence.term, once=True) as before:
-                    before.refresh()
-                    counted, works = before.counts, before.works()
-                done = copy(works) if works else []
-                with self._session(source, target, fence, fence.term, once=True) as after:
-                    after.refresh()
-                    self._attempt(after.sync_groups)
-                    return after.report(counted).with_problems(done)
+        with self._fenced_sides() as (source, target, fence):
+            deadline = target.cluster.retrying.deadline(_JOIN_MS)
+            while not fence.wait_held(_STANDBY_S):
+                if deadline.has_passed:
+                    return None
+            with self._session(source, target, fence, fence.term, once=True) as before:
+                before.refresh()
+                counted, works = before.counts, before.works()
+            done = copy(works) if works else []
+            with self._session(source, target, fence, fence.term, once=True) as after:
+                after.refresh()
+                self._attempt(after.sync_groups)
+                return after.report(counted).with_problems(done)
 
     def status(self) -> list[PartitionStatus]:
         """How far each partition is copied, by the last stored progress, and how far it lags behind the source."""
@@ -268,6 +262,15 @@ class Mirror:
             if sides[0].cluster_id() == sides[1].cluster_id():
                 raise SameCluster(f"source and target are the same cluster, {sides[0].cluster_id()}")
             yield sides
+
+    @contextmanager
+    def _fenced_sides(self) -> Iterator[tuple[MirroredCluster, MirroredCluster, Fence]]:
+        """With the fence between this mirror and others of the same source."""
+        with self._sides() as (source, target):
+            make_progress_topic(target.cluster, self.options.replication_factor)
+            group_id = MIRROR_GROUP_PREFIX + source.cluster_id()
+            with Fence(target.cluster, self._bootstraps[1], group_id, self.options.session_timeout_ms) as fence:
+                yield source, target, fence
 
     def _side(self, name: str, bootstrap: str | Sequence[str], client: ClientOptions) -> Cluster:
         """`note` gets a line when a call to it has to wait."""

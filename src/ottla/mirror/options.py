@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ottla.client.groups.subscription import check_pattern
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 
@@ -43,10 +44,7 @@ class Names:
 
     def __post_init__(self) -> None:
         for pattern in (*self.include, *self.exclude):
-            try:
-                re.compile(pattern)
-            except (re.error, TypeError) as error:
-                raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
+            check_pattern(pattern)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and _matches(self.include, name) and not _matches(self.exclude, name)

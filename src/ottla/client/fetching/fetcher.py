@@ -11,7 +11,7 @@ from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, receive_f
 from ottla.client.fetching.fetch_machine import FetchFailure, FetchFlight, FetchMachine, FetchRoom, FetchTarget
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.connection import Connection
+from ottla.client.wire.connection_pool import LeaderConnection
 from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
@@ -20,18 +20,10 @@ from ottla.protocol.schema import ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)
-class _Leader:
+class _Leader(LeaderConnection):
     """A leader with a fetch in flight."""
 
-    leader_id: int
-    connection: Connection
     flight: FetchFlight
-
-    def fileno(self) -> int:
-        return self.connection.fileno()
-
-    def has_buffered(self) -> bool:
-        return self.connection.has_buffered()
 
 
 class Fetcher:

@@ -14,6 +14,14 @@ from ottla.model.identifiers import topic_name_problem
 STREAMS_MAX: Final = 10_000
 
 
+def check_pattern(pattern: str) -> None:
+    """Raises ConfigError for what is no pattern of Python's `re`."""
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
     """Topics by name: those that `allow` matches as a whole and `deny` does not; patterns of Python's `re`.
@@ -26,10 +34,7 @@ class TopicFilter:
 
     def __post_init__(self) -> None:
         for pattern in (self.allow, "" if self.deny is None else self.deny):
-            try:
-                re.compile(pattern)
-            except (re.error, TypeError) as error:
-                raise ConfigError(f"{pattern!r} is not a pattern: {error}", hint="it is one of Python's re") from None
+            check_pattern(pattern)
 
     def select(self, topics: Iterable[str]) -> list[str]:
         """Those of `topics` that it names, sorted."""

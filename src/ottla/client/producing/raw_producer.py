@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
@@ -12,7 +11,7 @@ from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdent
 from ottla.client.producing.produce_requests import ACKS_NONE, produce_body, read_answers
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.connection import Connection
+from ottla.client.wire.connection_pool import LeaderConnection
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of
 from ottla.client.wire.retrying import Deadline
 from ottla.model.errors import WireError
@@ -26,20 +25,6 @@ LOOK_UP_MS_MIN: Final = 200
 FLUSH_STEP_MS: Final = 1_000
 # The first version with every codec (KIP-110).
 _VERSION_MIN: Final = 7
-
-
-@dataclass(slots=True)
-class _Leader:
-    """The connection to a leader."""
-
-    leader_id: int
-    connection: Connection
-
-    def fileno(self) -> int:
-        return self.connection.fileno()
-
-    def has_buffered(self) -> bool:
-        return self.connection.has_buffered()
 
 
 class RawProducer:
@@ -73,7 +58,7 @@ class RawProducer:
         self._machine = ProduceMachine(self._options, cluster.retrying, self._request_ms, split, identity)
         self._pool = cluster.new_pool()
         # Connections that have a request in flight, or had one.
-        self._leaders: dict[int, _Leader] = {}
+        self._leaders: dict[int, LeaderConnection] = {}
 
     def __enter__(self) -> RawProducer:
         return self
@@ -247,19 +232,19 @@ class RawProducer:
                 self._machine.on_sent(leader_id)
         return True
 
-    def _connect(self, leader_id: int) -> _Leader:
+    def _connect(self, leader_id: int) -> LeaderConnection:
         """The connection to this broker; another one may be opened while no request is in flight to it."""
         known = self._leaders.get(leader_id)
         if known is None or self._machine.oldest(leader_id) is None:
             deadline = self._cluster.retrying.deadline(self._request_ms)
             connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
             connection.version_of(ApiKey.PRODUCE, at_least=_VERSION_MIN)
-            known = self._leaders[leader_id] = _Leader(leader_id, connection)
+            known = self._leaders[leader_id] = LeaderConnection(leader_id, connection)
         return known
 
     def _wait(self, timeout_ms: float) -> None:
         """Take the first answers that arrive within `timeout_ms`."""
-        busy: list[_Leader] = []
+        busy: list[LeaderConnection] = []
         for leader in self._leaders.values():
             oldest = self._machine.oldest(leader.leader_id)
             if oldest is not None:
@@ -276,7 +261,7 @@ class RawProducer:
             if oldest is not None and oldest.deadline.has_passed:
                 self._lose(leader, CallTimedOut(f"{leader.connection.address} did not answer a produce in time"))
 
-    def _receive(self, leader: _Leader) -> None:
+    def _receive(self, leader: LeaderConnection) -> None:
         while (oldest := self._machine.oldest(leader.leader_id)) is not None:
             try:
                 sent, body = leader.connection.receive(oldest.deadline)
@@ -288,7 +273,7 @@ class RawProducer:
             if not leader.has_buffered():
                 return
 
-    def _lose(self, leader: _Leader, error: ClientError | WireError) -> None:
+    def _lose(self, leader: LeaderConnection, error: ClientError | WireError) -> None:
         """The connection has failed: its requests will not be answered."""
         leader.connection.close()
         self._machine.on_lost(leader.leader_id, error)

@@ -17,7 +17,6 @@ from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamApi, weakly
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
-from ottla.model.identifiers import TopicPartition
 
 
 class MessageStream(StreamApi[KeyT, ValueT]):
@@ -68,10 +67,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
 
         Raises CommitFailed and NotAssigned, as the stream for threads does.
         """
-        if message is not None:
-            self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
-        outcome = self._engine.commit([self._buffer])
-        await asyncio.to_thread(self._engine.wait_for, outcome, timeout_ms)
+        await asyncio.to_thread(self._engine.wait_for, self._request_commit(message), timeout_ms)
 
     async def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
         # A stream that always has messages must not keep others from running.

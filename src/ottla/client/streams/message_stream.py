@@ -13,7 +13,7 @@ from ottla.client.streams.connector_core import ConnectorHold
 from ottla.client.streams.consume_machine import StreamEnded
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import PoisonMessage
-from ottla.client.streams.reading import HandOut
+from ottla.client.streams.reading import CommitOutcome, HandOut
 from ottla.client.streams.seek_target import Place, target_of
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
@@ -97,6 +97,11 @@ class StreamApi(Generic[KeyT, ValueT]):
         """Step over the message that cannot be read, or its damaged batch: after a PoisonMessage."""
         self._engine.skip(self._buffer)
 
+    def _request_commit(self, message: Message[Any, Any] | None) -> CommitOutcome:
+        if message is not None:
+            self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
+        return self._engine.commit([self._buffer])
+
     def _named(self, partition: int | tuple[str, int]) -> TopicPartition:
         if isinstance(partition, tuple):
             return TopicPartition(*partition)
@@ -171,9 +176,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         returns at once, and a failure is logged only.  Raises NotAssigned for a message of a partition that the group
         has given to others meanwhile.
         """
-        if message is not None:
-            self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
-        outcome = self._engine.commit([self._buffer])
+        outcome = self._request_commit(message)
         if wait:
             self._engine.wait_for(outcome, timeout_ms)
 

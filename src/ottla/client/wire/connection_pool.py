@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ottla.client.wire.address import Address
 from ottla.client.wire.connection import Connection
@@ -59,3 +60,17 @@ class ConnectionPool:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderConnection:
+    """A connection among those that a client waits on, and whose it is."""
+
+    leader_id: int
+    connection: Connection
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def has_buffered(self) -> bool:
+        return self.connection.has_buffered()
