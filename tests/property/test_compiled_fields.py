@@ -17,8 +17,7 @@ from ottla.records.builder import build_batch
 from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.record import Record
 from ottla.spark.arrow.compiled_fields import load_library
-from ottla.spark.arrow.record_chain import ChainWalker, RecordArea
-from ottla.spark.arrow.record_fields import ByteSpans, RecordFields, read_fields
+from ottla.spark.arrow.record_fields import ByteSpans, ChainWalker, RecordArea, RecordFields, read_fields
 from ottla.spark.errors import UnreadableElement
 from tests.compiled_decoder import SOURCE, compile_library, compiled_reader
 
@@ -54,7 +53,7 @@ import ctypes, mmap, random, sys
 from pathlib import Path
 import numpy as np
 from ottla.spark.arrow.compiled_fields import load_library
-from ottla.spark.arrow.record_chain import RecordArea
+from ottla.spark.arrow.record_fields import RecordArea
 
 read = load_library(Path(sys.argv[1]))
 page = mmap.PAGESIZE

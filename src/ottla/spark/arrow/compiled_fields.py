@@ -1,4 +1,4 @@
-"""The compiled form of `record_chain` and `record_fields`, where the package was built with a C compiler.
+"""The compiled form of `record_fields`, where the package was built with a C compiler.
 
 `record_fields.c` does the same in one pass: 10 to 20 times faster for records of different lengths.  Without it, and
 for records that it refuses, numpy decides.
@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ottla.spark.arrow.record_chain import RecordArea
-from ottla.spark.arrow.record_fields import ByteSpans, RecordFields
+from ottla.spark.arrow.record_fields import ByteSpans, RecordArea, RecordFields
 from ottla.spark.arrow.varint_columns import Octets
 
 LIBRARY: Final = Path(__file__).with_name("librecord_fields.so")

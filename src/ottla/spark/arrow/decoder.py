@@ -1,7 +1,7 @@
 """Record batches to Arrow columns, a buffer at a time: no Python object per record.
 
-The steps: headers and checksums (`batch_spans`), decompression (`slices`), the records' positions (`record_chain`),
-their fields column by column (`record_fields`), keys, values and headers copied by Arrow (`gather`, `headers_column`).
+The steps: headers, checksums and decompression (`slices`), the records' positions and their fields column by column
+(`record_fields`), keys, values and headers copied by Arrow (`gather`, `headers_column`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader
 from ottla.spark.arrow import compiled_fields
 from ottla.spark.arrow.columns import ARROW_TYPES, HEADER_TYPE, HEADERS_TYPE, PLAIN_COLUMNS, arrow_schema
-from ottla.spark.arrow.record_chain import ChainWalker
-from ottla.spark.arrow.record_fields import ByteSpans, RecordFields, gather, read_fields, read_spans, refuse_where
+from ottla.spark.arrow.record_fields import (
+    ByteSpans,
+    ChainWalker,
+    RecordFields,
+    gather,
+    read_fields,
+    read_spans,
+    refuse_where,
+)
 from ottla.spark.arrow.slices import OFFSET_LIMIT, TIMESTAMP_MS_MAX, BatchScanner, Slice, Slicer
 from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.errors import UnreadableElement

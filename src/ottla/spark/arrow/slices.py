@@ -1,4 +1,7 @@
-"""Batches in groups that are decoded at once, with all their records uncompressed in one buffer."""
+"""Batches in groups that are decoded at once, with all their records uncompressed in one buffer.
+
+Everything is checked first that needs no look at the records.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,7 @@ from ottla.records.header import (
     BatchHeader,
 )
 from ottla.records.record import DECOMPRESSED_BYTES_MAX, check_batch, first_batch_size_bytes
-from ottla.spark.arrow.record_chain import RecordArea
-from ottla.spark.arrow.record_fields import RECORD_BYTES_MIN
+from ottla.spark.arrow.record_fields import RECORD_BYTES_MIN, RecordArea
 from ottla.spark.errors import CorruptRecords
 
 OFFSET_LIMIT: Final = 2**63 - 1

@@ -1,4 +1,7 @@
-"""Counts of tables: those that a Delta table's loads have committed, and those of its records themselves."""
+"""Counts of tables: those that a Delta table's loads have committed, and those of its records themselves.
+
+A commit is counted even if its process died: its counts are in the table's history.
+"""
 
 from __future__ import annotations
 

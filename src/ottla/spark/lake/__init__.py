@@ -5,10 +5,10 @@ from __future__ import annotations
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
 from ottla.spark.lake.delta_appends import append_once
-from ottla.spark.lake.event_times import json_field
 from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
+from ottla.spark.lake.rows import json_field
 from ottla.spark.lake.target import LakeTarget, parse_target
 
 __all__ = [

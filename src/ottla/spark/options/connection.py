@@ -1,4 +1,8 @@
-"""The options of a connection to a cluster and of its security, of the driver and of executors alike."""
+"""The options of a connection to a cluster and of its security, of the driver and of executors alike.
+
+Security is given by Kafka's names after `kafka.`, a `client.properties` file, or environment variables.  They become
+settings in each process that connects, since the driver and every executor have their own files and environment.
+"""
 
 from __future__ import annotations
 

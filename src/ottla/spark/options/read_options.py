@@ -1,14 +1,18 @@
-"""The options of a read, by the official connector's names, as frozen values."""
+"""The options of a read, by the official connector's names, as frozen values.
+
+Which partitions are read, from where to where, how much one micro-batch and one task read, and what becomes of losses.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from ottla.client.fetching.offsets import IsolationLevel
-from ottla.model.identifiers import topic_name_problem
+from ottla.model.identifiers import TopicPartition, topic_name_problem
 from ottla.model.own_names import LOST_OFFSETS_TOPIC
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.connection import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Connection, parse_connection
@@ -21,11 +25,157 @@ from ottla.spark.options.offset_spec import (
     AtTimestamp,
     AtTimestamps,
     OffsetSpec,
+    parse_assignment,
     parse_offsets,
 )
 from ottla.spark.options.option_reader import OptionReader
-from ottla.spark.options.read_limits import TaskSizes, TriggerLimits, parse_task_sizes, parse_trigger_limits
-from ottla.spark.options.subscription import Subscription, parse_subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All partitions of these topics."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """All partitions of every topic whose whole name matches."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription: TypeAlias = Topics | TopicPattern | Assigned
+
+
+def subscribed_names(subscription: Subscription) -> list[str] | None:
+    """The topics that are named; None for a pattern."""
+    if isinstance(subscription, Topics):
+        return list(subscription.names)
+    if isinstance(subscription, Assigned):
+        return list(dict.fromkeys(partition.topic for partition in subscription.partitions))
+    return None
+
+
+def is_subscribed(subscription: Subscription, place: TopicPartition) -> bool:
+    """Whether the subscription includes this partition, if it exists."""
+    if isinstance(subscription, Topics):
+        return place.topic in subscription.names
+    if isinstance(subscription, Assigned):
+        return place in subscription.partitions
+    return re.fullmatch(subscription.pattern, place.topic) is not None
+
+
+def parse_subscription(reader: OptionReader) -> Subscription:
+    """Raises `SparkOptionError`, which names the option."""
+    given = reader.one_of(("subscribe", "subscribePattern", "assign"))
+    if given is None:
+        raise SparkOptionError(
+            "none of the options 'subscribe', 'subscribePattern' and 'assign' is given", hint="name the topics to read"
+        )
+    name, value = given
+    if name == "assign":
+        return Assigned(parse_assignment(name, value))
+    if name == "subscribePattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise SparkOptionError(f"the option {name!r} is not a regular expression: {error}") from None
+        return TopicPattern(value)
+    topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+    if not topics:
+        raise SparkOptionError(f"the option {name!r} names no topic", hint="write topic1,topic2")
+    for topic in topics:
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise SparkOptionError(f"the option {name!r}: {problem}")
+    return Topics(topics)
+
+
+TASKS_MAX: Final = 100_000
+TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60 * 1000
+_TIME: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """Limits of a micro-batch; None: no limit.
+
+    rows_max             offsets in all, in proportion to each partition's backlog
+    bytes_max            about so many stored bytes, by the average of each log
+    partition_rows_max   offsets of one partition
+    rows_min             fewer are left for a later batch, for `delay_max_ms` at most
+    """
+
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    partition_rows_max: int | None = None
+    rows_min: int | None = None
+    delay_max_ms: int = TRIGGER_DELAY_MS_DEFAULT
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that set a limit."""
+        limits = {
+            "maxOffsetsPerTrigger": self.rows_max,
+            "maxBytesPerTrigger": self.bytes_max,
+            "maxOffsetsPerPartition": self.partition_rows_max,
+            "minOffsetsPerTrigger": self.rows_min,
+        }
+        return [name for name, limit in limits.items() if limit is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSizes:
+    """`tasks_min`: at least so many tasks, if there are so many offsets.  `rows_max`: offsets of one task."""
+
+    tasks_min: int | None = None
+    rows_max: int | None = None
+
+
+def parse_trigger_limits(reader: OptionReader) -> TriggerLimits:
+    """Raises `SparkOptionError`, which names the option."""
+    rows_max = reader.number("maxOffsetsPerTrigger", at_least=1)
+    rows_min = reader.number("minOffsetsPerTrigger", at_least=1)
+    delay = reader.text("maxTriggerDelay")
+    if rows_min is None and delay is not None:
+        raise SparkOptionError("the option 'maxTriggerDelay' works only with 'minOffsetsPerTrigger'")
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise SparkOptionError(
+            f"the option 'minOffsetsPerTrigger' is {rows_min}, more than 'maxOffsetsPerTrigger', which is {rows_max}"
+        )
+    return TriggerLimits(
+        rows_max,
+        reader.number("maxBytesPerTrigger", at_least=1),
+        reader.number("maxOffsetsPerPartition", at_least=1),
+        rows_min,
+        TRIGGER_DELAY_MS_DEFAULT if delay is None else _time_ms("maxTriggerDelay", delay),
+    )
+
+
+def parse_task_sizes(reader: OptionReader) -> TaskSizes:
+    """Raises `SparkOptionError`, which names the option."""
+    return TaskSizes(
+        reader.number("minPartitions", at_least=1, at_most=TASKS_MAX),
+        reader.number("maxRecordsPerPartition", at_least=1),
+    )
+
+
+def _time_ms(name: str, text: str) -> int:
+    """As Spark writes times: `30s`, `15m`, `1h`; milliseconds without a unit."""
+    match = _TIME.fullmatch(text.lower())
+    if match is None:
+        raise SparkOptionError(f"the option {name!r} is {text!r}", hint="write a time like 30s, 15m or 1h")
+    return round(int(match[1]) * _UNIT_MS[match[2] or "ms"])
+
 
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FETCH_BYTES_MAX: Final = 1 << 30

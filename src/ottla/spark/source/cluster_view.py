@@ -30,8 +30,7 @@ from ottla.spark.options.offset_spec import (
     Offsets,
     OffsetSpec,
 )
-from ottla.spark.options.read_options import OnLoss, ReadOptions
-from ottla.spark.options.subscription import Assigned, is_subscribed, subscribed_names
+from ottla.spark.options.read_options import Assigned, OnLoss, ReadOptions, is_subscribed, subscribed_names
 from ottla.spark.source.gone_topics import is_gone, is_latest_leader, leaders_log
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.schema import ZERO_UUID
 from ottla.spark.options.offset_spec import Offsets
-from ottla.spark.options.read_limits import TaskSizes, TriggerLimits
+from ottla.spark.options.read_options import TaskSizes, TriggerLimits
 
 # A Python task costs about 100 ms, in which one reads 100,000 records: smaller ranges share a task.
 ROWS_PER_TASK_MIN: Final = 50_000

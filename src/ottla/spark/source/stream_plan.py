@@ -26,7 +26,19 @@ UNRESOLVED: Final[Mapping[str, Any]] = {OURS: {"start": "unresolved"}}
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """`topic_ids` has no topic whose id is not known; `cluster_id` is empty where it is not."""
+    """What a stream's checkpoint holds of its topics.
+
+        {"clicks": {"0": 70, "1": 30},
+         "$ottla": {"cluster": "u8…", "ids": {"clicks": "bX…"}, "begin": {"clicks": {"1": 0}}}}
+
+    The next offset of each partition, as the official connector writes it, and below a name that no topic can have: the
+    cluster, the topics' ids, and `begin`, the first offset of each partition that the offsets before do not have.  So a
+    batch can be planned again, the first one too, without a question whose answer has changed.  Spark asks for the
+    initial offset several times, and once more for each replay of the first batch: it is `UNRESOLVED`, and the end of
+    the first batch says where that began.  Checkpoints of earlier versions have the offsets alone.
+
+    `topic_ids` has no topic whose id is not known; `cluster_id` is empty where it is not.
+    """
 
     next_offsets: Offsets
     cluster_id: str = ""

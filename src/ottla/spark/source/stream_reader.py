@@ -29,9 +29,7 @@ from ottla.runtime.clock import Clock, SystemClock
 from ottla.spark.errors import SparkUserError, with_brief_errors
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import AtGroup, AtOffsets, OffsetDict, Offsets, to_dict
-from ottla.spark.options.read_limits import TriggerLimits
-from ottla.spark.options.read_options import ReadOptions
-from ottla.spark.options.subscription import is_subscribed
+from ottla.spark.options.read_options import ReadOptions, TriggerLimits, is_subscribed
 from ottla.spark.source.batch_reader import read_partition, task_partitions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import is_too_few, limited_ends, ranges_between

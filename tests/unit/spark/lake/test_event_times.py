@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from ottla.spark.lake.event_times import json_field
+from ottla.spark.lake.rows import json_field
 
 
 def times(*values: bytes | None) -> list[int | None]:

@@ -16,9 +16,15 @@ from ottla.spark.options.offset_spec import (
     from_dict,
     to_dict,
 )
-from ottla.spark.options.read_limits import TriggerLimits
-from ottla.spark.options.read_options import READS_WITHOUT_EFFECT, OnLoss, parse_read_options
-from ottla.spark.options.subscription import Assigned, TopicPattern, Topics
+from ottla.spark.options.read_options import (
+    READS_WITHOUT_EFFECT,
+    Assigned,
+    OnLoss,
+    TopicPattern,
+    Topics,
+    TriggerLimits,
+    parse_read_options,
+)
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.options.read_limits import TaskSizes
+from ottla.spark.options.read_options import TaskSizes
 from ottla.spark.source.offset_ranges import ROWS_PER_TASK_MIN, OffsetRange, limit_offsets, plan_tasks, ranges_between
 
 offsets = st.dictionaries(

@@ -88,9 +88,9 @@ def test_a_log_that_ends_before_the_plan_has_lost_the_rest(fake: FakeCluster) ->
 
 
 def test_a_loss_is_recorded_before_the_task_ends(fake: FakeCluster) -> None:
-    (lost,) = fake.add_topic("ottla-ledger", 1)
+    (losses,) = fake.add_topic("ottla-ledger", 1)
     assert offsets(task(end=40, goes_on=True, lost=LostOffsetsTopic("ottla-ledger", "loader"))) == list(range(30))
-    (record,) = fake.partitions[lost].records()
+    (record,) = fake.partitions[losses].records()
     entry = entry_from_json(bytes(record.value or b""))
     assert (entry.lost.place, entry.lost.topic_id, entry.reader) == (PLACE, OLD, "loader")
     assert (entry.lost.first_offset, entry.lost.end_offset) == (30, 40)
@@ -163,7 +163,7 @@ def skipping(of: ReadTask) -> ReadTask:
 def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     fake: FakeCluster, area: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (lost,) = fake.add_topic("ottla-ledger", 1)
+    (losses,) = fake.add_topic("ottla-ledger", 1)
     fake.partitions[PLACE].append(malformed_batch(area))
     fake.partitions[PLACE].append(build_batch([Record(0, 1000, None, b"x")] * 2))
     with pytest.raises(CorruptRecords, match=r"'t' partition 0, at offset 30: .*option skipUnreadableBatches"):
@@ -172,7 +172,7 @@ def test_a_batch_that_cannot_be_read_is_stepped_over_when_it_is_wanted(
     assert offsets(skipping(task(35))) == readable
     assert "offsets 30 to 33 (exclusive) of t-0" in caplog.text
     assert offsets(skipping(task(35, lost=LostOffsetsTopic("ottla-ledger", "loader")))) == readable
-    (record,) = fake.partitions[lost].records()
+    (record,) = fake.partitions[losses].records()
     lost = entry_from_json(bytes(record.value or b"")).lost
     assert (lost.place, lost.first_offset, lost.end_offset) == (PLACE, 30, 33)
 

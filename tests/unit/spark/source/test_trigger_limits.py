@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.options.read_limits import TriggerLimits
+from ottla.spark.options.read_options import TriggerLimits
 from ottla.spark.source.offset_ranges import is_too_few, limited_ends
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
