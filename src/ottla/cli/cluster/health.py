@@ -12,7 +12,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import NO_LEADER
 
 if TYPE_CHECKING:
-    from ottla.client.admin.log_dirs import StoredReplica
+    from ottla.client.admin.replicas import StoredReplica
     from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
     from ottla.coordination.zookeeper.access import ConnectString
 

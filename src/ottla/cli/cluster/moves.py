@@ -15,7 +15,7 @@ from ottla.cli.cluster.connection import cluster_flag, connect
 from ottla.cli.output import say, table
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.admin.log_dirs import describe_replicas
+from ottla.client.admin.replicas import describe_replicas
 from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
@@ -23,7 +23,7 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.replica_plan import Move
-    from ottla.client.admin.reassignments import Targets
+    from ottla.client.admin.replicas import Targets
     from ottla.client.wire.cluster import Cluster
     from ottla.client.wire.metadata import TopicInfo
 

@@ -21,7 +21,7 @@ from ottla.cli.output import say
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.health import ClusterHealth, ZooKeeperHealth
-    from ottla.client.admin.log_dirs import StoredReplica
+    from ottla.client.admin.replicas import StoredReplica
     from ottla.client.wire.broker_standing import BrokerStanding
     from ottla.client.wire.cluster import Cluster
     from ottla.client.wire.errors import ClientError
@@ -171,7 +171,7 @@ def _health(answers: _Answers, servers: Sequence[ZooKeeperHealth], zookeeper: st
 
 
 def _stored(cluster: Cluster, node_id: int) -> Mapping[TopicPartition, StoredReplica] | str:
-    from ottla.client.admin.log_dirs import describe_replicas
+    from ottla.client.admin.replicas import describe_replicas
     from ottla.client.wire.errors import ClientError
 
     try:

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, alter_configs, describe_configs
-from ottla.client.admin.reassignments import OngoingMove, Targets, alter_request, list_request, ongoing_moves, refusals
+from ottla.client.admin.replicas import OngoingMove, Targets, alter_request, list_request, ongoing_moves, refusals
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerRefused, error_code_of

@@ -49,6 +49,6 @@ def from_registry(
     """
     require_modules("from_registry", ("fastavro",), "schemas")
 
-    from ottla.spark.schemas.column import registry_column
+    from ottla.spark.schemas.registry_decoder import registry_column
 
     return registry_column(column, registry, subject=subject, schema=schema, message=message)

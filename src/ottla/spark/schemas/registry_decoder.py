@@ -1,17 +1,25 @@
-"""A column of records in the wire format, each decoded by the schema that it was written with."""
+"""A column of records in the wire format, each decoded by the schema that it was written with.
+
+`registry_column` makes it a column of Spark: an Arrow function of Python's workers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, functions
+from pyspark.sql.pandas.types import from_arrow_type
 
+from ottla.model.errors import ConfigError
 from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.schemas.avro_decoder import AvroDecoder
 from ottla.spark.schemas.avro_types import arrow_type, resolved
-from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema
+from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema, shared_reader
 from ottla.spark.schemas.rows import DecodedRows, error_text, rows_as_column
 
 HEAD_BYTES: Final = 5
@@ -197,3 +205,46 @@ def _in_place(rows: list[Ints], parts: list[pa.Array], count: int, value_type: p
     taken = np.concatenate(rows)
     places[taken] = np.arange(len(taken))
     return pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
+
+
+def registry_column(
+    column: Column | str, registry: str, *, subject: str | None, schema: str | None, message: str | None
+) -> Column:
+    if (subject is None) == (schema is None):
+        raise ConfigError(
+            "from_registry needs the reader's schema", hint="give a subject (its latest version is read), or a schema"
+        )
+    reader = (
+        FoundSchema(_type_of(schema), schema) if schema is not None else shared_reader(registry).latest(subject or "")
+    )
+    return_type: Any = from_arrow_type(_decoder(registry, *_plain(reader), message).type)
+    arguments = (registry, *_plain(reader), message)
+
+    def decode(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        decoder = _decoder(*arguments)
+        for each in columns:
+            yield decoder.decode(each)
+
+    # Arrow functions are known by their hints, and here these are only text.
+    decode.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    made: Any = functions.arrow_udf(decode, returnType=return_type)  # type: ignore[attr-defined]  # made at import
+    found: Column = made(functions.col(column) if isinstance(column, str) else column)
+    return found
+
+
+@lru_cache(maxsize=32)
+def _decoder(
+    registry: str, kind: str, text: str, referenced: tuple[tuple[str, str], ...], message: str | None
+) -> RegistryDecoder:
+    """One for each reader's schema in a process: the tasks of a worker share what it has learnt."""
+    return RegistryDecoder(shared_reader(registry), FoundSchema(kind, text, dict(referenced)), message)
+
+
+def _plain(found: FoundSchema) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    return found.type, found.text, tuple(found.referenced.items())
+
+
+def _type_of(schema: str) -> str:
+    """Avro is JSON, or the name of a primitive type; Protobuf is neither."""
+    text = schema.strip()
+    return "PROTOBUF" if text.startswith(("syntax", "edition", "package", "import", "message", "//", "/*")) else "AVRO"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
-from ottla.client.admin.log_dirs import describe_replicas
+from ottla.client.admin.replicas import describe_replicas
 from ottla.client.fetching.offsets import IsolationLevel, list_offsets
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster

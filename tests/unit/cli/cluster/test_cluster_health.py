@@ -13,7 +13,7 @@ from ottla.cli.cluster.health import (
     health_text,
     zookeeper_health,
 )
-from ottla.client.admin.log_dirs import StoredReplica
+from ottla.client.admin.replicas import StoredReplica
 from ottla.client.wire.address import Address
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from ottla.model.error_code import ErrorCode

@@ -12,7 +12,7 @@ import pytest
 from ottla.cli.cluster import moves as cluster_moves
 from ottla.cli.cluster.moves import LOOKS_AT_THE_END, carry_out
 from ottla.cli.cluster.replica_plan import Move
-from ottla.client.admin.reassignments import OngoingMove
+from ottla.client.admin.replicas import OngoingMove
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
 from ottla.client.wire.metadata import PartitionInfo, TopicInfo
