@@ -139,3 +139,36 @@ async def test_a_group_of_any_name_has_settings_until_the_last_is_unset(home: Tr
         await registry.update(entity, lambda _: {})
         assert entity not in (await registry.refresh()).settings
         assert await tree.children("/config/groups") == []
+
+
+async def test_quotas_of_a_client_of_a_user_are_beside_those_of_the_user(home: TreeBackend) -> None:
+    async with with_topic(home) as tree:
+        registry, other = ConfigRegistry(tree), ConfigRegistry(tree)
+        await other.refresh()
+        user, default_user = ConfigEntity.user("al/ice"), ConfigEntity.user("")
+        clients = [ConfigEntity.quota_of("al/ice", name) for name in ("app.1", "")]
+        owners = [*clients, ConfigEntity.quota_of("", "app"), default_user, ConfigEntity.quota_of(None, "<default>")]
+        for owner in owners:
+            await registry.update(owner, lambda _: {"producer_byte_rate": "1"})
+        await registry.update(user, lambda _: {"SCRAM-SHA-256": "x"})
+        for view in (await registry.refresh(), await other.refresh(), await ConfigRegistry(tree).refresh()):
+            assert {entity for entity, those in view.with_quotas() if those} == {*owners, user}
+            assert sorted(view.users()) == ["", "al/ice"]
+        # Apache Kafka's paths.
+        assert await tree.exists("/config/users/<default>/clients/app") is not None
+        assert await tree.exists("/config/clients/%3Cdefault%3E") is not None
+
+
+async def test_node_of_a_client_goes_with_its_last_quota(home: TreeBackend) -> None:
+    async with with_topic(home) as tree:
+        registry = ConfigRegistry(tree)
+        owners = [
+            ConfigEntity.quota_of("alice", "app"),
+            ConfigEntity.quota_of(None, "app"),
+            ConfigEntity.address("::1"),
+        ]
+        for owner in owners:
+            await registry.update(owner, lambda _: {"x": "1"})
+            await registry.update(owner, lambda _: {})
+            assert await tree.exists(owner.path) is None
+        assert not [those for _, those in (await registry.refresh()).with_quotas() if those]

@@ -1,12 +1,12 @@
-"""The config registry: dynamic settings of topics, brokers, groups and users, as Kafka keeps them: names and values as
-text.
+"""The config registry: dynamic settings of topics, brokers, groups and users, and the quotas of users, clients and
+addresses, as Kafka keeps them: names and values as text.
 
 `model` defines the names, the allowed values and the defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -23,19 +23,28 @@ from ottla.runtime.mutex import Mutex
 _SUBJECT: Final = "config/"
 _GROUPS: Final = "groups"
 _USERS: Final = "users"
-_KINDS: Final = ("topics", "brokers", _GROUPS, _USERS)
+_CLIENTS: Final = "clients"
+_IPS: Final = "ips"
+_KINDS: Final = ("topics", "brokers", _GROUPS, _USERS, _CLIENTS, _IPS)
 # Their names may be any text.
-_ESCAPED_KINDS: Final = (_GROUPS, _USERS)
-EVERY_BROKER: Final = "<default>"
+_ESCAPED_KINDS: Final = (_GROUPS, _USERS, _CLIENTS, _IPS)
+# They have quotas; an empty name is the default of the kind.
+_QUOTA_KINDS: Final = (_USERS, _CLIENTS, _IPS)
+# They appear and vanish without notice to the registry: a node without settings is deleted.
+_PASSING_KINDS: Final = (_GROUPS, _CLIENTS, _IPS)
+_DEFAULT: Final = "<default>"
+EVERY_BROKER: Final = _DEFAULT
 UPDATE_ATTEMPTS_MAX: Final = 100  # each failed attempt means that another writer succeeded
 _NOTHING_SET: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigEntity(NamedTuple):
-    """The owner of settings: kind `topics`, `brokers`, `groups` or `users`, and its name."""
+    """The owner of settings: its kind, as below `/config`, and its name; of a user, also one of its clients."""
 
     kind: str
     name: str
+    # None: all clients of the user together.
+    client_id: str | None = None
 
     @classmethod
     def topic(cls, name: str) -> ConfigEntity:
@@ -55,22 +64,49 @@ class ConfigEntity(NamedTuple):
         return cls(_USERS, username)
 
     @classmethod
-    def at_node(cls, kind: str, node_name: str) -> ConfigEntity:
-        """The owner of the node `/config/<kind>/<node_name>`."""
-        return cls(kind, unquote(node_name) if kind in _ESCAPED_KINDS else node_name)
+    def quota_of(cls, user: str | None, client_id: str | None) -> ConfigEntity:
+        """The owner of a user's quotas, of a client's, or those of a client of a user; empty names are defaults."""
+        if user is not None:
+            return cls(_USERS, user, client_id)
+        assert client_id is not None, "a quota has a user or a client"
+        return cls(_CLIENTS, client_id)
+
+    @classmethod
+    def address(cls, ip: str) -> ConfigEntity:
+        return cls(_IPS, ip)
+
+    @classmethod
+    def at_path(cls, path: str) -> ConfigEntity | None:
+        """The owner of the node `/config/<path>`; None for one that has no settings."""
+        kind, _, rest = path.partition("/")
+        name, _, below = rest.partition("/")
+        if kind not in _KINDS or not name:
+            return None
+        if not below:
+            return cls(kind, _name_at(kind, name))
+        clients, _, client = below.partition("/")
+        if kind != _USERS or clients != _CLIENTS or not client:
+            return None
+        return cls(kind, _name_at(kind, name), _name_at(_CLIENTS, client))
 
     @property
-    def node_name(self) -> str:
-        # Slashes, and dots, which alone would be path components, are written as %XX.
-        return quote(self.name, safe="").replace(".", "%2E") if self.kind in _ESCAPED_KINDS else self.name
+    def is_passing(self) -> bool:
+        """Whether its node is deleted with its last setting."""
+        return self.kind in _PASSING_KINDS or self.client_id is not None
 
     @property
     def path(self) -> str:
-        return f"/config/{self.kind}/{self.node_name}"
+        return f"/{self.subject}"
 
     @property
     def subject(self) -> str:
-        return f"{_SUBJECT}{self.kind}/{self.node_name}"
+        of_user = f"{_SUBJECT}{self.kind}/{_node_name(self.kind, self.name)}"
+        return of_user if self.client_id is None else f"{of_user}/{_CLIENTS}/{_node_name(_CLIENTS, self.client_id)}"
+
+    @property
+    def parents(self) -> Sequence[str]:
+        """The nodes above it that do not stand, the upper one first."""
+        return () if self.client_id is None else (ConfigEntity.user(self.name).path, _clients_path(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +123,12 @@ class ConfigsView:
         return self.of(ConfigEntity.topic(name))
 
     def users(self) -> list[str]:
-        """The names of users with settings: SCRAM credentials, of which each is a secret."""
-        return [entity.name for entity in self.settings if entity.kind == _USERS]
+        """The names of users with settings: SCRAM credentials, of which each is a secret, and quotas."""
+        return [entity.name for entity in self.settings if entity.kind == _USERS and entity.client_id is None]
+
+    def with_quotas(self) -> Iterator[tuple[ConfigEntity, Mapping[str, str]]]:
+        """The settings of users, clients and addresses."""
+        return ((entity, settings) for entity, settings in self.settings.items() if entity.kind in _QUOTA_KINDS)
 
     def groups(self) -> list[str]:
         """The ids of groups with their own settings."""
@@ -137,7 +177,8 @@ class ConfigRegistry:
             if after == before:
                 return before
             try:
-                await self._changes.commit([_write(entity, after, version)], [entity.subject])
+                operations = [*await self._missing_parents(entity, version), _write(entity, after, version)]
+                await self._changes.commit(operations, [entity.subject])
             except (BadVersion, NodeExists, NoNode):
                 continue
             return after
@@ -153,10 +194,26 @@ class ConfigRegistry:
             return {}, None
         return decode_config(entity.path, node.data), node.stat.version
 
-    async def _all_entities(self) -> list[ConfigEntity]:
+    async def _missing_parents(self, entity: ConfigEntity, version: int | None) -> list[CreateNode]:
+        if version is not None or not entity.parents:
+            return []
+        nodes = await self._tree.get_many(entity.parents)
+        of_user, clients = (node is None for node in nodes)
+        user_path, clients_path = entity.parents
         return [
-            ConfigEntity.at_node(kind, name) for kind in _KINDS for name in await self._tree.children(f"/config/{kind}")
+            *([CreateNode(user_path, encode_config({}))] if of_user else []),
+            *([CreateNode(clients_path)] if clients else []),
         ]
+
+    async def _all_entities(self) -> list[ConfigEntity]:
+        paths = [f"{kind}/{name}" for kind in _KINDS for name in await self._tree.children(f"/config/{kind}")]
+        entities = [entity for path in paths if (entity := ConfigEntity.at_path(path)) is not None]
+        users = [entity for entity in entities if entity.kind == _USERS]
+        nodes = await self._tree.get_many([_clients_path(user) for user in users])
+        for user in (user for user, node in zip(users, nodes, strict=True) if node is not None):
+            names = await self._tree.children(_clients_path(user))
+            entities += [user._replace(client_id=_name_at(_CLIENTS, name)) for name in names]
+        return entities
 
     async def _read(self, entities: Sequence[ConfigEntity], *, keep_others: bool) -> None:
         settings = dict(self.view.settings) if keep_others else {}
@@ -178,15 +235,28 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def _write(entity: ConfigEntity, settings: Mapping[str, str], version: int | None) -> Operation:
-    if entity.kind == _GROUPS and version is not None and not settings:
-        # Groups appear and vanish without notice to the registry: a node without settings is deleted.
+    if entity.is_passing and version is not None and not settings:
         return DeleteNode(entity.path, version)
     data = encode_config(settings)
     return CreateNode(entity.path, data) if version is None else SetNode(entity.path, data, version)
 
 
 def _entity_of(subject: str) -> ConfigEntity | None:
-    if not subject.startswith(_SUBJECT):
-        return None
-    kind, _, name = subject.removeprefix(_SUBJECT).partition("/")
-    return ConfigEntity.at_node(kind, name) if kind in _KINDS and name else None
+    return ConfigEntity.at_path(subject.removeprefix(_SUBJECT)) if subject.startswith(_SUBJECT) else None
+
+
+def _node_name(kind: str, name: str) -> str:
+    if kind in _QUOTA_KINDS and not name:
+        return _DEFAULT
+    # Slashes, and dots, which alone would be path components, are written as %XX, and so is the default's name.
+    return quote(name, safe="").replace(".", "%2E") if kind in _ESCAPED_KINDS else name
+
+
+def _name_at(kind: str, node_name: str) -> str:
+    if kind in _QUOTA_KINDS and node_name == _DEFAULT:
+        return ""
+    return unquote(node_name) if kind in _ESCAPED_KINDS else node_name
+
+
+def _clients_path(user: ConfigEntity) -> str:
+    return f"{ConfigEntity.user(user.name).path}/{_CLIENTS}"

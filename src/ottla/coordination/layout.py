@@ -40,6 +40,7 @@ _STANDING: Final = (
     GROUP_CONFIGS,
     "/config/users",
     "/config/clients",
+    "/config/ips",
     "/acls",
     "/admin",
     DELETED_TOPICS,

@@ -194,7 +194,7 @@ class TopicRequests:
         async with self._changing:
             await self._configs.update(entity, change)
             await self._served.follow()
-        log.info("config.altered", extra=fields(kind=entity.kind, name=entity.name, settings=",".join(sorted(changed))))
+        log.info("config.altered", extra=fields(owner=entity.subject, settings=",".join(sorted(changed))))
 
     def _may_have_records(self, topic: Topic) -> bool:
         """Whether it has a log here, or replicas of which only another broker knows."""
