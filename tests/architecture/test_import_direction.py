@@ -46,6 +46,7 @@ ROOM_ROWS: Final = {
         {"context", "events", "live_brokers", "upkeep"},
         {"child_processes", "partitions", "security"},
         {"net", "tree"},
+        {"quotas"},
     ),
     "client": (
         {"topic_log"},
