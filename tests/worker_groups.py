@@ -46,6 +46,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/serializers": "jvm tools",
     "tests/interop/test_apache_tools.py": "jvm tools",
     "tests/interop/test_acl_tool.py": "jvm tools",
+    "tests/interop/test_quota_tool.py": "jvm tools",
     "tests/interop/test_compacted_topics.py": "jvm tools",
     "tests/interop/test_dump_": "jvm tools",
     "tests/interop/test_fetch_sessions.py": "jvm tools",

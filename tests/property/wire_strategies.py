@@ -80,6 +80,8 @@ def _values(name: str, wire: WireField, version: int) -> st.SearchStrategy[objec
         return st.binary(max_size=40)
     if wire.kind is Kind.BOOLEAN:
         return st.booleans()
+    if wire.kind is Kind.FLOAT64:
+        return st.floats(allow_nan=False)
     if name == "error_code":
         return st.sampled_from(_KNOWN_ERRORS)
     if name == "log_append_time_ms":

@@ -23,6 +23,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response_steps
+from ottla.protocol.primitives import INT32
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
 
@@ -35,6 +36,8 @@ ANSWERS_COUNT_MAX: Final = 64
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _UNKNOWN_VERSION_ANSWERED_AS: Final = 0
+# From here on the body starts with the throttle time.
+_METADATA_THROTTLED_FROM: Final = 3
 # By which clients look for leaders and coordinators, and how many of each are answered on a connection to a broker that
 # cannot lead, before it is closed: clients send these to a broker that they are connected to, and find another one when
 # they are not.  The first answers count: tools that send one request see what this broker knows.  librdkafka requests
@@ -83,6 +86,11 @@ class MetadataAnswers:
         self._view = view
         self._bodies.clear()
         self._size_bytes = 0
+
+
+def _with_throttle(body: bytes | bytearray, throttle_ms: int) -> bytes | bytearray:
+    """Cached answers have none."""
+    return INT32.pack(throttle_ms) + body[INT32.size :] if throttle_ms else body
 
 
 def _has_errors(response: MetadataResponse) -> bool:
@@ -157,10 +165,13 @@ class AsyncRequests:
                 auto_creations=connection.auto_creations,
                 principal=connection.principal,
                 listener_name=connection.listener_name,
+                quotas=connection.quotas,
             )
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body, connection.access)
                 served_s = perf_counter()
+                if connection.quotas is not None and version >= _METADATA_THROTTLED_FROM:
+                    made = _with_throttle(made, connection.quotas.answered())
                 pieces = await body_pieces(api, version, header.correlation_id, made, self._budget)
                 self._note(connection, header, began_s, read_s, served_s)
                 return pieces
@@ -176,6 +187,8 @@ class AsyncRequests:
             if self._changes is not None and api in CHANGING:
                 self._changes.report(api, call, request, response)
             del request
+            if connection.quotas is not None:
+                connection.quotas.answer(response)
         pieces = await response_pieces(api, version, header.correlation_id, response, self._budget)
         self._note(connection, header, began_s, read_s, served_s)
         return pieces

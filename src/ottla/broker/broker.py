@@ -14,6 +14,7 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
 from ottla.broker.assembly.logins import open_logins
+from ottla.broker.assembly.quota_parts import start_quotas
 from ottla.broker.assembly.request_parts import accept_connections, serve_requests, start_flusher, start_groups
 from ottla.broker.assembly.serving_context import ServingContext, serving_context
 from ottla.broker.assembly.topic_parts import serve_topics, start_cluster
@@ -128,6 +129,7 @@ class Broker:
         authorizer = await start_authorizer(start, tree, security_log)
         topics = await serve_topics(start, tree, logs, registering, cluster, authorizer)
 
+        quotas = start_quotas(start, tree)
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
         groups = start_groups(start, tree, logs, topics.served, flushing)
         context = serving_context(start, tree, logs, topics, groups, cluster, authorizer)
@@ -137,10 +139,15 @@ class Broker:
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
         logins = await open_logins(start, listening.login_plans, tree.coordination)
-        listeners = accept_connections(start, listening, requests, housekeeping, groups, logs, logins, authorizer)
+        listeners = accept_connections(
+            start, listening, requests, housekeeping, groups, logs, logins, authorizer, quotas
+        )
         certificates = CertificateReloads(start, listening)
         if admin is not None:
-            show_metrics(start, admin, tree, logs, cluster, groups, flushing.flusher, requests, listeners, certificates)
+            flusher = flushing.flusher
+            show_metrics(
+                start, admin, tree, logs, cluster, groups, flusher, requests, listeners, certificates, quotas.quotas
+            )
 
         if cluster is not None:
             cluster.follow_leaders()

@@ -101,6 +101,12 @@ def _credentials(request: Any, response: Any) -> Outcomes:
     return ((f"USER:{each.user}", each.error_code) for each in response.results)
 
 
+def _quotas(request: Any, response: Any) -> Outcomes:
+    for each in response.entries:
+        parts = (f"{part.entity_type}={part.entity_name or '<default>'}" for part in each.entity)
+        yield f"QUOTA:{','.join(parts)}", each.error_code
+
+
 def _deleted_groups(request: Any, response: Any) -> Outcomes:
     return ((f"GROUP:{each.group_id}", each.error_code) for each in response.results)
 
@@ -122,6 +128,7 @@ CHANGING: Final[Mapping[ApiKey, Callable[[Any, Any], Outcomes]]] = MappingProxyT
         ApiKey.CREATE_ACLS: _created_acls,
         ApiKey.DELETE_ACLS: _deleted_acls,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _credentials,
+        ApiKey.ALTER_CLIENT_QUOTAS: _quotas,
         ApiKey.DELETE_GROUPS: _deleted_groups,
         ApiKey.OFFSET_DELETE: _deleted_offsets,
     }

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.registries import BrokersView
@@ -43,6 +44,8 @@ class Call(NamedTuple):
     listener_name: str = DEFAULT_LISTENER_NAME
     # What the sender of a request to a group may do; None: there is no authorizer.
     rights: Rights | None = None
+    # None: its client has none.
+    quotas: ClientQuotas | None = None
 
 
 class NewTopic(NamedTuple):
@@ -286,3 +289,19 @@ def releases_clients(context: BrokerContext) -> bool:
     """Whether clients must look for another broker: this one may not lead, and others are live."""
     brokers = context.brokers
     return not brokers.may_lead and any(node_id != context.node_id for node_id in brokers.live.by_id)
+
+
+def require_mutations(call: Call, strict_from: int) -> None:
+    """Raises `RequestError` when the client may not change topics now, for its controller_mutation_rate.
+
+    Before the version `strict_from` clients do not know that error: `count_mutations` throttles them.
+    """
+    if call.quotas is not None and call.api_version >= strict_from:
+        call.quotas.require_mutations()
+
+
+def count_mutations(call: Call, partitions_count: int, strict_from: int | None = None) -> None:
+    """So many partitions were created or deleted for the client."""
+    if call.quotas is not None:
+        is_strict = strict_from is not None and call.api_version >= strict_from
+        call.quotas.count_mutations(partitions_count, throttles=not is_strict)

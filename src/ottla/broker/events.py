@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, ParamSpec
 
 from ottla.broker.partitions.partition import Partition
+from ottla.coordination.configs import ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log.log import Log
@@ -47,4 +48,5 @@ class BrokerEvents:
         # See `TopicsObserver`.
         self.topic_changed: Final[Event[[str, Topic | None]]] = Event()
         self.roles_changed: Final[Event[[Sequence[Partition]]]] = Event()
+        self.configs_changed: Final[Event[[ConfigsView]]] = Event()
         self.topics_followed: Final[Event[[TopicsView]]] = Event()

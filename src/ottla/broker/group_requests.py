@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.net.client_quotas import Timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.net.outbox import Piece
@@ -63,7 +64,7 @@ class GroupRequest:
         api: ApiKey,
         header: RequestHeader,
         ready: ReadyConnections,
-        start: Callable[[Coroutine[object, object, None]], None],
+        start: Callable[[Coroutine[object, object, None], Connection], None],
         budget: ResponseBudget,
         answer: Answer | None = None,
         slow: SlowRequests | None = None,
@@ -118,10 +119,11 @@ class GroupRequest:
                 close_failed(self._connection, error, api_key=int(self._api))
                 return
             if not is_made:
-                self._start(self._reply_in_steps(response))
+                self._start(self._reply_in_steps(response), self._connection)
                 return
+        self._count(response)
         if is_long(response, IN_STEPS_ELEMENTS):
-            self._start(self._reply_in_steps(response))
+            self._start(self._reply_in_steps(response), self._connection)
             return
         header = self._header
         try:
@@ -131,7 +133,7 @@ class GroupRequest:
             close_failed(self._connection, error, api_key=int(self._api))
             return
         if len(body) > COPIED_ANSWER_BYTES_MAX:
-            self._start(self._reply_in_steps(response))
+            self._start(self._reply_in_steps(response), self._connection)
             return
         frame = response_frame(self._api, header.api_version, header.correlation_id, body)
         if self._api not in _WAITS_BY_INTENTION:
@@ -153,6 +155,7 @@ class GroupRequest:
         try:
             if isinstance(response, Generator):
                 response = await paced(response)
+                self._count(response)
             pieces = await response_pieces(self._api, header.api_version, header.correlation_id, response, self._budget)
             if self._api not in _WAITS_BY_INTENTION:
                 self._note(perf_counter())
@@ -161,6 +164,11 @@ class GroupRequest:
             self._connection.refuse(str(error))
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
             close_failed(self._connection, error, api_key=int(self._api))
+
+    def _count(self, response: object) -> None:
+        quotas = self._connection.quotas
+        if quotas is not None:
+            quotas.answer(response)
 
     def _complete(self, pieces: Sequence[Piece]) -> None:
         if not self._connection.is_closed:
@@ -204,7 +212,7 @@ class GroupRequests:
         waiting = self._request(connection, api, header, None, began_s)
         steps = self._served(api, request, _call(header, connection), waiting, connection)
         if steps is not None and not run_slice(steps):
-            self._start(_run_paced(steps, connection, api))
+            self._start(_run_paced(steps, connection, api), connection)
         waiting.served()
         waiting.send_or_park()
         if isinstance(request, JoinGroupRequest):
@@ -254,8 +262,9 @@ class GroupRequests:
         elif not waiting.is_answered:
             connection.watch_close(partial(self._context.groups.abandon_join, group_id, connection))
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Coroutine[object, object, None], connection: Connection) -> None:
+        quotas = connection.quotas
+        task = asyncio.get_running_loop().create_task(work if quotas is None else Timed(work, quotas.spent))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

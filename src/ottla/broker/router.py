@@ -15,6 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
+from ottla.broker.net.client_quotas import ClientQuotas, Timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
 from ottla.broker.net.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
@@ -42,7 +43,14 @@ class HotHandler(Protocol):
     """A handler without a task: it answers, parks or closes before it returns."""
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None = None,
     ) -> None: ...
 
 
@@ -93,7 +101,9 @@ class Router:
     def route(self, connection: Connection, buffer: RequestBytes, view: memoryview, position: int, end: int) -> None:
         """Handle the frame `buffer[position:end]`; see `connection.Router`."""
         try:
-            if end - position >= 10:
+            # The only cost of quotas to a broker that has none.
+            quotas = connection.quotas
+            if quotas is None and end - position >= 10:
                 key, version, correlation_id, name_length = _HEAD.unpack_from(buffer, position)
                 if key == _PRODUCE and _PRODUCE_MIN <= version < _PRODUCE_FLEXIBLE_FROM and name_length >= -1:
                     # The hot path does not read the client id, it only skips it.
@@ -107,6 +117,8 @@ class Router:
                     return
             header = read_request_header(view, position, end)
             key, version, correlation_id, connection.client_id, body = header
+            if quotas is not None:
+                quotas.begin(connection.client_id, end - position)
             if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
                 handler = self._fetch
                 count = self.fetch_count = self.fetch_count + 1
@@ -115,12 +127,16 @@ class Router:
                 count = self.produce_count = self.produce_count + 1
             else:
                 self._route_other(connection, header, view[body:end])
+                if quotas is not None:
+                    quotas.settle()
                 return
             meter = None if count & SAMPLING_MASK else self._meter
             timing = None if meter is None else meter.begin(connection)
-            handler.handle(connection, view, body, end, version, correlation_id)
+            handler.handle(connection, view, body, end, version, correlation_id, quotas)
             if meter is not None and timing is not None:
                 meter.handled(key, connection, timing)
+            if quotas is not None:
+                quotas.settle()
         except WireError as error:
             self.refuse(connection, error)
         except Exception as error:  # noqa: BLE001 (close_failed logs it, with its traceback)
@@ -180,7 +196,9 @@ class Router:
         self._start(connection, header, self._large.in_turn(header.api_key, len(body), connection, serve))
 
     def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guarded(connection, header, serving))
+        guarded = self._guarded(connection, header, serving)
+        quotas = connection.quotas
+        task = asyncio.get_running_loop().create_task(guarded if quotas is None else Timed(guarded, quotas.spent))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

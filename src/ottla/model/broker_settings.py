@@ -6,9 +6,11 @@ that the broker starts with a file written for Apache Kafka and reports the keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Final
 
+from ottla.model.errors import ConfigError
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
 from ottla.model.security_settings import AUTHORIZER_SETTINGS, INTER_BROKER_SETTINGS, LOGIN_SETTINGS, TLS_SETTINGS
 from ottla.model.setting import (
@@ -119,6 +121,32 @@ MAX_CONNECTIONS: Final = int32(
     "Connections above this count are closed at once.  Half of the limit of open files lowers it.  Each takes 9 KB "
     "while it is idle, and up to 70 KB while it sends.",
     minimum=0,
+)
+MAX_CONNECTIONS_PER_IP: Final = int32(
+    "max.connections.per.ip",
+    INT32_MAX,
+    "Connections of one address above this count are closed at once; those of all listeners count.",
+    minimum=0,
+)
+MAX_CONNECTIONS_PER_IP_OVERRIDES: Final = words(
+    "max.connections.per.ip.overrides",
+    (),
+    "Other counts for some addresses: `10.0.0.5:200,10.0.0.6:0`.  Names are not looked up.",
+)
+QUOTA_WINDOW_NUM: Final = int32(
+    "quota.window.num", 11, "Samples over which the rates of clients are measured ([quotas](quotas.md)).", minimum=1
+)
+QUOTA_WINDOW_SIZE_SECONDS: Final = int32(
+    "quota.window.size.seconds", 1, "The length of such a sample.", minimum=1, maximum=INT32_MAX // 1_000
+)
+CONTROLLER_QUOTA_WINDOW_NUM: Final = int32(
+    "controller.quota.window.num",
+    11,
+    "The samples of controller_mutation_rate: a burst may take what it allows in all of them.",
+    minimum=1,
+)
+CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS: Final = int32(
+    "controller.quota.window.size.seconds", 1, "The length of such a sample.", minimum=1, maximum=INT32_MAX // 1_000
 )
 QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "queued.max.request.bytes",
@@ -545,6 +573,12 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         SOCKET_RECEIVE_BUFFER_BYTES,
         CONNECTIONS_MAX_IDLE_MS,
         MAX_CONNECTIONS,
+        MAX_CONNECTIONS_PER_IP,
+        MAX_CONNECTIONS_PER_IP_OVERRIDES,
+        QUOTA_WINDOW_NUM,
+        QUOTA_WINDOW_SIZE_SECONDS,
+        CONTROLLER_QUOTA_WINDOW_NUM,
+        CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS,
         QUEUED_MAX_REQUEST_BYTES,
         SOCKET_RECEIVE_MIN_BYTES_PER_SECOND,
         REQUEST_SLOW_MS,
@@ -651,3 +685,22 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
 BROKER_SETTINGS: Final[Mapping[str, AnySetting]] = {
     setting.name: setting for group in BROKER_SETTING_GROUPS.values() for setting in group
 }
+
+
+def parse_address_counts(texts: Iterable[str]) -> Mapping[str, int]:
+    """Counts by address, of `10.0.0.5:200` or `[::1]:200`.  Raises `ConfigError`."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        address, _, count = text.rpartition(":")
+        try:
+            host = str(ip_address(address.removeprefix("[").removesuffix("]")))
+            number = int(count)
+        except ValueError:
+            host, number = "", -1
+        if number < 0:
+            raise ConfigError(
+                f"{MAX_CONNECTIONS_PER_IP_OVERRIDES.name}: {text!r} is not an address and a count",
+                hint="write ADDRESS:COUNT, as in 10.0.0.5:200",
+            )
+        counts[host] = number
+    return counts

@@ -30,7 +30,7 @@ controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold
 controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+controller.socket.timeout.ms
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
 early.start.listeners fetch.purgatory.purge.interval.requests
@@ -50,8 +50,7 @@ log.cleaner.io.buffer.load.factor
 log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
 log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
 log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable log.message.format.version
-log.message.timestamp.difference.max.ms log.preallocate max.connection.creation.rate max.connections.per.ip
-max.connections.per.ip.overrides
+log.message.timestamp.difference.max.ms log.preallocate max.connection.creation.rate
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
@@ -60,7 +59,7 @@ num.replica.fetchers offsets.commit.timeout.ms
 offsets.topic.compression.codec
 password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms
-producer.purgatory.purge.interval.requests queued.max.requests quota.window.num quota.window.size.seconds
+producer.purgatory.purge.interval.requests queued.max.requests
 remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
 remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds

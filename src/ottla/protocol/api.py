@@ -45,6 +45,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
@@ -101,6 +103,8 @@ API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
         ApiKey.OFFSET_DELETE: VersionRange(0, 0),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
+        ApiKey.ALTER_CLIENT_QUOTAS: VersionRange(0, 1),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
@@ -155,6 +159,8 @@ FLEXIBLE_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
         ApiKey.OFFSET_DELETE: 1,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+        ApiKey.ALTER_CLIENT_QUOTAS: 1,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,

@@ -343,10 +343,15 @@ _DIVERGING: Final = struct.Struct(">BBiqB")
 _LEADER_TAG: Final = 1
 
 
+def set_throttle_time(head: bytearray, version: int, throttle_time_ms: int) -> None:
+    """Change the throttle time of a response, of which this is the first piece."""
+    _COUNT.pack_into(head, 9 if version >= FLEXIBLE_FROM_VERSION else 8, throttle_time_ms)
+
+
 class FetchResponseWriter(Generic[Run]):
     """Writes one response: `topic` and, for each of its partitions, `partition`, in order; `finish` returns the pieces.
 
-    Throttle time is 0.
+    Throttle time is 0, unless `set_throttle_time` changes it.
     """
 
     __slots__ = (

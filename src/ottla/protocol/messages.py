@@ -55,6 +55,8 @@ _SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: ("elect_leaders", "ElectLeaders"),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: ("incremental_alter_configs", "IncrementalAlterConfigs"),
         ApiKey.OFFSET_DELETE: ("offset_delete", "OffsetDelete"),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: ("describe_client_quotas", "DescribeClientQuotas"),
+        ApiKey.ALTER_CLIENT_QUOTAS: ("alter_client_quotas", "AlterClientQuotas"),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ("describe_user_scram_credentials", "DescribeUserScramCredentials"),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("alter_user_scram_credentials", "AlterUserScramCredentials"),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("alter_partition_reassignments", "AlterPartitionReassignments"),

@@ -240,9 +240,9 @@ _Topics = Sequence[tuple[bytes, Sequence[ProducePartitionResult]]]
 
 
 def write_produce_response(
-    correlation_id: int, version: int, topics: _Topics, leaders: CurrentLeaders | None = None
+    correlation_id: int, version: int, topics: _Topics, leaders: CurrentLeaders | None = None, throttle_ms: int = 0
 ) -> bytes:
-    """The whole frame, length prefix included; throttle time 0.
+    """The whole frame, length prefix included.
 
     `leaders`, from v10 on: those of partitions that are led elsewhere.
     """
@@ -251,31 +251,33 @@ def write_produce_response(
         length = len(name)
         if errors is None and length < 0x7F:
             if version >= FLEXIBLE_FROM_VERSION:
-                result = (2, index, error, base_offset, append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0)
+                result = (2, index, error, base_offset, append_time_ms, log_start_offset, 1, 0, 0, 0, throttle_ms, 0)
                 head = _FRAME_HEAD_FLEXIBLE.pack(47 + length, correlation_id, 0, 2, length + 1)
                 return head + name + _ONE_RESULT_FLEXIBLE.pack(*result)
             if version >= 8:
                 return (
                     _FRAME_HEAD.pack(54 + length, correlation_id, 1, length)
                     + name
-                    + _ONE_RESULT_V8.pack(1, index, error, base_offset, append_time_ms, log_start_offset, 0, -1, 0)
+                    + _ONE_RESULT_V8.pack(
+                        1, index, error, base_offset, append_time_ms, log_start_offset, 0, -1, throttle_ms
+                    )
                 )
             if version >= 5:
                 return (
                     _FRAME_HEAD.pack(48 + length, correlation_id, 1, length)
                     + name
-                    + _ONE_RESULT_V5.pack(1, index, error, base_offset, append_time_ms, log_start_offset, 0)
+                    + _ONE_RESULT_V5.pack(1, index, error, base_offset, append_time_ms, log_start_offset, throttle_ms)
                 )
             return (
                 _FRAME_HEAD.pack(40 + length, correlation_id, 1, length)
                 + name
-                + _ONE_RESULT_V3.pack(1, index, error, base_offset, append_time_ms, 0)
+                + _ONE_RESULT_V3.pack(1, index, error, base_offset, append_time_ms, throttle_ms)
             )
-    return bytes(run_steps(write_produce_response_steps(correlation_id, version, topics, leaders)))
+    return bytes(run_steps(write_produce_response_steps(correlation_id, version, topics, leaders, throttle_ms)))
 
 
 def write_produce_response_steps(
-    correlation_id: int, version: int, topics: _Topics, leaders: CurrentLeaders | None = None
+    correlation_id: int, version: int, topics: _Topics, leaders: CurrentLeaders | None = None, throttle_ms: int = 0
 ) -> Steps[bytearray]:
     """`write_produce_response` with pauses."""
     flexible = version >= FLEXIBLE_FROM_VERSION
@@ -297,7 +299,7 @@ def write_produce_response_steps(
             yield
         if flexible:
             out.append(0)  # no tagged fields
-    out += b"\x00\x00\x00\x00"  # throttle time
+    out += _COUNT.pack(throttle_ms)
     if leaders is not None:
         out += endpoints_section(leaders.endpoints)
     elif flexible:

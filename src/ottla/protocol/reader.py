@@ -43,7 +43,14 @@ ELEMENT_BYTES: Final = 250
 # Elements that are read between two pauses, each in some microseconds.
 _ELEMENTS_OF_STEP: Final = 64
 
-FIXED_SIZE_BYTES: Final = {Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8, Kind.BOOLEAN: 1}
+FIXED_SIZE_BYTES: Final = {
+    Kind.INT8: 1,
+    Kind.INT16: 2,
+    Kind.INT32: 4,
+    Kind.INT64: 8,
+    Kind.FLOAT64: 8,
+    Kind.BOOLEAN: 1,
+}
 
 
 class Budget:

@@ -33,6 +33,7 @@ class Kind(Enum):
     INT16 = "h"
     INT32 = "i"
     INT64 = "q"
+    FLOAT64 = "d"
     BOOLEAN = "?"
     UUID = "uuid"
     STRING = "string"
@@ -107,6 +108,10 @@ def int32(versions: str = "0+", *, default: int = 0, ignorable: bool = False) ->
 
 def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
     return _declare(default, Kind.INT64, versions, tag=tag, ignorable=ignorable)
+
+
+def float64(versions: str = "0+") -> float:
+    return _declare(0.0, Kind.FLOAT64, versions)
 
 
 def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:

@@ -38,7 +38,7 @@ class Reached:
     """What cold calls want to know of a connection."""
 
     local_address = (HOST, PORT)
-    principal, listener_name, access = ANONYMOUS, "PLAINTEXT", None
+    principal, listener_name, access, quotas = ANONYMOUS, "PLAINTEXT", None, None
     peer_host = "192.0.2.1"
     auto_creations = AutoCreations()
     peer_name = "192.0.2.7:4711"

@@ -130,3 +130,13 @@ def test_many_partitions_are_read_in_steps(
         for name, partitions in found.topics
     ] == [(topic.name, topic.partition_data) for topic in topics]
     assert len(list(read_produce_steps(bytearray(body), 0, len(body), version))) >= 10
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("partitions_count", [1, 2])
+def test_throttle_time_is_what_the_schema_writes(version: int, partitions_count: int) -> None:
+    results = [(index, 0, 5, -1, 0, None) for index in range(partitions_count)]
+    written = write_produce_response(99, version, [(b"orders", results)], throttle_ms=10_054)
+    partitions = [PartitionProduceResponse(index, 0, 5, -1, 0) for index in range(partitions_count)]
+    response = ProduceResponse([TopicProduceResponse("orders", partitions)], 10_054)
+    assert written == response_frame(ApiKey.PRODUCE, version, 99, encode_response(ApiKey.PRODUCE, version, response))

@@ -13,6 +13,7 @@ from ottla.broker.net.listener import Listener
 from ottla.broker.net.request_meter import RequestMeter
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.router import Router
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.upkeep.flusher import Flusher
@@ -56,6 +57,37 @@ def certificate_metrics(days_left: Mapping[str, float]) -> Iterator[Family]:
         "Until the certificate of a TLS listener expires.",
         {(listener,): days for listener, days in days_left.items()},
         ("listener",),
+    )
+
+
+# --- quotas -----------------------------------------------------------------------------------------------------------
+
+# Of those that were used last: client ids are any text, and any number.
+_QUOTA_RATES_MAX = 100
+
+
+def quota_metrics(quotas: Quotas) -> Iterator[Family]:
+    yield counter(
+        "ottla_quota_throttled_requests_total",
+        "Requests, and connections, that were throttled.",
+        {(kind.value,): count for kind, count in quotas.throttled_count.items()},
+        ("quota",),
+    )
+    yield counter(
+        "ottla_quota_throttle_seconds_total",
+        "The sum of their throttle times.",
+        {(kind.value,): throttle_ms / 1_000 for kind, throttle_ms in quotas.throttled_ms.items()},
+        ("quota",),
+    )
+    yield gauge("ottla_quota_sharers", "Users, clients and addresses whose rates are measured.", quotas.sharers_count)
+    yield gauge(
+        "ottla_quota_rate",
+        "What users and clients with a quota use a second, of the 100 that did last: bytes, or percent of the loop.",
+        {
+            (each.kind.value, *(part or "" for part in each.sharer)): each.rate
+            for each in quotas.rates(_QUOTA_RATES_MAX)
+        },
+        ("quota", "user", "client_id", "ip"),
     )
 
 

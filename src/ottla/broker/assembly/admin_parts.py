@@ -12,6 +12,7 @@ from ottla.broker.assembly.request_parts import RequestParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.listener import Listener, bind
+from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.upkeep.flusher import Flusher
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def show_metrics(
     requests: RequestParts,
     listeners: Sequence[Listener],
     certificates: CertificateReloads,
+    quotas: Quotas,
 ) -> None:
     # Few brokers have the admin listener, and all would pay for this import.
     from ottla.broker.admin.metrics import (
@@ -52,6 +54,7 @@ def show_metrics(
         lifecycle_metrics,
         partition_metrics,
         process_families,
+        quota_metrics,
         replica_fetcher_metrics,
         request_metrics,
     )
@@ -66,6 +69,7 @@ def show_metrics(
     registry.add(lambda: partition_metrics(partitions, directory, clock.monotonic_ms()))
     registry.add(lambda: group_metrics(groups, partitions))
     registry.add(lambda: lifecycle_metrics(tree.lifecycle, cluster, clock.boottime_ms()))
+    registry.add(lambda: quota_metrics(quotas))
     if certificates.are_needed:
         registry.add(lambda: certificate_metrics(certificates.days_left()))
     if cluster is not None:

@@ -13,6 +13,7 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.logins import Logins
+from ottla.broker.assembly.quota_parts import QuotaParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.changes import ChangeReports
@@ -185,6 +186,7 @@ def accept_connections(
     logs: OpenLogs,
     logins: Sequence[Logins | None],
     authorizer: AuthorizerParts | None,
+    quotas: QuotaParts,
 ) -> Sequence[Listener]:
     """Requests are served from now on; at the stop those in progress are answered before the parts below stop."""
     limits = _connection_limits(start)
@@ -200,12 +202,15 @@ def accept_connections(
             requests.response_budget,
             _security(named.name, tls, login, requests.router),
             access_of=None if authorizer is None else authorizer.access_of,
+            quotas_of=quotas.of_listener(named.name, start.options.inter_broker_name),
+            addresses=quotas.addresses,
         )
         for each, named, tls, login in zip(
             listening.sockets, start.options.listeners, listening.tls, logins, strict=True
         )
     ]
     for listener in listeners:
+        quotas.limits_changed.subscribe(listener.follow_quotas)
         listener.start()
 
     async def drain() -> None:

@@ -108,7 +108,7 @@ async def serve_topics(
         start.loop,
         start.clock,
         new_partition,
-        TopicsObserver(events.topic_changed, events.roles_changed, events.topics_followed),
+        TopicsObserver(events.topic_changed, events.roles_changed, events.topics_followed, events.configs_changed),
     )
     events.session_lost.subscribe(served.follow_registrations)
     start.closing.push_async_callback(served.stop)

@@ -22,6 +22,11 @@ from ottla.broker.authorization.topic_guards import cluster_operations
 from ottla.broker.context import BrokerContext
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas import alter_configs, incremental_alter_configs
+from ottla.protocol.schemas.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredEntryData,
+)
 from ottla.protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -34,6 +39,10 @@ from ottla.protocol.schemas.alter_user_scram_credentials import (
 from ottla.protocol.schemas.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.schemas.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.schemas.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from ottla.protocol.schemas.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.schemas.describe_configs import DescribeConfigsResult
 from ottla.protocol.schemas.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -165,6 +174,18 @@ def create_acls_refused(request: CreateAclsRequest, caller: Caller) -> CreateAcl
 
 def delete_acls_refused(request: DeleteAclsRequest, caller: Caller) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(CLUSTER_DENIED, _MESSAGE)] * len(request.filters))
+
+
+def describe_client_quotas_refused(
+    request: DescribeClientQuotasRequest, caller: Caller
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=CLUSTER_DENIED, error_message=_MESSAGE)
+
+
+def alter_client_quotas_refused(request: AlterClientQuotasRequest, caller: Caller) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[AlteredEntryData(CLUSTER_DENIED, _MESSAGE, entry.entity) for entry in request.entries]
+    )
 
 
 def describe_user_scram_credentials_refused(

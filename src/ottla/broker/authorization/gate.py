@@ -104,6 +104,12 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             "DESCRIBE cluster", of_cluster(Operation.DESCRIBE, cluster.list_partition_reassignments_refused)
         ),
         ApiKey.OFFSET_DELETE: Row("DELETE group, READ topic", groups.offset_delete),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(
+            "DESCRIBE_CONFIGS cluster", of_cluster(Operation.DESCRIBE_CONFIGS, cluster.describe_client_quotas_refused)
+        ),
+        ApiKey.ALTER_CLIENT_QUOTAS: Row(
+            "ALTER_CONFIGS cluster", of_cluster(Operation.ALTER_CONFIGS, cluster.alter_client_quotas_refused)
+        ),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Row(
             "DESCRIBE cluster", of_cluster(Operation.DESCRIBE, cluster.describe_user_scram_credentials_refused)
         ),

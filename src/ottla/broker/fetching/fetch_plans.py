@@ -27,6 +27,7 @@ from ottla.runtime.steps import Steps, run_steps
 from ottla.security.acl import ANONYMOUS
 
 NEW_SESSION_EPOCH: Final = 0
+_NO_ERROR: Final = int(ErrorCode.NONE)
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 # As Apache Kafka: a reader with either error must find the leader.
 _LED_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)})
@@ -181,6 +182,10 @@ class FullFetch:
             request, self.version, self.correlation_id, read.topics, session_id=session_id, leaders=leaders
         )
 
+    def empty_response(self) -> Sequence[Piece]:
+        """Without a session: a throttled client requests one again."""
+        return fetch_response(self.request, self.version, self.correlation_id, ())
+
     def leaders(self, topics: Topics) -> CurrentLeaders | None:
         return self.service.leaders(self.version, topics, self._local_address)
 
@@ -290,6 +295,13 @@ class SessionFetch:
         topics = read.by_topic()
         leaders = self._service.leaders(version, topics, self._local_address) if read.is_due else None
         return fetch_response(request, version, self._correlation_id, topics, session_id=session.id, leaders=leaders)
+
+    def empty_response(self) -> Sequence[Piece]:
+        session, request = self._session, self.request
+        error_code = _NO_ERROR if session.epoch == next_epoch(request.session_epoch) else _WRONG_EPOCH
+        return fetch_response(
+            request, self._version, self._correlation_id, (), session_id=session.id, error_code=error_code
+        )
 
     def park(self, fetch: WaitingFetch) -> int:
         # The session has its topics.

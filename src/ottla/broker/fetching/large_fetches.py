@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FullFetch
 from ottla.broker.fetching.fetch_read import FetchRead, in_parts
 from ottla.broker.fetching.fetch_response import NO_SESSION, fetch_response_steps, joined_steps
+from ottla.broker.fetching.limited_fetch import throttled
 from ottla.broker.fetching.parked_fetches import ParkedFetches
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
@@ -21,10 +23,12 @@ from ottla.runtime.steps import Steps, parts_of
 class LargeFetch:
     """Serves a full fetch in steps, a part of its partitions in each."""
 
-    __slots__ = ("_fetch",)
+    __slots__ = ("_fetch", "_quotas")
 
-    def __init__(self, fetch: FullFetch) -> None:
+    def __init__(self, fetch: FullFetch, quotas: ClientQuotas | None = None) -> None:
+        """`quotas`: those of a consumer that has any."""
         self._fetch = fetch
+        self._quotas = quotas
 
     def read(self) -> Steps[list[FetchRead]]:
         """The parts, each with the bytes of those before it."""
@@ -47,6 +51,11 @@ class LargeFetch:
 
     def response(self, reads: Sequence[FetchRead]) -> Steps[Sequence[Piece]]:
         fetch, request = self._fetch, self._fetch.request
+        throttle_ms = 0
+        if self._quotas is not None:
+            may_send, throttle_ms = self._quotas.fetched(reads[-1].readable_bytes if reads else 0)
+            if not may_send:
+                return throttled(fetch.empty_response(), fetch.version, throttle_ms)
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             parts = zip(in_parts(request), reads, strict=True)
@@ -58,9 +67,10 @@ class LargeFetch:
         if any(read.is_due for read in reads):
             leaders = fetch.leaders(topics)
             yield
-        return (
-            yield from fetch_response_steps(request, fetch.version, fetch.correlation_id, topics, session_id, leaders)
+        pieces = yield from fetch_response_steps(
+            request, fetch.version, fetch.correlation_id, topics, session_id, leaders
         )
+        return throttled(pieces, fetch.version, throttle_ms)
 
     def park(self, waiting: WaitingFetch) -> Steps[int]:
         """Let the partitions wake it; the count of those.  `unpark` is right after each step."""

@@ -74,6 +74,8 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _lazy("alter_partition_reassignments"),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: _lazy("describe_client_quotas"),
+        ApiKey.ALTER_CLIENT_QUOTAS: _lazy("alter_client_quotas"),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _lazy("describe_user_scram_credentials"),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _lazy("alter_user_scram_credentials"),
         ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),

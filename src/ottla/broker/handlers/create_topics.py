@@ -11,7 +11,8 @@ created for want of disk space or descriptors the answer is KAFKA_STORAGE_ERROR:
 served without another request once they can be created; one that requests it again gets its completion, not
 TOPIC_ALREADY_EXISTS.  What the broker's next start would refuse (max.broker.partitions, the limit of open files) is
 POLICY_VIOLATION.  While this broker has no session with the tree the answer is NOT_CONTROLLER, after which clients ask
-again; where an outcome is unknown, REQUEST_TIMED_OUT.
+again; where an outcome is unknown, REQUEST_TIMED_OUT.  When the client has used up its controller_mutation_rate,
+THROTTLING_QUOTA_EXCEEDED from v6 on; before, it is throttled (KIP-599).
 
 Departure: `__consumer_offsets` made by hand is compacted unless the request says otherwise.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.broker.context import BrokerContext, Call, NewTopic
+from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations, require_mutations
 from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.broker.handlers.config_resources import require_few_settings
 from ottla.broker.handlers.error_text import error_text
@@ -42,6 +43,8 @@ from ottla.runtime.loop_offload import LoopOffload
 # As in Apache Kafka: what one request may create.
 PARTITIONS_OF_REQUEST_MAX: Final = 10_000
 _DEFAULT: Final = -1
+# With controller_mutation_rate: older clients do not know the error, and are throttled.
+_STRICT_FROM_VERSION: Final = 6
 
 
 async def handle(request: CreateTopicsRequest, context: BrokerContext, call: Call) -> CreateTopicsResponse:
@@ -60,14 +63,20 @@ async def handle(request: CreateTopicsRequest, context: BrokerContext, call: Cal
         elif name in named_twice:
             results.append(_refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request"))
         else:
-            results.append(await _create(topic, context, validate_only=request.validate_only))
+            results.append(await _create(topic, context, call, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(wanted: CreatableTopic, context: BrokerContext, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(
+    wanted: CreatableTopic, context: BrokerContext, call: Call, *, validate_only: bool
+) -> CreatableTopicResult:
     try:
         new = _new_topic(wanted, context)
+        if not validate_only:
+            require_mutations(call, _STRICT_FROM_VERSION)
         topic = await context.topic_admin.create(new, validate_only=validate_only)
+        if not validate_only:
+            count_mutations(call, len(topic.partitions), _STRICT_FROM_VERSION)
     except RequestError as error:
         return _refused(wanted.name, error.code, error_text(error))
     except OttlaError as error:

@@ -4,7 +4,8 @@ Topics are named, or from v6 on given by id.  UNKNOWN_TOPIC_OR_PARTITION for an 
 unknown id, INVALID_REQUEST for one that occurs twice, has both name and id, or neither.  With delete.topic.enable off:
 TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.  An internal topic is INVALID_TOPIC_EXCEPTION, unless none of its
 logs could be created.  When the answer is sent the topic is no longer in the tree nor served; its files are removed
-later.  The time-out is not used.
+later.  The time-out is not used.  When the client has used up its controller_mutation_rate, THROTTLING_QUOTA_EXCEEDED
+from v5 on; before, it is throttled.
 
 Errors of the tree: see handlers/create_topics.py.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from ottla.broker.context import BrokerContext, Call
+from ottla.broker.context import BrokerContext, Call, count_mutations, require_mutations
 from ottla.broker.handlers.error_text import error_text
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DELETE_TOPIC_ENABLE
@@ -31,6 +32,8 @@ from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
 
 _DISABLED_FROM_VERSION: Final = 3
+# With controller_mutation_rate: older clients do not know the error, and are throttled.
+_STRICT_FROM_VERSION: Final = 5
 
 
 async def handle(request: DeleteTopicsRequest, context: BrokerContext, call: Call) -> DeleteTopicsResponse:
@@ -55,7 +58,7 @@ async def handle(request: DeleteTopicsRequest, context: BrokerContext, call: Cal
             problem = "the topic is there twice in the request"
             responses.append(_refused(each, ErrorCode.INVALID_REQUEST, problem))
         else:
-            responses.append(await _delete(each, context))
+            responses.append(await _delete(each, context, call))
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -84,13 +87,15 @@ def _find(wanted: DeleteTopicState, context: BrokerContext) -> Topic | RequestEr
     return by_name or RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
 
 
-async def _delete(wanted: DeleteTopicState, context: BrokerContext) -> DeletableTopicResult:
+async def _delete(wanted: DeleteTopicState, context: BrokerContext, call: Call) -> DeletableTopicResult:
     known = _find(wanted, context)
     if isinstance(known, RequestError):
         return _refused(wanted, known.code, error_text(known))
     try:
+        require_mutations(call, _STRICT_FROM_VERSION)
         # By id as well: a topic that was recreated under the name meanwhile is another one.
         await context.topic_admin.delete(known.name, known.topic_id)
+        count_mutations(call, len(known.partitions), _STRICT_FROM_VERSION)
     except RequestError as error:
         return _refused(wanted, error.code, error_text(error))
     except OttlaError as error:

@@ -53,8 +53,10 @@ from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_respo
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.large_fetches import LargeFetch, LargeFetches
+from ottla.broker.fetching.limited_fetch import LimitedFetch
 from ottla.broker.fetching.parked_fetches import FetchPlan, ParkedFetches
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests, Turn
 from ottla.broker.net.limits import PARTITIONS_IN_STEPS_BYTES
@@ -144,26 +146,48 @@ class FetchHandler:
         return self._service.sent_bytes
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
+        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed.
+
+        `quotas`: counts the records that are sent to a consumer, and throttles the connection.
+        """
         if end - position > PARTITIONS_IN_STEPS_BYTES:
-            serving = self._serve_large(connection, connection.hold(), view, position, end, version, correlation_id)
+            serving = self._serve_large(
+                connection, connection.hold(), view, position, end, version, correlation_id, quotas
+            )
             self._tasks.start(connection, serving)
             return
         request = read_fetch(view, position, end, version)
+        if quotas is not None:
+            request, quotas = _limited(request, quotas)
         if request.session_epoch not in _FULL_EPOCHS:
-            self._continue_session(connection, request, version, correlation_id)
+            self._continue_session(connection, request, version, correlation_id, quotas)
             return
         self._close_named(connection, request)
-        self._serve_full(connection, request, version, correlation_id)
+        self._serve_full(connection, request, version, correlation_id, quotas)
 
-    def _serve_full(self, connection: Connection, request: FetchRequest, version: int, correlation_id: int) -> None:
+    def _serve_full(
+        self,
+        connection: Connection,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None,
+    ) -> None:
         error = self._full_error(connection, request)
         if error:
             connection.answer_pieces(fetch_response(request, version, correlation_id, _refusal(request, error)))
             return
-        self._serve(connection, self._full_plan(connection, request, version, correlation_id), request.max_wait_ms)
+        plan = self._full_plan(connection, request, version, correlation_id)
+        self._serve(connection, plan if quotas is None else LimitedFetch(plan, quotas, version), request.max_wait_ms)
 
     async def _serve_large(
         self,
@@ -174,6 +198,7 @@ class FetchHandler:
         end: int,
         version: int,
         correlation_id: int,
+        quotas: ClientQuotas | None,
     ) -> None:
         """A request that may name many partitions: others are served between some of them."""
         async with self._turns.turn(ApiKey.FETCH, end - position) as turn:
@@ -182,7 +207,9 @@ class FetchHandler:
             request = await paced(read_fetch_steps(view, position, end, version))
             del view
             connection.let_go()
-            await self._serve_read(connection, answer, request, version, correlation_id, turn)
+            if quotas is not None:
+                request, quotas = _limited(request, quotas)
+            await self._serve_read(connection, answer, request, version, correlation_id, turn, quotas)
 
     async def _serve_read(
         self,
@@ -192,6 +219,7 @@ class FetchHandler:
         version: int,
         correlation_id: int,
         turn: Turn,
+        quotas: ClientQuotas | None,
     ) -> None:
         continues_session = request.session_epoch not in _FULL_EPOCHS
         session = self._sessions.get(request.session_id) if continues_session else None
@@ -209,7 +237,9 @@ class FetchHandler:
         if session is not None and session.partitions_count:
             plan = self._session_plan(connection, session, request, version, correlation_id)
             # A broker that stops has expired those that wait already.
-            self._serve(connection, plan, 0 if connection.is_draining else request.max_wait_ms, answer)
+            max_wait_ms = 0 if connection.is_draining else request.max_wait_ms
+            limited = plan if quotas is None else LimitedFetch(plan, quotas, version)
+            self._serve(connection, limited, max_wait_ms, answer)
             return
         self._close_named(connection, request)
         error = self._full_error(connection, request)
@@ -220,7 +250,7 @@ class FetchHandler:
         # A reader that wants a session is answered at once: from then on the session waits.
         max_wait_ms = 0 if request.session_epoch == NEW_SESSION_EPOCH else request.max_wait_ms
         full = self._full_plan(connection, request, version, correlation_id)
-        await self._large.serve(answer, LargeFetch(full), max_wait_ms, turn)
+        await self._large.serve(answer, LargeFetch(full, quotas), max_wait_ms, turn)
 
     def _close_named(self, connection: Connection, request: FetchRequest) -> None:
         """A full request closes the session that it names, if that is its principal's."""
@@ -255,7 +285,12 @@ class FetchHandler:
         )
 
     def _continue_session(
-        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None,
     ) -> None:
         session = self._sessions.get(request.session_id)
         error = self._update_session(connection, session, request, version)
@@ -265,10 +300,10 @@ class FetchHandler:
         if session.partitions_count == 0:
             # As in Apache Kafka: a reader that forgot everything has no session any more.
             self._sessions.remove(session.id)
-            self._serve_full(connection, request, version, correlation_id)
+            self._serve_full(connection, request, version, correlation_id, quotas)
             return
         plan = self._session_plan(connection, session, request, version, correlation_id)
-        self._serve(connection, plan, request.max_wait_ms)
+        self._serve(connection, plan if quotas is None else LimitedFetch(plan, quotas, version), request.max_wait_ms)
 
     def _session_plan(
         self, connection: Connection, session: FetchSession, request: FetchRequest, version: int, correlation_id: int
@@ -380,6 +415,14 @@ class FetchHandler:
 
     def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
         return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())
+
+
+def _limited(request: FetchRequest, quotas: ClientQuotas) -> tuple[FetchRequest, ClientQuotas | None]:
+    """The request with what its client's quota allows in one answer; None: replicas have no quotas."""
+    if request.replica_id > _CONSUMER:
+        quotas.exempt()
+        return request, None
+    return request._replace(max_bytes=min(request.max_bytes, quotas.fetch_bytes_max)), quotas
 
 
 def _may_use(connection: Connection, session: FetchSession) -> bool:

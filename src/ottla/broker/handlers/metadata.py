@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.context import BrokerContext, Call, NewTopic, releases_clients
+from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations, releases_clients
 from ottla.broker.groups.offsets_topic import offsets_topic
 from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import PartitionNode, Topic
@@ -141,7 +141,8 @@ async def _create(context: BrokerContext, name: str, call: Call, may_create: boo
                 if is_offsets
                 else NewTopic(name, is_automatic=True)
             )
-            await context.topic_admin.create(new)
+            created = await context.topic_admin.create(new)
+            count_mutations(call, len(created.partitions))
         except RequestError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 return error.code

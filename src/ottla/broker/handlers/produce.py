@@ -24,6 +24,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
 from ottla.broker.net.limits import (
@@ -90,6 +91,7 @@ class _Produce:
         "correlation_id",
         "error_code",
         "request",
+        "throttle_ms",
         "topics",
         "version",
         "view",
@@ -97,8 +99,15 @@ class _Produce:
     )
 
     def __init__(
-        self, connection: Connection, request: ProduceRequest, view: memoryview, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        request: ProduceRequest,
+        view: memoryview,
+        version: int,
+        correlation_id: int,
+        throttle_ms: int,
     ) -> None:
+        self.throttle_ms = throttle_ms
         self.access = connection.access
         self.client_id = connection.client_id
         self.request = request
@@ -160,20 +169,33 @@ class ProduceHandler:
         self._turns = LargeRequests()
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed."""
+        """Serve the request whose body is `view[position:end]`; raises `WireError` when malformed.
+
+        `quotas`: counts its bytes, and throttles the connection.
+        """
+        throttle_ms = 0 if quotas is None else quotas.produced()
         try:
             request = read_produce(view, position, end, version)
         except ManyPartitions:
-            serving = self._serve_many(connection, connection.hold(), view, position, end, version, correlation_id)
+            serving = self._serve_many(
+                connection, connection.hold(), view, position, end, version, correlation_id, throttle_ms
+            )
             self._shared.tasks.start(connection, serving)
             return
         topics = request.topics
         if len(topics) == 1 and len(topics[0][1]) == 1:
-            self._serve_one(connection, view, request, version, correlation_id)
+            self._serve_one(connection, view, request, version, correlation_id, throttle_ms)
             return
-        produce = _Produce(connection, request, view, version, correlation_id)
+        produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
         if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
             serving = self._serve_paced(connection, connection.hold(), produce, self._append_steps(produce))
             self._shared.tasks.start(connection, serving)
@@ -185,7 +207,13 @@ class ProduceHandler:
             self._serve_opening(connection, produce, job)
 
     def _serve_one(
-        self, connection: Connection, view: memoryview, request: ProduceRequest, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+        throttle_ms: int,
     ) -> None:
         """The short path of a request for one partition: the same as the general one, without its steps."""
         _, acks, timeout_ms, ((name_bytes, wanted),) = request
@@ -205,7 +233,7 @@ class ProduceHandler:
             try:
                 result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, None)
             except OpensOffLoop as job:
-                produce = _Produce(connection, request, view, version, correlation_id)
+                produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
                 self._serve_opening(connection, produce, job.with_traceback(None))  # it would keep the buffer
                 return
         failure = result[1]
@@ -219,14 +247,14 @@ class ProduceHandler:
         elif required_end:
             assert partition is not None
             deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
-            waiting = WaitingProduce(self._shared, correlation_id, version, deadline_ms, topics)
+            waiting = WaitingProduce(self._shared, correlation_id, version, deadline_ms, topics, throttle_ms)
             partition.park_produce(required_end, acks, waiting, waiting.add_slot(0, 0))
             if waiting.waits:
                 waiting.park(connection.park(exclusive=False), _NONE)
                 return
             leaders = self._shared.leaders(version, topics, connection)
         if acks:
-            connection.answer_now(write_produce_response(correlation_id, version, topics, leaders))
+            connection.answer_now(write_produce_response(correlation_id, version, topics, leaders, throttle_ms))
 
     def _serve_opening(self, connection: Connection, produce: _Produce, job: OpensOffLoop) -> None:
         """A thread opens the next batch; the rest of the request waits for it."""
@@ -328,7 +356,9 @@ class ProduceHandler:
 
     def _waiting(self, produce: _Produce) -> WaitingProduce:
         deadline_ms = self._clock.monotonic_ms() + max(produce.request.timeout_ms, 0)
-        return WaitingProduce(self._shared, produce.correlation_id, produce.version, deadline_ms, produce.topics)
+        return WaitingProduce(
+            self._shared, produce.correlation_id, produce.version, deadline_ms, produce.topics, produce.throttle_ms
+        )
 
     def _answer_now(self, connection: Connection, produce: _Produce) -> None:
         """All batches are appended: answer, or park the request."""
@@ -340,7 +370,9 @@ class ProduceHandler:
             leaders = None
             if failure or waiting is not None:
                 leaders = self._shared.leaders(version, topics, connection)
-            connection.answer_now(write_produce_response(produce.correlation_id, version, topics, leaders))
+            connection.answer_now(
+                write_produce_response(produce.correlation_id, version, topics, leaders, produce.throttle_ms)
+            )
         else:
             waiting.park(connection.park(exclusive=_is_large(topics)), failure)
 
@@ -353,12 +385,13 @@ class ProduceHandler:
         end: int,
         version: int,
         correlation_id: int,
+        throttle_ms: int,
     ) -> None:
         """A request of so many partitions that reading it takes long: a few of them are served at a time."""
         async with self._turns.turn(ApiKey.PRODUCE, end - position):
             if not connection.is_closed:
                 request = await paced(read_produce_steps(view, position, end, version))
-                produce = _Produce(connection, request, view, version, correlation_id)
+                produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
                 await self._serve_paced(connection, answer, produce, self._append_steps(produce))
 
     async def _serve_paced(
@@ -386,7 +419,10 @@ class ProduceHandler:
             pieces: Sequence[Piece] = ()
             if request.acks:
                 leaders = self._shared.leaders(version, topics, connection)
-                pieces = (await paced(write_produce_response_steps(produce.correlation_id, version, topics, leaders)),)
+                steps_of_response = write_produce_response_steps(
+                    produce.correlation_id, version, topics, leaders, produce.throttle_ms
+                )
+                pieces = (await paced(steps_of_response),)
             if connection.is_closed:
                 return
             answer.complete(pieces)

@@ -25,6 +25,7 @@ from typing import Final, Protocol
 
 from ottla.broker.net.access import AccessOf
 from ottla.broker.net.auto_creations import AutoCreations
+from ottla.broker.net.client_quotas import ClientQuotas, QuotasOf
 from ottla.broker.net.frame_pace import UnfinishedFrame, UnreadAnswer
 from ottla.broker.net.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
 from ottla.broker.net.outbox import Outbox, Piece
@@ -102,6 +103,7 @@ class Connection:
         "_exclusive",
         "_is_held",
         "_loop",
+        "_mute",
         "_on_close",
         "_on_closed",
         "_on_peer_closed",
@@ -109,6 +111,7 @@ class Connection:
         "_pending",
         "_principal",
         "_processing",
+        "_quotas_of",
         "_reading",
         "_received_bytes",
         "_release_reason",
@@ -131,6 +134,7 @@ class Connection:
         "local_address",
         "peer_name",
         "quiet_sweeps",
+        "quotas",
     )
 
     def __init__(
@@ -146,10 +150,11 @@ class Connection:
         listener_name: str = DEFAULT_LISTENER_NAME,
         principal: str = ANONYMOUS,
         access_of: AccessOf | None = None,
+        quotas_of: QuotasOf | None = None,
     ) -> None:
         """`principal`: of the client's certificate; a login changes it.
 
-        `access_of` gives its rights; None: there is no authorizer.
+        `access_of` gives its rights; None: there is no authorizer.  `quotas_of` gives its quotas.
         """
         self.listener_name: Final = listener_name
         self._slow = slow
@@ -191,6 +196,11 @@ class Connection:
         address = peer.getpeername()
         self.peer_name = f"{without_mapping(address[0])}:{address[1]}"
         self._access_of = access_of
+        self._quotas_of = quotas_of
+        # The last place in the queue while the connection is muted.
+        self._mute: Answer | None = None
+        # None: its client has none.
+        self.quotas: ClientQuotas | None = None
         self.principal = principal
         self._reading = True
         loop.add_reader(peer.fileno(), self._on_readable)
@@ -211,6 +221,19 @@ class Connection:
         access_of = self._access_of
         # None: there is no authorizer, and everything is allowed.
         self.access = None if access_of is None else access_of(principal, self.peer_host, self.listener_name)
+        self._set_quotas(None if self._quotas_of is None else self._quotas_of(self, principal))
+
+    def follow_quotas(self) -> None:
+        """The first quota of the broker was set, or the last one deleted."""
+        if self._quotas_of is not None and not self.is_closed:
+            quotas = self._quotas_of(self, self._principal)
+            if quotas is None or self.quotas is None:
+                self._set_quotas(quotas)
+
+    def _set_quotas(self, quotas: ClientQuotas | None) -> None:
+        if self.quotas is not None:
+            self.quotas.end()
+        self.quotas = quotas
 
     # Called by handlers.
 
@@ -256,9 +279,19 @@ class Connection:
         """
         if self._is_held:
             self._is_held = False
-            self._exclusive = exclusive
+            self._exclusive = exclusive or self._mute is not None
             if not self.is_closed and not self.is_draining and not self._processing:
                 self._process()
+
+    def mute(self) -> None:
+        """Start no further request until `unmute`; those in progress are answered."""
+        self._mute = self.park(exclusive=True)
+
+    def unmute(self) -> None:
+        mute, self._mute = self._mute, None
+        if mute is not None and not self.is_closed:
+            mute.complete(())
+            self.send_ready()
 
     def send_ready(self) -> None:
         """Send the answers that are complete, up to the first that is not; then start waiting requests."""
@@ -333,6 +366,8 @@ class Connection:
         """Start no further request; close when those in progress have been answered."""
         self.is_draining = True
         self._pause_reading()
+        if self.quotas is not None:
+            self.quotas.end()
         self._close_if_drained()
 
     def end(self, reason: str) -> None:
@@ -372,6 +407,8 @@ class Connection:
         self._outbox.close()
         self._socket.close()
         self._pending.clear()
+        if self.quotas is not None:
+            self.quotas.end()
         # Waiting requests elsewhere may keep this object for a while; the buffer must not live as long.
         self._buffer.close()
         if self._on_close is not None:

@@ -147,3 +147,6 @@ GROUP_REASON_LENGTH_MAX: Final = 255
 
 # One member's own data, over all of its protocols.  It is in memory only until the group is written.
 GROUP_MEMBER_METADATA_BYTES_MAX: Final = MIB
+
+# Connections of addresses that open them too fast, which wait to be closed; each takes a descriptor.
+THROTTLED_SOCKETS_MAX: Final = 256

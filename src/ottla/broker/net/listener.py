@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.broker.net.access import AccessOf
+from ottla.broker.net.address_limits import AddressLimits
+from ottla.broker.net.client_quotas import QuotasOf
 from ottla.broker.net.connection import ANONYMOUS, Connection, Router, SlowReports
 from ottla.broker.net.frame_pace import AnswerPace, FramePace, PaceRules
 from ottla.broker.net.limits import (
@@ -24,6 +26,7 @@ from ottla.broker.net.limits import (
     STALLED_PEER_CONTENDED_MS,
     STALLED_PEER_MS,
     SWEEP_INTERVAL_MS,
+    THROTTLED_SOCKETS_MAX,
 )
 from ottla.broker.net.pending_logins import PendingLogins
 from ottla.broker.net.receive_budget import ReceiveBudget
@@ -41,6 +44,7 @@ log = logging.getLogger(__name__)
 _ACCEPT_PAUSE_S = 0.1
 _EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
 _EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
+_ADDRESS_FULL_HINT = "the address has as many connections as max.connections.per.ip allows"
 _BIND_HINTS = {
     errno.EADDRINUSE: "another broker may run there: choose another port (--listen, --admin-listen), "
     "or port 0 for a free one",
@@ -142,12 +146,19 @@ class Listener:
         responses: ResponseBudget | None = None,
         security: ListenerSecurity = ListenerSecurity(),  # noqa: B008 (an immutable value)
         access_of: AccessOf | None = None,
+        quotas_of: QuotasOf | None = None,
+        addresses: AddressLimits | None = None,
     ) -> None:
         """`sockets`: serves the connections; the loop itself unless a test has something between.
 
         `slow` takes the times of requests; `responses` counts the large answers of these and other connections.
-        `access_of` gives the rights of a connection; None: there is no authorizer.
+        `access_of` gives the rights of a connection; None: there is no authorizer.  `quotas_of` gives its quotas.
+        `addresses` limits the connections of an address, also those of other listeners.
         """
+        self._quotas_of = quotas_of
+        self._addresses = addresses
+        # Those that wait to be closed.
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._security = security
         self._responses = responses
         self._access_of = access_of
@@ -202,6 +213,8 @@ class Listener:
         if self._spare_fd is not None:
             os.close(self._spare_fd)
             self._spare_fd = None
+        for peer in list(self._refused):
+            self._close_refused(peer)
 
     def begin_drain(self) -> None:
         """Start no further request on any connection; each closes when its requests in progress are answered."""
@@ -271,6 +284,8 @@ class Listener:
             log.warning("connection.refused", extra=frequent(connections_max=limits.connections_max))
             peer.close()
             return
+        if self._addresses is not None and not self._admits(peer, self._addresses):
+            return
         try:
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -288,6 +303,37 @@ class Listener:
             # The peer disconnected between its connect and our accept.
             log.debug("connection.lost", extra=fields(error=str(error)))
             peer.close()
+
+    def _admits(self, peer: socket.socket, addresses: AddressLimits) -> bool:
+        """Whether the peer's address may have one more connection; else that is closed."""
+        try:
+            host = without_mapping(peer.getpeername()[0])
+        except OSError:
+            peer.close()
+            return False
+        if addresses.is_full(host):
+            log.warning("connection.refused", extra=frequent(peer=host, hint=_ADDRESS_FULL_HINT))
+            peer.close()
+            return False
+        throttle_ms = addresses.throttle_ms(host)
+        if not throttle_ms:
+            return True
+        log.warning("connection.throttled", extra=frequent(peer=host, throttle_ms=throttle_ms))
+        if len(self._refused) < THROTTLED_SOCKETS_MAX:
+            # A client that is closed at once comes back at once.
+            self._refused[peer] = self._loop.call_later(throttle_ms / 1_000, self._close_refused, peer)
+        else:
+            peer.close()
+        return False
+
+    def _close_refused(self, peer: socket.socket) -> None:
+        self._refused.pop(peer).cancel()
+        peer.close()
+
+    def follow_quotas(self) -> None:
+        """The first quota of a client was set, or the last one deleted."""
+        for connection in list(self._connections):
+            connection.follow_quotas()
 
     def _connect(
         self,
@@ -311,8 +357,11 @@ class Listener:
             listener_name=security.name,
             principal=principal,
             access_of=self._access_of,
+            quotas_of=self._quotas_of,
         )
         self._connections[connection] = None
+        if self._addresses is not None:
+            self._addresses.add(connection.peer_host)
         self._all_closed.clear()
         if security.login is not None:
             if handshake is not None:
@@ -359,7 +408,10 @@ class Listener:
         connection.accept_requests(self._limits.request_bytes_max)
 
     def _forget(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            if self._addresses is not None:
+                self._addresses.remove(connection.peer_host)
         if self._security.login is not None:
             self._pending.remove(connection)
         self._paces.pop(connection, None)

@@ -58,19 +58,27 @@ class WaitingProduce:
         "_shared",
         "_slots",
         "_started_s",
+        "_throttle_ms",
         "_topics",
         "_version",
         "_waits_for",
     )
 
     def __init__(
-        self, shared: ProduceShared, correlation_id: int, version: int, deadline_ms: int, topics: list[TopicResult]
+        self,
+        shared: ProduceShared,
+        correlation_id: int,
+        version: int,
+        deadline_ms: int,
+        topics: list[TopicResult],
+        throttle_ms: int,
     ) -> None:
         self._shared = shared
         self._started_s = perf_counter()
         self._correlation_id = correlation_id
         self._version = version
         self._deadline_ms = deadline_ms
+        self._throttle_ms = throttle_ms
         self._answer: Answer | None = None
         # The results of all partitions, which the handler still fills.
         self._topics = topics
@@ -143,7 +151,8 @@ class WaitingProduce:
             for slot in range(len(self._slots)):
                 self._set_error(slot, _TIMED_OUT)
             leaders = shared.leaders(self._version, self._topics, connection)
-        answer.complete((write_produce_response(self._correlation_id, self._version, self._topics, leaders),))
+        response = write_produce_response(self._correlation_id, self._version, self._topics, leaders, self._throttle_ms)
+        answer.complete((response,))
         shared.ready.add(connection)
 
     async def _answer_paced(self, answer: Answer) -> None:
@@ -161,4 +170,8 @@ class WaitingProduce:
                     self._set_error(slot, _TIMED_OUT)
                 yield
             leaders = self._shared.leaders(self._version, self._topics, connection)
-        return (yield from write_produce_response_steps(self._correlation_id, self._version, self._topics, leaders))
+        return (
+            yield from write_produce_response_steps(
+                self._correlation_id, self._version, self._topics, leaders, self._throttle_ms
+            )
+        )

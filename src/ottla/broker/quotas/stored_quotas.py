@@ -6,18 +6,19 @@ from collections.abc import Mapping
 
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.model.quotas import QuotaEntity, QuotaKind, quota_value
+from ottla.security.acl import canonical_host
 
 
 def config_entity(entity: QuotaEntity) -> ConfigEntity:
     """The owner of the settings of an entity that `check_entity` has passed."""
     if entity.ip is not None:
-        return ConfigEntity.address(entity.ip)
+        return ConfigEntity.address(canonical_host(entity.ip))
     return ConfigEntity.quota_of(entity.user, entity.client_id)
 
 
 def quota_entity(entity: ConfigEntity) -> QuotaEntity:
     if entity.kind == "ips":
-        return QuotaEntity(ip=entity.name)
+        return QuotaEntity(ip=canonical_host(entity.name))
     if entity.kind == "clients":
         return QuotaEntity(client_id=entity.name)
     return QuotaEntity(entity.name, entity.client_id)

@@ -77,6 +77,8 @@ class TopicsObserver:
     on_roles_changed: Callable[[Sequence[Partition]], None] = _ignore
     # When all changes of a view in which topics were created, grown or deleted are applied.
     on_followed: Callable[[TopicsView], None] = _ignore
+    # When settings have changed, before the topics follow them.
+    on_configs: Callable[[ConfigsView], None] = _ignore
 
 
 class ServedTopics:
@@ -213,6 +215,8 @@ class ServedTopics:
     async def _follow(self, unsettled: Iterable[str], *, is_start: bool = False) -> None:
         self.follow_registrations()
         old, new = self._followed, TreeViews(await self._registry.refresh(), await self._configs.refresh())
+        if new.configs is not old.configs:
+            self._observer.on_configs(new.configs)
         unsettled = set(unsettled)
         names = dict.fromkeys([*changed_topics(old, new), *unsettled])
         deletions: list[TopicDeletion] = []

@@ -14,6 +14,7 @@ from ottla.broker.authorization.guard import Caller, Passed
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
@@ -27,6 +28,7 @@ from ottla.protocol.schemas import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_configs,
     describe_groups,
     describe_log_dirs,
@@ -455,6 +457,29 @@ CASES = [
         lambda: describe_acls.DescribeAclsRequest(1, None, 1, None, None, 1, 1),
         describe_acls.DescribeAclsResponse,
         ("DESCRIBE CLUSTER",),
+        CLUSTER,
+    ),
+    Case(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        1,
+        lambda: describe_client_quotas.DescribeClientQuotasRequest([]),
+        describe_client_quotas.DescribeClientQuotasResponse,
+        ("DESCRIBE_CONFIGS CLUSTER",),
+        CLUSTER,
+    ),
+    Case(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        lambda: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.EntryData(
+                    [alter_client_quotas.EntityData("user", "bob")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1_000.0)],
+                )
+            ]
+        ),
+        alter_client_quotas.AlterClientQuotasResponse,
+        ("ALTER_CONFIGS CLUSTER",),
         CLUSTER,
     ),
     Case(

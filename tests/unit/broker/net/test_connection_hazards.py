@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import PIPELINED_ANSWER_BYTES_MAX, RECEIVE_BUFFER_BYTES
 from ottla.broker.net.outbox import Piece
@@ -40,7 +41,14 @@ class Handler:
         self.requests_count = 0
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.requests_count += 1
         self.script(connection)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
@@ -42,7 +43,14 @@ class Metered:
         )
 
     def handle(
-        self, connection: Connection, view: memoryview, position: int, end: int, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        view: memoryview,
+        position: int,
+        end: int,
+        version: int,
+        correlation_id: int,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.script(connection)
 
