@@ -65,6 +65,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "secure": Verb("ottla.cli.secure", "Make certificates and a first user for a broker."),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),
+    "quota": Verb("ottla.cli.quota", "Set, remove and list quotas of users, clients and addresses."),
     "log": Verb("ottla.cli.log.verb", "Dump, verify and repair logs; import those of Apache Kafka."),
     "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs.", "backup"),
     "restore": Verb("ottla.cli.log.backup", "Make a data directory of a backup.", "restore"),
