@@ -32,6 +32,30 @@ LONG_SUITES: Final = (
         "librdkafka's own suite of 116 jobs and its build; its client produces, fetches and joins groups in what stays",
     ),
     LongSuite(
+        ("tests/interop/librdkafka/test_librdkafka_security.py",),
+        ("tests/interop/test_secure_listeners.py::test_librdkafka_produces", "tests/integration/test_attacks.py"),
+        "librdkafka's own tests of logins and access rules need another build; its client logs in by each "
+        "mechanism in what stays",
+    ),
+    LongSuite(
+        (
+            "tests/interop/test_secure_listeners.py::test_kafka_go_is_served",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SSL]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-PLAIN]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-256]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_PLAINTEXT",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SSL]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_SSL-SCRAM",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_PLAINTEXT",
+        ),
+        (
+            "tests/interop/test_secure_listeners.py::test_franz_go_is_served",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_SSL-PLAIN]",
+        ),
+        "the same two clients by the other mechanisms, a process of some seconds each, and one more client in Go",
+    ),
+    LongSuite(
         (
             "tests/integration/spark/test_lake_backfill.py::*apache-kafka",
             "tests/integration/spark/test_spark_lake.py::*apache-kafka",

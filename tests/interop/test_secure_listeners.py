@@ -41,7 +41,8 @@ from ottla.security.mechanism import SaslMechanism
 from ottla.security.secret import Secret
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
-from tests.interop.clients.go_client import go_scenarios
+from tests.interop.clients.go_client import go_scenarios, kafka_go_scenarios
+from tests.interop.clients.javascript_client import javascript_scenarios
 from tests.interop.clients.scenarios import ENDS_WITHIN_S
 from tests.peers.cache import BROUGHT_WITHIN_S
 from tests.peers.java_tool import CONFIGS_COMMAND, CONSOLE_CONSUMER, CONSOLE_PRODUCER, run_tool
@@ -119,12 +120,15 @@ class Secured:
                 "listener.name.ssl_2.ssl.client.auth": "required",
                 "listener.name.ssl_2.ssl.truststore.location": self.ca,
                 "connections.max.reauth.ms": "2000",
+                "listener.name.sasl_ssl_2.connections.max.reauth.ms": "0",
+                "listener.name.sasl_ssl_2.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             },
             also_listen=[
                 "SSL://127.0.0.1:0",
                 "SASL_SSL://127.0.0.1:0",
                 "SASL_PLAINTEXT://127.0.0.1:0",
                 "SSL://127.0.0.1:0",
+                "SASL_SSL://127.0.0.1:0",
             ],
         )
 
@@ -290,11 +294,36 @@ def test_franz_go_is_served(secured: Secured, way: Way) -> None:
         program = go_scenarios()
     except PeerUnavailable as reason:
         pytest.skip(f"franz-go is not available: {reason}")
+    run_scenarios(secured, way, program)
+
+
+@pytest.mark.parametrize("way", [TLS, *ENCRYPTED], ids=str)
+def test_kafka_go_is_served(secured: Secured, way: Way) -> None:
+    try:
+        program = kafka_go_scenarios()
+    except PeerUnavailable as reason:
+        pytest.skip(f"kafka-go is not available: {reason}")
+    # It renews no login.
+    listener = way.protocol if way is TLS else "SASL_SSL_2"
+    run_scenarios(secured, way, program, secured.broker.addresses[listener])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("client", ["kafkajs", "platformatic"])
+def test_javascript_clients_are_served(secured: Secured, client: str, way: Way) -> None:
+    try:
+        program = javascript_scenarios(client)
+    except PeerUnavailable as reason:
+        pytest.skip(f"{client} is not available: {reason}")
+    run_scenarios(secured, way, program)
+
+
+def run_scenarios(secured: Secured, way: Way, program: Sequence[str], bootstrap: str | None = None) -> None:
     security = {"TEST_CA": secured.ca if "SSL" in way.protocol else ""}
     if way.mechanism:
         security |= {"TEST_MECHANISM": way.mechanism, "TEST_USERNAME": USER, "TEST_PASSWORD": PASSWORD}
     done = subprocess.run(
-        [*program, secured.bootstrap(way), f"go-{way}", "produce", "classic-group"],
+        [*program, bootstrap or secured.bootstrap(way), f"{uuid.uuid4().hex[:8]}-{way}", "produce", "classic-group"],
         env={**os.environ, **security},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""franz-go: a test program over it, built by the go command from the module proxy into a cache."""
+"""franz-go and kafka-go: test programs over them, built by the go command from the module proxy into a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Final
 from tests.peers.cache import keep_in_cache
 from tests.peers.unavailable import PeerUnavailable
 
-SOURCES: Final = Path(__file__).with_name("go")
+FRANZ_GO: Final = Path(__file__).with_name("go")
+KAFKA_GO: Final = Path(__file__).with_name("kafka_go")
 BUILD_TIMEOUT_S: Final = 600
 
 
@@ -21,23 +22,32 @@ def go_scenarios() -> list[str]:
     return go_program()
 
 
-@cache
+def kafka_go_scenarios() -> list[str]:
+    """The same over kafka-go, with the scenarios `produce` and `classic-group`."""
+    return _built(KAFKA_GO, "kafka-go")
+
+
 def go_program() -> list[str]:
     """The test program, which sends numbered records when its first argument is `sending`.  Raises PeerUnavailable."""
+    return _built(FRANZ_GO, "franz-go")
+
+
+@cache
+def _built(sources: Path, client: str) -> list[str]:
     go = shutil.which("go")
     if go is None:
-        raise PeerUnavailable("no go command (franz-go is a Go module)")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()[:8]
+        raise PeerUnavailable(f"no go command ({client} is a Go module)")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources.iterdir()))).hexdigest()[:8]
 
     def bring(fresh: Path) -> None:
         command = [go, "build", "-o", str(fresh / "scenarios"), "."]
         try:
             done = subprocess.run(
-                command, cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+                command, cwd=sources, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired:
-            raise PeerUnavailable(f"go did not build franz-go within {BUILD_TIMEOUT_S} s") from None
+            raise PeerUnavailable(f"go did not build {client} within {BUILD_TIMEOUT_S} s") from None
         if done.returncode != 0:
-            raise PeerUnavailable(f"go could not build franz-go: {done.stderr.strip()[-500:]}")
+            raise PeerUnavailable(f"go could not build {client}: {done.stderr.strip()[-500:]}")
 
-    return [str(keep_in_cache(f"franz-go-{digest}", bring) / "scenarios")]
+    return [str(keep_in_cache(f"{client}-{digest}", bring) / "scenarios")]

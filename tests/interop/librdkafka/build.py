@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,10 @@ CRATE: Final = "rdkafka-sys"
 # The part after the plus sign is librdkafka's own version.
 CRATE_VERSION: Final = "4.10.0+2.12.1"
 LIBRDKAFKA_VERSION: Final = CRATE_VERSION.partition("+")[2]
-# Only features without further libraries: no TLS, no SASL, no zstd.  A short build is worth more than
+# Only features without further libraries: no zstd, and TLS only for the tests of it.  A short build is worth more than
 # a fast test runner.
+WITHOUT_TLS: Final = "--disable-ssl"
 CONFIGURE: Final = (
-    "--disable-ssl",
     "--disable-gssapi",
     "--disable-curl",
     "--disable-zstd",
@@ -43,22 +44,23 @@ edition = "2021"
 
 
 @functools.cache
-def runner_dir() -> Path:
+def runner_dir(*, with_tls: bool = False) -> Path:
     """The directory with `test-runner`, where it must be started.  Builds it at the first call (a minute).
 
-    Raises PeerUnavailable with the reason.
+    `with_tls`: its clients can use TLS and SASL.  Raises PeerUnavailable with the reason.
     """
-    recipe = hashlib.sha256("\n".join((_MANIFEST, *CONFIGURE)).encode()).hexdigest()[:8]
-    return keep_in_cache(f"librdkafka-{LIBRDKAFKA_VERSION}-{recipe}", _build) / "tests"
+    options = CONFIGURE if with_tls else (WITHOUT_TLS, *CONFIGURE)
+    recipe = hashlib.sha256("\n".join((_MANIFEST, *options)).encode()).hexdigest()[:8]
+    return keep_in_cache(f"librdkafka-{LIBRDKAFKA_VERSION}-{recipe}", lambda tree: _build(tree, options)) / "tests"
 
 
-def _build(tree: Path) -> None:
+def _build(tree: Path, options: Sequence[str]) -> None:
     for tool in ("cargo", "make", "gcc", "g++", "stdbuf"):
         if shutil.which(tool) is None:
             raise PeerUnavailable(f"no {tool} command (librdkafka's source comes as a crate and is built)")
     with tempfile.TemporaryDirectory(prefix="librdkafka-source-") as scratch:
         shutil.copytree(_fetch_source(Path(scratch)), tree, symlinks=True, dirs_exist_ok=True)
-    _run(tree, "./configure", *CONFIGURE)
+    _run(tree, "./configure", *options)
     jobs = f"-j{os.cpu_count() or 1}"
     _run(tree, "make", jobs, "libs")
     _run(tree / "tests", "make", jobs, "test-runner")

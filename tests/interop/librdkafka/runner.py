@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tests.interop.expected_failures import Result
@@ -54,26 +55,44 @@ class Outcome(NamedTuple):
 
 
 def run_jobs(
-    jobs: Iterable[Job], runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]
+    jobs: Iterable[Job],
+    runner_dir: Path,
+    bootstrap: str,
+    scratch: Path,
+    extra: Mapping[str, str],
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Outcome]:
-    """Every test's outcome, by its name and its job's suffix.  `extra` goes into each process' environment."""
+    """Every test's outcome, by its name and its job's suffix.
+
+    `extra` goes into each process' environment, `properties` into the configuration of its clients.
+    """
+    given = {
+        "bootstrap.servers": bootstrap,
+        "test.topic.random": "true",
+        "test.timeout.multiplier": TIMEOUT_MULTIPLIER,
+        **properties,
+    }
+    configuration = "".join(f"{name}={value}\n" for name, value in given.items())
+
+    def run(job: Job) -> dict[str, Outcome]:
+        return _run_job(job, runner_dir, configuration, scratch, {**extra, "BROKERS": bootstrap})
+
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes: dict[str, Outcome] = {}
-        for found in pool.map(lambda job: _run_job(job, runner_dir, bootstrap, scratch, extra), jobs):
+        for found in pool.map(run, jobs):
             outcomes |= found
     return outcomes
 
 
-def _run_job(job: Job, runner_dir: Path, bootstrap: str, scratch: Path, extra: Mapping[str, str]) -> dict[str, Outcome]:
+def _run_job(
+    job: Job, runner_dir: Path, configuration_text: str, scratch: Path, extra: Mapping[str, str]
+) -> dict[str, Outcome]:
     configuration = scratch / f"{job.name}.conf"
-    configuration.write_text(
-        f"bootstrap.servers={bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"
-    )
+    configuration.write_text(configuration_text)
     environment = {
         **os.environ,
         **extra,
         **dict(job.environment),
-        "BROKERS": bootstrap,
         "LD_LIBRARY_PATH": "../src:../src-cpp",
         "RDKAFKA_TEST_CONF": str(configuration),
         "TESTS": job.number,

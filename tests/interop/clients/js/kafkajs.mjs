@@ -1,7 +1,7 @@
 // kafkajs: classic groups; gzip is the one codec that it brings itself.
 import assert from 'node:assert/strict'
 import kafkajs from 'kafkajs'
-import { eventually, main } from './scenarios.mjs'
+import { eventually, login, main, tls } from './scenarios.mjs'
 
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs
 
@@ -13,7 +13,8 @@ class Client {
 
   static async open (bootstrap) {
     const client = new Client()
-    client.#kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR })
+    const sasl = login && { ...login, mechanism: login.mechanism.toLowerCase() }
+    client.#kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR, ssl: tls, sasl })
     client.#admin = client.#kafka.admin()
     await client.#admin.connect()
     return client

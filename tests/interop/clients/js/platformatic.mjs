@@ -1,7 +1,7 @@
 // @platformatic/kafka: both group protocols; zstd needs a later Node.js than the oldest that it supports.
 import assert from 'node:assert/strict'
 import { Admin, ConfigResourceTypes, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
-import { eventually, main } from './scenarios.mjs'
+import { eventually, login, main, tls } from './scenarios.mjs'
 
 const SET_CONFIG = 0
 const EARLIEST = -2n
@@ -14,7 +14,9 @@ class Client {
 
   static async open (bootstrap) {
     const client = new Client()
-    client.#options = { clientId: 'scenarios', bootstrapBrokers: [bootstrap] }
+    client.#options = {
+      clientId: 'scenarios', bootstrapBrokers: [bootstrap], ...(tls && { tls }), ...(login && { sasl: login }),
+    }
     client.#admin = new Admin(client.#options)
     return client
   }

@@ -1,11 +1,20 @@
 // The scenarios that every JavaScript client runs against one broker.  Each prints "ok NAME", or "failed NAME: why".
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 export const PATIENCE_MS = 30_000
 const RECORDS = 300
 // Within retention: what is older goes when it is looked at.
 const TIMESTAMP_MS = Date.now() - 3_600_000
+
+// How clients secure their connections: TEST_CA is the file of the authority that signs the broker's certificate (empty:
+// no TLS), TEST_MECHANISM that of the login (empty: none) of TEST_USERNAME with TEST_PASSWORD.
+const { TEST_CA, TEST_MECHANISM, TEST_USERNAME, TEST_PASSWORD } = process.env
+export const tls = TEST_CA ? { ca: [readFileSync(TEST_CA, 'utf8')] } : undefined
+export const login = TEST_MECHANISM
+  ? { mechanism: TEST_MECHANISM, username: TEST_USERNAME, password: TEST_PASSWORD }
+  : undefined
 
 // Arguments: bootstrap, a prefix for names, and the scenarios.  `open(bootstrap)` gives a client: `codecs`,
 // `createTopic`, `send`, `join`, `committedOffsets`, `administer`, `close`.
