@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.audit import study as audit
+from bench.authorizer import study as authorizer
 from bench.client import study as client
 from bench.cluster import study as cluster
 from bench.groups import load_study as groups_load
@@ -42,6 +43,7 @@ STUDIES: Final[Mapping[str, Study]] = {
         client.STUDY,
         spark.STUDY,
         audit.STUDY,
+        authorizer.STUDY,
     )
 }
 

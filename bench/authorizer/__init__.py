@@ -1,0 +1,1 @@
+"""What access rules cost a broker."""
