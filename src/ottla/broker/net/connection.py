@@ -460,7 +460,8 @@ class Connection:
 
     def refuse(self, reason: str) -> None:
         """Close a connection whose bytes are not a valid request, with a log line that gives the reason."""
-        log.warning("request.refused", extra=frequent(peer=self.peer_name, client_id=self.client_id, error=reason))
+        facts = frequent(peer=self.peer_name, principal=self.principal, client_id=self.client_id, error=reason)
+        log.warning("request.refused", extra=facts)
         self.close(reason)
 
     def _refuse_length(self, length: int) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from ottla.broker.net.access import AccessOf
@@ -129,6 +129,10 @@ def _not_bound(host: str, port: int, error: Exception) -> ConfigError:
         f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
         hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
     )
+
+
+def _facts(connection: Connection) -> Mapping[str, object]:
+    return frequent(peer=connection.peer_name, principal=connection.principal, client_id=connection.client_id)
 
 
 class Listener:
@@ -432,12 +436,12 @@ class Listener:
             connection.count_sweep()
             is_owed = connection.has_unanswered
             if self._is_too_slow(connection):
-                log.info("connection.slow", extra=frequent(peer=connection.peer_name, client_id=connection.client_id))
+                log.info("connection.slow", extra=_facts(connection))
                 connection.close("the peer sent a request too slowly")
             elif self._keeps_others_waiting(connection) or (
                 connection.quiet_sweeps > stalled_sweeps and connection.is_stalled
             ):
-                log.info("connection.stalled", extra=frequent(peer=connection.peer_name))
+                log.info("connection.stalled", extra=_facts(connection))
                 connection.close("the peer stalled within a request or an answer")
             elif connection.has_lost_peer:
                 connection.close("the peer closed")
