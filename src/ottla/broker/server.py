@@ -19,7 +19,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.posix_disk import PosixDisk
-from ottla.runtime.process import READY, STOPPING, has_terminal, notify, raise_open_files_limit
+from ottla.runtime.process import READY, STOPPING, has_terminal, is_root, notify, raise_open_files_limit
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ async def serve(
     started_ms = clock.monotonic_ms()
     if options.registry is not None:
         require_modules("schema.registry.listeners", SCHEMAS, "schemas")
+    if is_root():
+        log.warning("broker.runs_as_root", extra=fields(hint="run it as a user without rights on this machine"))
     open_files = raise_open_files_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

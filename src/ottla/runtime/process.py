@@ -106,6 +106,11 @@ def notify(state: str) -> None:
         pass
 
 
+def is_root() -> bool:
+    """Whether the process has every right on this machine: a flaw in it is one of the machine."""
+    return os.geteuid() == 0
+
+
 def has_terminal() -> bool:
     """Whether the process has a controlling terminal, which sends SIGHUP when it closes."""
     try:

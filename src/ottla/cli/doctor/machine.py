@@ -18,7 +18,7 @@ from ottla.model.limits import GIB, MIB
 from ottla.records import record_bounds
 from ottla.records.compression import Codec, compress, decompress
 from ottla.runtime.posix_disk import PosixDisk, volume_size
-from ottla.runtime.process import raise_open_files_limit
+from ottla.runtime.process import is_root, raise_open_files_limit
 from ottla.storage.directory.directory_identity import PROBE_FILE, Owner, owner_of
 from ottla.storage.directory.open_files import advice, open_files_need
 
@@ -147,6 +147,15 @@ def _sync_time(path: str) -> Finding:
     if middle < SYNC_MS_SUSPICIOUS:
         return warning("disk", text, "too fast for a disk: flushes may be ignored, and a power loss may lose records")
     return ok("disk", text)
+
+
+def user_findings() -> Iterator[Finding]:
+    if is_root():
+        yield warning(
+            "user",
+            "a broker that root starts has every right on this machine",
+            "run it as another user: ottla systemd-unit --user ottla",
+        )
 
 
 def limit_findings(data_dir: str, connections_max: int) -> Iterator[Finding]:

@@ -90,13 +90,14 @@ def _findings(
     config: Path | None, data_dir: str | None, flags: _AddressFlags, assignments: tuple[str, ...]
 ) -> Iterator[Finding]:
     from ottla.cli.config_file import read_config_file
-    from ottla.cli.doctor.machine import disk_findings, limit_findings, version_findings
+    from ottla.cli.doctor.machine import disk_findings, limit_findings, user_findings, version_findings
     from ottla.cli.serve import admin_listener, named_listeners
     from ottla.model.broker_settings import MAX_CONNECTIONS
     from ottla.model.errors import ConfigError
     from ottla.model.serve_options import serve_options
 
     yield from version_findings()
+    yield from user_findings()
     file: list[RawSetting] = []
     try:
         file = [] if config is None else read_config_file(config)
