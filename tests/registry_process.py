@@ -27,7 +27,7 @@ class Server:
             self.log.append(line)
             if "registry.ready" in line:
                 facts = dict(word.split("=", 1) for word in line.split() if "=" in word)
-                self.url = f"http://{facts['host']}:{facts['port']}"
+                self.url = f"{facts['scheme']}://{facts['host']}:{facts['port']}"
                 return
         raise AssertionError(f"the registry did not start:\n{''.join(self.log)}")
 

@@ -116,7 +116,8 @@ class Broker:
     async def _start(cls, start: BrokerStart) -> Broker:
         """Each step depends on those before it; a stop undoes them in the opposite order."""
         listening = bind_listeners(start)
-        admin = await start_admin(start)
+        security_log = start_security_log(start)
+        admin = await start_admin(start, security_log)
         follower = TreeFollower(start.loop)
         flushes = FlushSignal(start.loop)
 
@@ -125,7 +126,6 @@ class Broker:
         registering = Registering(start, tree, logs.directory)
         await registering.first(listening)
         cluster = start_cluster(start, listening, tree, logs, flushes)
-        security_log = start_security_log(start)
         authorizer = await start_authorizer(start, tree, security_log)
         topics = await serve_topics(start, tree, logs, registering, cluster, authorizer)
 
@@ -138,15 +138,16 @@ class Broker:
         )
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
-        logins = await open_logins(start, listening.login_plans, tree.coordination)
+        users = None if admin is None else admin.users
+        logins = await open_logins(start, listening.login_plans, tree.coordination, users)
         listeners = accept_connections(
             start, listening, requests, housekeeping, groups, logs, logins, authorizer, quotas
         )
-        certificates = CertificateReloads(start, listening)
+        certificates = CertificateReloads(start, [*listening.tls, None if admin is None else admin.server.tls])
         if admin is not None:
-            flusher = flushing.flusher
+            server, flusher = admin.server, flushing.flusher
             show_metrics(
-                start, admin, tree, logs, cluster, groups, flusher, requests, listeners, certificates, quotas.quotas
+                start, server, tree, logs, cluster, groups, flusher, requests, listeners, certificates, quotas.quotas
             )
 
         if cluster is not None:
@@ -161,8 +162,8 @@ class Broker:
             start.closing.push_async_callback(_leave, cluster, topics.served)
         start_audit(start, listening)
         if admin is not None:
-            admin.health.serving()
-            start.closing.callback(admin.health.stopping)
+            admin.server.health.serving()
+            start.closing.callback(admin.server.health.stopping)
         return cls(
             context,
             list(listening.addresses),

@@ -33,18 +33,24 @@ _STARTED_AFTER_MS: Final = 30_000
 AUDIT_COMMAND: Final = ("-m", "ottla.audit.counting")
 # At its end it reports what it has counted; without that the next process counts it again.
 _AUDIT_STOPS_WITHIN_S: Final = 5.0
-REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof")
+REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof", "--settings-from-input")
 _REGISTRY_STOPS_WITHIN_S: Final = 15.0
 
 
 class ChildProcess:
-    """`name` is for the log; `stops_within_s` is how long it has to end in order."""
+    """`name` is for the log; `stops_within_s` is how long it has to end in order.
 
-    def __init__(self, name: str, command: Sequence[str], clock: Clock, stops_within_s: float) -> None:
+    `first_line` is the first of its input: what other users of the machine must not read, as they can a command.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], clock: Clock, stops_within_s: float, first_line: bytes = b""
+    ) -> None:
         self._name = name
         self._command = tuple(command)
         self._clock = clock
         self._stops_within_s = stops_within_s
+        self._first_line = first_line
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -78,6 +84,8 @@ class ChildProcess:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdin=PIPE, stdout=DEVNULL, start_new_session=True
                 )
+                if self._process.stdin is not None and self._first_line:
+                    self._process.stdin.write(self._first_line)
                 log.warning("part.ended", extra=fields(part=self._name, status=await self._process.wait()))
             except OSError as error:
                 # No descriptors, processes or memory left: the machine may have them again.
@@ -115,14 +123,17 @@ def registry_process(
     options: RegistryOptions, broker: tuple[str, int], command_config: str | None, clock: Clock
 ) -> ChildProcess:
     """The schema registry; `broker` is the address at which it reaches this broker, by the file `command_config`."""
-    return ChildProcess("registry", registry_command(options, broker, command_config), clock, _REGISTRY_STOPS_WITHIN_S)
+    command = registry_command(options, broker, command_config)
+    first_line = json.dumps(options.settings_texts).encode() + b"\n"
+    return ChildProcess("registry", command, clock, _REGISTRY_STOPS_WITHIN_S, first_line)
 
 
 def registry_command(options: RegistryOptions, broker: tuple[str, int], command_config: str | None = None) -> list[str]:
     words = [*REGISTRY_COMMAND, "--bootstrap-server", address_text(*broker), "--topic", options.topic]
     if command_config is not None:
         words += ["--command-config", command_config]
-    words += ["--listen", address_text(options.listener.host, options.listener.port)]
+    scheme = "https://" if options.listener.uses_tls else ""
+    words += ["--listen", scheme + address_text(options.listener.host, options.listener.port)]
     if options.replication_factor is not None:
         words += ["--replication-factor", str(options.replication_factor)]
     if options.advertised_url is not None:

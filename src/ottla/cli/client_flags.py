@@ -54,10 +54,10 @@ def json_flag(about: str = "Write the result as JSON.") -> Flag:
     return click.option("--json", "as_json", is_flag=True, help=about)
 
 
-def listen_flag(default: str) -> Flag:
+def listen_flag(default: str, metavar: str = "HOST:PORT") -> Flag:
     return click.option(
         "--listen",
-        metavar="HOST:PORT",
+        metavar=metavar,
         default=default,
         show_default=True,
         help="Address to listen on; port 0 selects a free one.",

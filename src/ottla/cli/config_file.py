@@ -84,6 +84,14 @@ def given_settings(assignments: Iterable[str], config: Path | None, *, zookeeper
     return settings
 
 
+def file_settings(config: Path) -> BrokerSettings:
+    """Those of a file alone.  Raises ConfigError."""
+    settings, notices = resolve([read_config_file(config)])
+    for notice in notices:
+        _log_notice(notice)
+    return settings
+
+
 def _log_notice(notice: Notice) -> None:
     level = logging.WARNING if notice.is_warning else logging.INFO
     log.log(level, notice.event, extra=fields(**notice.facts))

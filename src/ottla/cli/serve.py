@@ -12,7 +12,8 @@ import click
 from ottla.cli.client_flags import insecure_listen_flag
 from ottla.cli.config_file import given_settings
 from ottla.model.errors import ConfigError
-from ottla.model.listener import Listener, parse_address, parse_flag
+from ottla.model.http_settings import ADMIN
+from ottla.model.listener import Listener, parse_flag, parse_http
 from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
 from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
 
@@ -51,7 +52,7 @@ from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
 @insecure_listen_flag
 @click.option(
     "--admin-listen",
-    metavar="HOST:PORT",
+    metavar="[https://]HOST:PORT",
     help="Serve /metrics (Prometheus), /healthz and /readyz over HTTP there.  [default: off]",
 )
 @click.option("--log-level", type=click.Choice(LEVEL_NAMES), default=DEFAULT_LEVEL, show_default=True)
@@ -92,10 +93,7 @@ def command(
 
 
 def admin_listener(address: str) -> Listener:
-    try:
-        return parse_address(address, name="ADMIN")
-    except ConfigError as error:
-        raise ConfigError(f"--admin-listen {error}", hint=error.hint) from None
+    return parse_http(address, setting="--admin-listen", name=ADMIN)
 
 
 def named_listeners(addresses: Iterable[str]) -> Iterable[Listener]:

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from ottla.model.errors import ConfigError
+from ottla.model.http_settings import ADMIN_ALLOWED_HOSTS, HTTP_SETTINGS
 from ottla.model.limits import DAY_MS, FLOAT64_MAX, GIB, INT32_MAX, INT64_MAX, KIB, MIB, MINUTE_MS, SECOND_MS
 from ottla.model.security_settings import AUTHORIZER_SETTINGS, INTER_BROKER_SETTINGS, LOGIN_SETTINGS, TLS_SETTINGS
 from ottla.model.setting import (
@@ -516,7 +517,8 @@ AUDIT_INTERVAL_MS: Final = int32(
 )
 SCHEMA_REGISTRY_LISTENERS: Final = optional_text(
     "schema.registry.listeners",
-    "Serve a schema registry there, `http://host:port`, in a process beside the broker.  Unset: none.",
+    "Serve a schema registry there, `http://host:port` or `https://host:port`, in a process beside the broker.  Unset: "
+    "none.",
 )
 SCHEMA_REGISTRY_TOPIC: Final = word(
     "schema.registry.topic",
@@ -678,6 +680,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     ),
     "TLS": TLS_SETTINGS,
     "Logins": LOGIN_SETTINGS,
+    "HTTP: the schema registry and the admin listener": (*HTTP_SETTINGS, ADMIN_ALLOWED_HOSTS),
     "Between brokers": INTER_BROKER_SETTINGS,
     "Authorization": AUTHORIZER_SETTINGS,
     "Audit": (AUDIT_ENABLE, AUDIT_WINDOW_MS, AUDIT_INTERVAL_MS),

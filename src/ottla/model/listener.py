@@ -10,6 +10,7 @@ from ottla.model.errors import ConfigError
 
 PLAINTEXT: Final = "PLAINTEXT"
 SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+HTTP_PROTOCOLS: Final[Mapping[str, str]] = {"http": PLAINTEXT, "https": "SSL"}
 DEFAULT_LISTENER_NAME: Final = PLAINTEXT
 PORT_MAX: Final = 65_535
 _MAPPED: Final = "::ffff:"
@@ -48,6 +49,11 @@ class Listener(NamedTuple):
     @property
     def uses_sasl(self) -> bool:
         return self.protocol.startswith("SASL_")
+
+    @property
+    def url_scheme(self) -> str:
+        """Of a listener for HTTP."""
+        return "https" if self.uses_tls else "http"
 
     @property
     def is_every_interface(self) -> bool:
@@ -94,18 +100,19 @@ def parse_flag(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:
     return parse_address(address, name=name if protocol == PLAINTEXT else protocol)._replace(protocol=protocol)
 
 
-def parse_http(text: str, *, setting: str) -> Listener:
-    """`http://HOST:PORT` or `HOST:PORT`.  Raises `ConfigError` that names `setting`."""
+def parse_http(text: str, *, setting: str, name: str) -> Listener:
+    """`http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`.  Raises `ConfigError` that names `setting`."""
     protocol, separator, address = text.strip().rstrip("/").rpartition("://")
-    if separator and protocol.lower() != "http":
+    if separator and protocol.lower() not in HTTP_PROTOCOLS:
         raise ConfigError(
-            f"{setting}: {text!r} asks for {protocol or 'no protocol'}, and only http is offered",
-            hint="TLS is not offered yet: listen on loopback, or behind a proxy that protects it",
+            f"{setting}: {text!r} asks for {protocol or 'no protocol'}, and offered are http and https",
+            hint="write http://HOST:PORT, or https://HOST:PORT with ssl.keystore.location",
         )
     try:
-        return parse_address(address, name="HTTP")
+        listener = parse_address(address, name=name)
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error}", hint="write http://HOST:PORT; port 0 selects a free one") from None
+    return listener._replace(protocol=HTTP_PROTOCOLS.get(protocol.lower(), PLAINTEXT))
 
 
 def parse_listeners(text: str, *, setting: str) -> tuple[Listener, ...]:

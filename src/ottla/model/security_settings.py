@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.model.errors import ConfigError
+from ottla.model.http_settings import HTTP_SETTINGS
 from ottla.model.limits import INT32_MAX, KIB, MINUTE_MS
 from ottla.model.setting import AnySetting, flag, int32, int64, optional_password, optional_text, word, words
 
@@ -177,7 +178,7 @@ INTER_BROKER_SETTINGS: Final[tuple[AnySetting, ...]] = (
 )
 # Those that a listener may have for itself.
 LISTENER_SETTINGS: Final[Mapping[str, AnySetting]] = {
-    setting.name: setting for setting in (*TLS_SETTINGS, *LOGIN_SETTINGS)
+    setting.name: setting for setting in (*TLS_SETTINGS, *LOGIN_SETTINGS, *HTTP_SETTINGS)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,16 @@ from ottla.model.broker_settings import (
     SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
 )
 from ottla.model.errors import ConfigError
+from ottla.model.http_settings import (
+    ADMIN,
+    AUTHENTICATION_METHOD,
+    AUTHENTICATION_ROLES,
+    BASIC,
+    BEARER,
+    EVERY_USER,
+    NO_METHOD,
+    REGISTRY,
+)
 from ottla.model.listener import (
     PLAINTEXT,
     SECURITY_PROTOCOLS,
@@ -29,14 +40,22 @@ from ottla.model.listener import (
     parse_protocol_map,
 )
 from ottla.model.security_settings import (
+    CLIENT_AUTH_NONE,
     CLIENT_AUTH_REQUIRED,
     INTER_BROKER_LISTENER_NAME,
+    LISTENER_SETTINGS,
+    SASL_OAUTHBEARER_EXPECTED_AUDIENCE,
+    SASL_OAUTHBEARER_EXPECTED_ISSUER,
+    SASL_OAUTHBEARER_JWKS_ENDPOINT_URL,
     SECURITY_INTER_BROKER_PROTOCOL,
+    SECURITY_LOG_FILE,
     SSL_CLIENT_AUTH,
+    SUPER_USERS,
 )
 from ottla.model.settings import BrokerSettings
 
 DEFAULT_DATA_DIR: Final = "ottla-data"
+_HTTP_SERVER_SETTINGS: Final = frozenset({*LISTENER_SETTINGS, SUPER_USERS.name, SECURITY_LOG_FILE.name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +63,7 @@ class RegistryOptions:
     """Of a schema registry.  `advertised_url`: where others reach it; without one, the address it listens on.
 
     `replication_factor`: of its topic, when it makes it; None: as many as there are brokers, 3 at most.
-    `allowed_hosts`: further names by which clients reach it.
+    `allowed_hosts`: further names by which clients reach it.  `settings`: TLS and logins of its listener.
     """
 
     listener: Listener
@@ -52,6 +71,16 @@ class RegistryOptions:
     replication_factor: int | None = None
     advertised_url: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
+
+    @property
+    def settings_texts(self) -> Mapping[str, str]:
+        """Those of its listener that are given, by name; they may hold secrets."""
+        return {
+            setting.name: text
+            for setting, given in self.settings.all_given()
+            if setting.name in _HTTP_SERVER_SETTINGS and (text := setting.format(given.value)) is not None
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +124,17 @@ def serve_options(
     insecure_listen: bool = False,
 ) -> ServeOptions:
     """The options that follow from settings and flags; flags win.  Raises `ConfigError`."""
-    listeners = listen or _configured_listeners(settings)
+    listeners = _flag_listeners(settings, listen) or _configured_listeners(settings)
     for listener in listeners:
         if not listener.is_loopback and not insecure_listen:
             _require_protection(listener, settings)
-    if admin_listener is not None and not admin_listener.is_loopback and not insecure_listen:
-        raise ConfigError(
-            f"refused to serve metrics on {admin_listener.host or 'every interface'}: anyone who reaches port "
-            f"{admin_listener.port} could read the names of topics and groups, and their metrics",
-            hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+    if admin_listener is not None:
+        require_http_protection(
+            admin_listener,
+            settings.of_listener(ADMIN),
+            "metrics",
+            "read the names of topics and groups, and their metrics",
+            insecure_listen=insecure_listen,
         )
     options = ServeOptions(
         settings=settings,
@@ -142,8 +173,9 @@ def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOpt
     text = settings[SCHEMA_REGISTRY_LISTENERS]
     if text is None:
         return None
-    listener = parse_http(text, setting="schema.registry.listeners")
-    require_registry_listener(listener, insecure_listen=insecure_listen)
+    listener = parse_http(text, setting="schema.registry.listeners", name=REGISTRY)
+    own_settings = settings.of_listener(REGISTRY)
+    require_registry_listener(listener, own_settings, insecure_listen=insecure_listen)
     require_registry_url(listener, settings[SCHEMA_REGISTRY_ADVERTISED_URL])
     return RegistryOptions(
         listener=listener,
@@ -151,17 +183,62 @@ def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOpt
         replication_factor=settings[SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR],
         advertised_url=settings[SCHEMA_REGISTRY_ADVERTISED_URL],
         allowed_hosts=tuple(settings[SCHEMA_REGISTRY_ALLOWED_HOSTS]),
+        settings=own_settings,
     )
 
 
-def require_registry_listener(listener: Listener, *, insecure_listen: bool) -> None:
-    """Raises `ConfigError` for an address that others reach, unless that was accepted."""
-    if not listener.is_loopback and not insecure_listen:
+def require_registry_listener(listener: Listener, settings: BrokerSettings, *, insecure_listen: bool) -> None:
+    """Raises `ConfigError` for an address that others reach without proving their identity."""
+    require_http_protection(listener, settings, "schemas", "change them", insecure_listen=insecure_listen)
+
+
+def require_http_protection(
+    listener: Listener, settings: BrokerSettings, what: str, harm: str, *, insecure_listen: bool
+) -> None:
+    """Raises `ConfigError` for logins that contradict each other, and for an address that others reach without TLS
+    and a login."""
+    methods = [each for each in settings[AUTHENTICATION_METHOD] if each != NO_METHOD]
+    if len(methods) < len(settings[AUTHENTICATION_METHOD]) and methods:
         raise ConfigError(
-            f"refused to serve schemas on {listener.host or 'every interface'}: anyone who reaches port "
-            f"{listener.port} could change them",
-            hint="listen on 127.0.0.1, or accept it with --insecure-listen",
+            f"authentication.method: {NO_METHOD} is named with {methods[0]}", hint="leave one of them out"
         )
+    has_login = bool(methods) or (listener.uses_tls and settings[SSL_CLIENT_AUTH] == CLIENT_AUTH_REQUIRED)
+    may_log_in = has_login or (listener.uses_tls and settings[SSL_CLIENT_AUTH] != CLIENT_AUTH_NONE)
+    if not may_log_in and settings[AUTHENTICATION_ROLES] != EVERY_USER:
+        raise ConfigError(
+            "authentication.roles is set, and no client can log in",
+            hint=f"set authentication.method={BASIC}, or ssl.client.auth with TLS",
+        )
+    if BEARER in methods:
+        require_token_issuer(settings, BEARER)
+    if listener.is_loopback or insecure_listen or (has_login and listener.uses_tls):
+        return
+    where, port = listener.host or "every interface", listener.port
+    if has_login:
+        raise ConfigError(
+            f"refused to serve {what} on {where}: passwords and tokens would be readable on the network",
+            hint="write https://HOST:PORT and set ssl.keystore.location, listen on 127.0.0.1, or accept it with "
+            "--insecure-listen",
+        )
+    raise ConfigError(
+        f"refused to serve {what} on {where}: anyone who reaches port {port} could {harm}",
+        hint="listen on 127.0.0.1, set https:// with authentication.method or ssl.client.auth=required, or accept it "
+        "with --insecure-listen",
+    )
+
+
+def require_token_issuer(settings: BrokerSettings, wanted_by: str) -> None:
+    """Raises `ConfigError` where the tokens of any issuer, or for any service, would log in."""
+    for needed in (
+        SASL_OAUTHBEARER_JWKS_ENDPOINT_URL,
+        SASL_OAUTHBEARER_EXPECTED_ISSUER,
+        SASL_OAUTHBEARER_EXPECTED_AUDIENCE,
+    ):
+        if not settings[needed]:
+            raise ConfigError(
+                f"{wanted_by} needs {needed.name}",
+                hint="else the tokens of any issuer, or for any service, would log in",
+            )
 
 
 def require_registry_url(listener: Listener, advertised_url: str | None) -> None:
@@ -171,6 +248,14 @@ def require_registry_url(listener: Listener, advertised_url: str | None) -> None
             f"the registry listens on {listener.host or 'every interface'}, which is no address that others can reach",
             hint="set schema.registry.advertised.url (--advertise), such as http://HOST:8081",
         )
+
+
+def _flag_listeners(settings: BrokerSettings, listen: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    """Their names are those of protocols; one that the map gives another protocol has that."""
+    protocols = parse_protocol_map(settings[LISTENER_SECURITY_PROTOCOL_MAP])
+    return tuple(
+        each._replace(protocol=protocols.get(each.name, protocols.get(each.protocol, each.protocol))) for each in listen
+    )
 
 
 def _configured_listeners(settings: BrokerSettings) -> tuple[Listener, ...]:

@@ -14,7 +14,7 @@ from ottla.model.settings import BrokerSettings, Given, listener_key
 from ottla.model.topic_settings import SYNONYMS
 
 # Keys that protect a broker.
-_GUARD_PREFIXES: Final = ("authorizer.", "listener.name.", "sasl.", "security.", "ssl.")
+_GUARD_PREFIXES: Final = ("authentication.", "authorizer.", "listener.name.", "sasl.", "security.", "ssl.")
 # Prefixes of keys that contain other names: `listener.name.internal.ssl.keystore.location`.
 _IGNORED_PREFIXES: Final = ("listener.name.", "zookeeper.", "rlmm.config.", "rsm.config.")
 

@@ -10,19 +10,32 @@ import asyncio
 import http.client
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import ssl
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from ottla.broker.security.http_logins import HttpLogins
 from ottla.model.errors import OttlaError
 from ottla.model.limits import KIB, MIB
+from ottla.model.listener import without_mapping
 from ottla.observe.events import fields
 from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.request_rules import RequestRules
-from ottla.registry.routes import Match, MethodNotAllowed, RawText, Request, is_known, only_reads, route
+from ottla.registry.request_rules import check_content_type
+from ottla.registry.routes import (
+    Match,
+    MethodNotAllowed,
+    RawText,
+    Request,
+    changes_something,
+    is_known,
+    only_reads,
+    route,
+)
 from ottla.registry.service import AnotherWrites, Registry
+from ottla.security.http_access import HttpHead, HttpRefused, Peer, Role
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +59,25 @@ PASS_ON_WITHIN_S: Final = 20.0
 WAITING_MAX: Final = 100
 THREADS_MAX: Final = 32
 _PASSED_HEADER: Final = "x-ottla-passed-on"
+# Where a connection of ASGI has it.
+CERTIFICATE_PRINCIPAL: Final = "certificate_principal"
 
 
 class Response(NamedTuple):
     status: int
     body: bytes
     content_type: str = CONTENT_TYPE
+    challenges: tuple[str, ...] = ()
 
 
 class Refused(Exception):
     """The request is answered without the registry, and its connection is closed."""
 
-    def __init__(self, status: HTTPStatus, message: str, code: int | None = None) -> None:
+    def __init__(
+        self, status: HTTPStatus, message: str, code: int | None = None, challenges: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
-        self.response: Final = failure(status, message, code)
+        self.response: Final = failure(status, message, code)._replace(challenges=challenges)
 
 
 class ClientGone(Exception):
@@ -74,6 +92,8 @@ class Received(NamedTuple):
     query: str
     body: bytes
     passed_on_count: int
+    # The header with the client's credential, for the registry to which the request is passed on.
+    authorization: str | None = None
 
     @property
     def target(self) -> str:
@@ -81,14 +101,21 @@ class Received(NamedTuple):
 
 
 class HttpApp:
-    """`url` is this registry's own."""
+    """`url` is this registry's own.  `peer_context` returns the TLS of connections to others; None: HTTP without it."""
 
     def __init__(
-        self, registry: Registry, url: str, rules: RequestRules, *, body_within_s: float = BODY_WITHIN_S
+        self,
+        registry: Registry,
+        url: str,
+        logins: HttpLogins,
+        *,
+        peer_context: Callable[[], ssl.SSLContext] | None = None,
+        body_within_s: float = BODY_WITHIN_S,
     ) -> None:
         self._registry = registry
         self._url = url
-        self._rules = rules
+        self._logins = logins
+        self._peer_context = peer_context
         self._body_within_s = body_within_s
         self._bodies_bytes = 0
         self._reads = _Lane("reads")
@@ -98,14 +125,17 @@ class HttpApp:
         if scope["type"] != "http":
             return
         body = bytearray()
-        closing = []
+        more = []
+        head, peer = _head(scope), _peer(scope)
         try:
-            headers = dict(scope["headers"])
-            await self._receive(headers, receive, body)
-            response = await self._respond(_received(scope, headers, bytes(body)))
+            principal = await self._admit(head, peer)
+            await self._receive(head, receive, body)
+            response = await self._respond(_received(scope, head, bytes(body)))
+            if changes_something(head.method, head.target.partition("?")[0]):
+                self._logins.changed(principal, head, peer, response.status)
         except Refused as refused:
             response = refused.response
-            closing = [(b"connection", b"close")]
+            more = [(b"connection", b"close")]
         except ClientGone:
             return
         finally:
@@ -113,7 +143,8 @@ class HttpApp:
         answered = [
             (b"content-type", response.content_type.encode()),
             (b"content-length", str(len(response.body)).encode()),
-            *closing,
+            *more,
+            *((b"www-authenticate", challenge.encode()) for challenge in response.challenges),
         ]
         await send({"type": "http.response.start", "status": response.status, "headers": answered})
         await send({"type": "http.response.body", "body": response.body})
@@ -132,13 +163,19 @@ class HttpApp:
         lane = self._reads if only_reads(match, request) else self._others
         return await lane.run(lambda: self.answer(received))
 
-    async def _receive(self, headers: Mapping[bytes, bytes], receive: Receive, body: bytearray) -> None:
+    async def _admit(self, head: HttpHead, peer: Peer) -> str:
+        """The principal of a request that may be received.  Raises `Refused`."""
+        changes = changes_something(head.method, head.target.partition("?")[0])
+        try:
+            principal = await self._logins.admit(head, peer, Role.WRITE if changes else Role.READ)
+            check_content_type(head)
+        except HttpRefused as refused:
+            raise Refused(refused.status, str(refused), refused.code, refused.challenges) from None
+        return principal
+
+    async def _receive(self, head: HttpHead, receive: Receive, body: bytearray) -> None:
         """Raises `Refused`, and `ClientGone`; `body` is counted as far as it came."""
-        declared = headers.get(b"content-length", b"0")
-        has_body = b"transfer-encoding" in headers or declared != b"0"
-        refusal = self._rules.refusal(headers, has_body=has_body)
-        if refusal is not None:
-            raise Refused(*refusal)
+        declared = head.header(b"content-length") or "0"
         if declared.isdigit() and int(declared[:20]) > DROPPED_BYTES_MAX:
             raise _too_large()
         try:
@@ -226,7 +263,12 @@ class HttpApp:
         if parts.hostname is None or url == self._url:
             return None
         headers = {"Content-Type": CONTENT_TYPE, _PASSED_HEADER: str(received.passed_on_count + 1)}
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PASS_ON_WITHIN_S)
+        if received.authorization is not None:
+            headers["Authorization"] = received.authorization
+        try:
+            connection = self._connection(parts)
+        except OttlaError as error:
+            raise RegistryError(RegistryCode.FORWARDING_FAILED, str(error)) from None
         try:
             connection.request(received.method, received.target, received.body, headers)
             answer = connection.getresponse()
@@ -236,6 +278,18 @@ class HttpApp:
             return None
         finally:
             connection.close()
+
+    def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
+        """To the registry that writes.  Raises `OttlaError`."""
+        assert parts.hostname is not None
+        if self._peer_context is None:
+            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=PASS_ON_WITHIN_S)
+        if parts.scheme != "https":
+            raise OttlaError(
+                "the registry that writes has no TLS, and this one sends it no passwords: let all of a topic have it"
+            )
+        context = self._peer_context()
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=PASS_ON_WITHIN_S, context=context)
 
 
 def failure(status: int, message: str, code: int | None = None) -> Response:
@@ -290,12 +344,25 @@ def _too_large() -> Refused:
     )
 
 
-def _received(scope: Message, headers: Mapping[bytes, bytes], body: bytes) -> Received:
-    passed = headers.get(_PASSED_HEADER.encode(), b"0")
+def _head(scope: Message) -> HttpHead:
+    query = scope["query_string"].decode("latin-1")
+    path = scope["raw_path"].decode("latin-1").partition("?")[0]
+    return HttpHead(scope["method"], f"{path}?{query}" if query else path, scope["headers"])
+
+
+def _peer(scope: Message) -> Peer:
+    """`principal`: of the client's certificate, which the connection has in its state."""
+    host = without_mapping((scope.get("client") or ("",))[0])
+    return Peer(host, scope.get("state", {}).get(CERTIFICATE_PRINCIPAL), is_encrypted=scope.get("scheme") == "https")
+
+
+def _received(scope: Message, head: HttpHead, body: bytes) -> Received:
+    passed = head.header(_PASSED_HEADER.encode()) or "0"
     return Received(
-        scope["method"],
-        scope["raw_path"].decode("latin-1").partition("?")[0],
+        head.method,
+        head.target.partition("?")[0],
         scope["query_string"].decode("latin-1"),
         body,
         int(passed) if passed.isdigit() else PASSED_ON_MAX,
+        head.header(b"authorization"),
     )

@@ -153,6 +153,17 @@ def route(method: str, raw_path: str) -> Match | None:
     return None
 
 
+def changes_something(method: str, raw_path: str) -> bool:
+    """Whether a request needs the role write; lookups and tests of compatibility are sent with POST, too."""
+    if method in ("GET", "HEAD"):
+        return False
+    try:
+        match = route(method, raw_path)
+    except MethodNotAllowed:
+        return True
+    return match is None or match.handler not in (_look_up, _compatible)
+
+
 class MethodNotAllowed(Exception):
     """The path has other methods."""
 

@@ -71,6 +71,7 @@ class RunningBroker(Running):
         command: Sequence[str] = (sys.executable, "-m", "ottla"),
         own_group: bool = False,
         serves_metrics: bool = False,
+        admin_listen: str = "127.0.0.1:0",
         zookeeper: str | None = None,
         node_id: int | None = None,
         rack: str | None = None,
@@ -101,6 +102,7 @@ class RunningBroker(Running):
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.log_lines_count = 0
         self._serves_metrics = serves_metrics
+        self._admin_listen = admin_listen
         self.host = ""
         self.port = 0
         # `http://host:port`, once it runs; the port changes with each start.
@@ -211,7 +213,7 @@ class RunningBroker(Running):
         if self._insecure_listen:
             command += ["--insecure-listen"]
         if self._serves_metrics:
-            command += ["--admin-listen", "127.0.0.1:0"]
+            command += ["--admin-listen", self._admin_listen]
         return command
 
     @property
@@ -282,9 +284,9 @@ class RunningBroker(Running):
         event = words[2] if len(words) > 2 else ""
         facts = dict(word.split("=", 1) for word in words[3:] if "=" in word)
         if event == "admin.listening":
-            self.admin_url = f"http://{facts['host']}:{facts['port']}"
+            self.admin_url = f"{facts['scheme']}://{facts['host']}:{facts['port']}"
         elif event == "registry.ready":
-            self._registry_url = f"http://{facts['host']}:{facts['port']}"
+            self._registry_url = f"{facts['scheme']}://{facts['host']}:{facts['port']}"
             self._has_registry.set()
         elif event == "listener.opened":
             self.addresses[str(facts["name"])] = f"{facts['host']}:{facts['port']}"

@@ -4,8 +4,10 @@ import pytest
 
 from ottla.broker.child_processes import REGISTRY_COMMAND, registry_command
 from ottla.model.errors import ConfigError
+from ottla.model.http_settings import AUTHENTICATION_METHOD
 from ottla.model.serve_options import RegistryOptions, serve_options
 from ottla.model.setting_sources import RawSetting, resolve
+from ottla.model.settings import BrokerSettings
 
 
 def options(insecure_listen: bool = False, **given: str) -> RegistryOptions | None:
@@ -56,7 +58,8 @@ def test_registry_on_every_interface_needs_an_address_for_others(address: str) -
     ("address", "reason"),
     [
         ("http://0.0.0.0:8081", "refused to serve schemas"),
-        ("https://127.0.0.1:8081", "only http is offered"),
+        ("ftp://127.0.0.1:8081", "offered are http and https"),
+        ("https://0.0.0.0:8081", "refused to serve schemas"),
         ("127.0.0.1", "schema.registry.listeners: .*the port is missing"),
         ("http://127.0.0.1:8081,http://127.0.0.1:8082", "schema.registry.listeners"),
     ],
@@ -64,3 +67,37 @@ def test_registry_on_every_interface_needs_an_address_for_others(address: str) -
 def test_address_that_cannot_be_served_is_refused(address: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         options(schema_registry_listeners=address)
+
+
+ISSUER = {
+    "sasl.oauthbearer.jwks.endpoint.url": "file:///keys",
+    "sasl.oauthbearer.expected.issuer": "https://issuer.example",
+    "sasl.oauthbearer.expected.audience": "kafka",
+}
+SECURED = {
+    "schema.registry.listeners": "https://127.0.0.1:8081",
+    "ssl.keystore.location": "/etc/ottla/broker.pem",
+    "ssl.key.password": "opens it",
+    "num.partitions": "4",
+    "super.users": "User:admin",
+    "listener.name.registry.authentication.method": "BASIC,BEARER",
+    "listener.name.admin.ssl.client.auth": "none",
+    **ISSUER,
+}
+
+
+def test_registry_gets_the_settings_of_its_listener_on_its_input() -> None:
+    found = serve_options(BrokerSettings.of(SECURED)).registry
+    assert found is not None
+    assert "opens it" not in words(found)
+    assert "--listen https://127.0.0.1:8081" in words(found)
+    assert found.settings_texts == {
+        "ssl.keystore.location": "/etc/ottla/broker.pem",
+        "ssl.key.password": "opens it",
+        "super.users": "User:admin",
+        "authentication.method": "BASIC,BEARER",
+        **ISSUER,
+    }
+    again = BrokerSettings.of(found.settings_texts)
+    assert again[AUTHENTICATION_METHOD] == ("BASIC", "BEARER")
+    assert "opens it" not in repr(found)

@@ -164,3 +164,59 @@ def test_processes_beside_the_broker_connect_in_plain_text_or_by_their_file(
 def test_processes_beside_the_broker_need_a_listener(given: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         serve_options(BrokerSettings.of(given))
+
+
+TLS_HTTP = Listener("ADMIN", "192.0.2.1", 9404, "SSL")
+PLAIN_HTTP = TLS_HTTP._replace(protocol="PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    ("listener", "given", "problem"),
+    [
+        (PLAIN_HTTP, {}, "anyone who reaches port 9404 could read"),
+        (TLS_HTTP, {}, "anyone who reaches port 9404 could read"),
+        (TLS_HTTP, {"ssl.client.auth": "requested"}, "anyone who reaches port 9404 could read"),
+        (PLAIN_HTTP, {"authentication.method": "BASIC"}, "passwords and tokens would be readable on the network"),
+        (PLAIN_HTTP, {"ssl.client.auth": "required"}, "anyone who reaches port 9404 could read"),
+    ],
+)
+def test_http_on_other_addresses_needs_tls_and_a_login(listener: Listener, given: dict[str, str], problem: str) -> None:
+    settings = BrokerSettings.of(given)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        serve_options(settings, admin_listener=listener)
+    assert "--insecure-listen" in (caught.value.hint or "")
+    assert serve_options(settings, admin_listener=listener, insecure_listen=True).admin_listener == listener
+    assert serve_options(settings, admin_listener=listener._replace(host="127.0.0.1")).admin_listener is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"authentication.method": "BASIC"},
+        {"ssl.client.auth": "required"},
+        {"listener.name.admin.ssl.client.auth": "required", "ssl.client.auth": "none"},
+    ],
+)
+def test_http_with_tls_and_a_login_may_leave_loopback(given: dict[str, str]) -> None:
+    assert serve_options(BrokerSettings.of(given), admin_listener=TLS_HTTP).admin_listener == TLS_HTTP
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"authentication.roles": "read=*"}, "authentication.roles is set, and no client can log in"),
+        ({"authentication.method": "NONE,BASIC"}, "NONE is named with BASIC"),
+        ({"authentication.method": "BEARER"}, "BEARER needs sasl.oauthbearer.jwks.endpoint.url"),
+    ],
+)
+def test_logins_over_http_that_contradict_each_other_are_refused(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        serve_options(BrokerSettings.of(given), admin_listener=Listener("ADMIN", "127.0.0.1", 9404))
+    assert caught.value.hint
+
+
+def test_listener_of_a_flag_has_the_protocol_that_the_map_gives_its_name() -> None:
+    settings = BrokerSettings.of({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL,SSL:SSL"})
+    flags = tuple(Listener(name, "127.0.0.1", 1, name[:9]) for name in ("PLAINTEXT", "PLAINTEXT_2", "SSL"))
+    protocols = [each.protocol for each in serve_options(settings, listen=flags).listeners]
+    assert protocols == ["SASL_SSL", "SASL_SSL", "SSL"]

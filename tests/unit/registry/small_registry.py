@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.broker.net.security_log import SecurityLog
+from ottla.broker.security.http_logins import HttpLogins
 from ottla.registry.check_process import answer
 from ottla.registry.checks import Answer, Answers, Check, Outcome
 from ottla.registry.decisions import RegistryDecision, register
@@ -14,9 +16,16 @@ from ottla.registry.records import claim_change, encode_key, encode_value
 from ottla.registry.schema import Reference, Schema, SchemaType, SubjectVersion
 from ottla.registry.service import Registry
 from ottla.registry.state import RegistryState
+from ottla.security.http_access import HttpAccess, HttpHosts
 from ottla.testing.fake_clock import FakeClock
 
 Stored = tuple[int, bytes | None, bytes | None, int | None]
+
+
+def logins(access: HttpAccess | None = None, **checks: Any) -> HttpLogins:
+    """Without `access` every client may do everything."""
+    clock = FakeClock()
+    return HttpLogins("REGISTRY", access or HttpAccess(HttpHosts([], "")), SecurityLog(clock), clock, **checks)
 
 
 class MemoryLog:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ottla.registry.http_app import HttpApp, Received, Response
-from ottla.registry.request_rules import RequestRules
-from tests.unit.registry.small_registry import MemoryLog, optional, record, registry_over
+from ottla.registry.routes import changes_something
+from tests.unit.registry.small_registry import MemoryLog, logins, optional, record, registry_over
 
 ONE = record("a")
 TWO = record("a", optional("b"))
@@ -19,7 +19,7 @@ class Client:
     def __init__(self) -> None:
         registry = registry_over(MemoryLog())
         registry.claim()
-        self._app = HttpApp(registry, "http://here", RequestRules([]))
+        self._app = HttpApp(registry, "http://here", logins())
 
     def ask(self, method: str, target: str, body: object = None, raw: bytes | None = None) -> Response:
         path, _, query = target.partition("?")
@@ -172,3 +172,26 @@ def test_body_that_is_no_object_is_refused(client: Client, raw: bytes) -> None:
 def test_fields_that_clients_send_empty_are_no_reason_to_refuse(client: Client) -> None:
     body = {"schema": '"int"', "metadata": None, "ruleSet": None, "id": -1, "version": 0, "references": None}
     assert client.found("POST", "/subjects/a/versions", body)["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "changes"),
+    [
+        ("GET", "/subjects", False),
+        ("GET", "/no/such/path", False),
+        ("POST", "/subjects/orders", False),
+        ("POST", "/compatibility/subjects/orders/versions/latest", False),
+        ("POST", "/compatibility/subjects/orders/versions", False),
+        ("POST", "/subjects/orders/versions", True),
+        ("POST", "/subjects/orders%2Fversions", False),
+        ("DELETE", "/subjects/orders", True),
+        ("DELETE", "/subjects/orders/versions/1", True),
+        ("PUT", "/config", True),
+        ("PUT", "/mode/orders", True),
+        ("DELETE", "/config/orders", True),
+        ("POST", "/no/such/path", True),
+        ("PATCH", "/subjects", True),
+    ],
+)
+def test_requests_that_change_something_are_known_by_method_and_path(method: str, path: str, changes: bool) -> None:
+    assert changes_something(method, path) is changes

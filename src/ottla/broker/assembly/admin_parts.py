@@ -2,36 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
-from ottla.broker.assembly.listening import CertificateReloads
+from ottla.broker.assembly.listening import CertificateReloads, tls_of
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.request_parts import RequestParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.listener import Listener, bind
+from ottla.broker.net.security_log import SecurityLog
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.upkeep.flusher import Flusher
+from ottla.model import http_settings, security_settings
+from ottla.model.settings import BrokerSettings
+from ottla.runtime.installed import TOKENS, require_modules
+from ottla.security.sasl_server import VerifiedToken
+from ottla.security.secret import Secret
 
 if TYPE_CHECKING:
     from ottla.broker.admin.server import AdminServer
     from ottla.broker.replicas.cluster_part import ClusterPart
+    from ottla.broker.security.http_logins import TreeUsers
 
 
-async def start_admin(start: BrokerStart) -> AdminServer | None:
+class AdminParts(NamedTuple):
+    """`users`: those who log in with a password; None: there is no such login."""
+
+    server: AdminServer
+    users: TreeUsers | None
+
+
+async def start_admin(start: BrokerStart, security_log: SecurityLog) -> AdminParts | None:
     """Before everything that may take long, so that supervisors see that the broker starts."""
     address = start.options.admin_listener
     if address is None:
         return None
     # Few brokers serve it, and all would pay for its import.
     from ottla.broker.admin.server import AdminServer
+    from ottla.broker.security.http_logins import HttpLogins, TreeUsers, http_access
+    from ottla.security.http_access import HttpHosts
 
-    admin = AdminServer(bind(address.host, address.port))
-    start.closing.push_async_callback(admin.stop)
-    await admin.start()
-    return admin
+    settings = start.settings.of_listener(address.name)
+    advertised = [each.host for each in (*start.options.listeners, *start.options.advertised)]
+    names = [address.host, socket.gethostname(), *advertised, *settings[http_settings.ADMIN_ALLOWED_HOSTS]]
+    access = http_access(settings, HttpHosts(names, http_settings.ADMIN_ALLOWED_HOSTS.name))
+    methods = settings[http_settings.AUTHENTICATION_METHOD]
+    users = TreeUsers() if http_settings.BASIC in methods else None
+    logins = HttpLogins(
+        address.name,
+        access,
+        security_log,
+        start.clock,
+        users=users,
+        verify_token=_verify_token(start, settings) if http_settings.BEARER in methods else None,
+        failure_delay_s=settings[security_settings.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS] / 1000,
+    )
+    start.closing.callback(logins.close)
+    server = AdminServer(bind(address.host, address.port), logins, tls_of(start, address))
+    start.closing.push_async_callback(server.stop)
+    await server.start()
+    return AdminParts(server, users)
+
+
+def _verify_token(start: BrokerStart, settings: BrokerSettings) -> Callable[[Secret], VerifiedToken]:
+    """The keys are read beside the start, which does not wait for them."""
+    require_modules("authentication.method=BEARER", TOKENS, "security")
+    from ottla.broker.security.token_issuer import open_issuer
+
+    issuer = open_issuer(settings, start.clock.now_ms)
+    start.closing.push_async_callback(issuer.keys.stop)
+    issuer.keys.start()
+    return issuer.tokens.verify
 
 
 def show_metrics(

@@ -35,7 +35,7 @@ def bind_listeners(start: BrokerStart) -> Listening:
 
     A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
     """
-    tls = [_tls_of(start, each) for each in start.options.listeners]
+    tls = [tls_of(start, each) for each in start.options.listeners]
     login_plans = [plan_login(start, each) for each in start.options.listeners]
     sockets = [bind(each.host, each.port, listens=start.is_sole) for each in start.options.listeners]
     for each in sockets:
@@ -48,9 +48,10 @@ def bind_listeners(start: BrokerStart) -> Listening:
 class CertificateReloads:
     """Looks for changed certificates on a timer, and when the operator demands it."""
 
-    def __init__(self, start: BrokerStart, listening: Listening) -> None:
+    def __init__(self, start: BrokerStart, servers: Sequence[TlsServer | None]) -> None:
+        """`servers`: of each listener; None: it does not use TLS."""
         self._loop: Final = start.loop
-        self._servers: Final = [each for each in listening.tls if each is not None]
+        self._servers: Final = [each for each in servers if each is not None]
         self._timer: asyncio.TimerHandle | None = None
         if self._servers:
             start.closing.callback(self._stop)
@@ -81,7 +82,8 @@ class CertificateReloads:
             self._timer.cancel()
 
 
-def _tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
+def tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
+    """None: the listener has no TLS.  Raises `ConfigError`."""
     if not listener.uses_tls:
         return None
     settings = start.settings.of_listener(listener.name)

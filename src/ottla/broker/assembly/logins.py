@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.net.connection import Connection, Router
@@ -16,10 +16,14 @@ from ottla.coordination.registries import login_secret
 from ottla.model import security_settings as setting
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener
+from ottla.model.serve_options import require_token_issuer
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.installed import TOKENS, require_modules
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.sasl_server import BearerExchange, Exchange, LoginRules, PlainExchange, ScramExchange
+
+if TYPE_CHECKING:
+    from ottla.broker.security.http_logins import TreeUsers
 
 _NONCE_BYTES: Final = 24
 _SECRET_BYTES: Final = 32
@@ -74,16 +78,7 @@ def _check_bearer(settings: BrokerSettings, listener: Listener) -> None:
             "OAUTHBEARER without TLS sends tokens that the network can read",
             hint="use SASL_SSL, or accept it with sasl.plain.allow.unencrypted=true",
         )
-    for needed in (
-        setting.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL,
-        setting.SASL_OAUTHBEARER_EXPECTED_ISSUER,
-        setting.SASL_OAUTHBEARER_EXPECTED_AUDIENCE,
-    ):
-        if not settings[needed]:
-            raise ConfigError(
-                f"OAUTHBEARER needs {needed.name}",
-                hint="else the tokens of any issuer, or for any service, would log in",
-            )
+    require_token_issuer(settings, "OAUTHBEARER")
 
 
 class Logins(NamedTuple):
@@ -94,15 +89,20 @@ class Logins(NamedTuple):
 
 
 async def open_logins(
-    start: BrokerStart, plans: Sequence[LoginPlan | None], coordination: Coordination
+    start: BrokerStart,
+    plans: Sequence[LoginPlan | None],
+    coordination: Coordination,
+    users: TreeUsers | None = None,
 ) -> Sequence[Logins | None]:
-    """The logins of each listener, over the credentials in the tree."""
-    if not any(plans):
+    """The logins of each listener, over the credentials in the tree.  `users`: those of the admin listener."""
+    if not any(plans) and users is None:
         return [None] * len(plans)
     secret = await start.retries.until_done(
         lambda: login_secret(coordination.tree, lambda: secrets.token_hex(_SECRET_BYTES))
     )
     credentials = ScramCredentials(lambda: coordination.configs.view, secret.encode())
+    if users is not None:
+        users.open(lambda: coordination.configs.view, credentials)
     return [None if plan is None else await _logins(start, plan, credentials) for plan in plans]
 
 
@@ -127,28 +127,14 @@ async def _logins(start: BrokerStart, plan: LoginPlan, credentials: ScramCredent
 
 async def _bearer(start: BrokerStart, settings: BrokerSettings) -> Callable[[], Exchange]:
     # They need packages of an extra.
-    from ottla.broker.security.bearer_tokens import BearerRules, BearerTokens
-    from ottla.broker.security.key_set import KeySet
+    from ottla.broker.security.token_issuer import open_issuer
 
-    url, issuer = (
-        settings[setting.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL],
-        settings[setting.SASL_OAUTHBEARER_EXPECTED_ISSUER],
-    )
-    assert url is not None, "the settings were checked"
-    assert issuer is not None, "the settings were checked"
-    rules = BearerRules(
-        issuer,
-        settings[setting.SASL_OAUTHBEARER_EXPECTED_AUDIENCE],
-        settings[setting.SASL_OAUTHBEARER_SUB_CLAIM_NAME],
-        settings[setting.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS],
-    )
-    key_set = KeySet(url, settings[setting.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS])
-    start.closing.push_async_callback(key_set.stop)
+    issuer = open_issuer(settings, start.clock.now_ms)
+    start.closing.push_async_callback(issuer.keys.stop)
     # Once before the first login; an issuer that does not answer delays the start by some seconds at most.
-    await key_set.read()
-    key_set.start()
-    tokens = BearerTokens(rules, lambda: key_set.keys, start.clock.now_ms, key_set.read_again)
-    return lambda: BearerExchange(tokens.verify)
+    await issuer.keys.read()
+    issuer.keys.start()
+    return lambda: BearerExchange(issuer.tokens.verify)
 
 
 def _scram(mechanism: SaslMechanism, credentials: ScramCredentials) -> Exchange:

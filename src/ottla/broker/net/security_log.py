@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.net.access import Denial
 from ottla.model.errors import ConfigError
@@ -41,6 +41,41 @@ class Change(NamedTuple):
     outcomes: Sequence[tuple[str, int]]
 
 
+class FailedLogin(NamedTuple):
+    """`user` is what a client of HTTP claimed; empty with a token."""
+
+    user: str
+    host: str
+    listener: str
+    method: str
+    reason: str
+
+
+class HttpDenial(NamedTuple):
+    """A request over HTTP that was refused for want of a role."""
+
+    principal: str
+    host: str
+    listener: str
+    method: str
+    path: str
+    role: str
+
+
+class HttpChange(NamedTuple):
+    """A request over HTTP that changes something; `status` is that of its response."""
+
+    principal: str
+    host: str
+    listener: str
+    method: str
+    path: str
+    status: int
+
+
+Refused: TypeAlias = Denial | HttpDenial | FailedLogin
+
+
 class SecurityLog:
     """Both kinds of reports, and the file.  `write` takes one line without its end; None: there is no file."""
 
@@ -48,23 +83,29 @@ class SecurityLog:
         self._clock: Final = clock
         self._write: Final = write
         # When each was reported last, and its repeats since.
-        self._reported: dict[Denial, tuple[int, int]] = {}
+        self._reported: dict[Refused, tuple[int, int]] = {}
         self._others_reported_ms: int | None = None
         self._others_count = 0
 
-    def denied(self, denial: Denial) -> None:
+    def denied(self, denial: Denial | HttpDenial) -> None:
+        self._refused(denial)
+
+    def login_failed(self, login: FailedLogin) -> None:
+        self._refused(login)
+
+    def _refused(self, refused: Refused) -> None:
         now_ms = self._clock.monotonic_ms()
-        known = self._reported.get(denial)
+        known = self._reported.get(refused)
         if known is not None and now_ms - known[0] < REPEATED_AFTER_MS:
-            self._reported[denial] = known[0], known[1] + 1
+            self._reported[refused] = known[0], known[1] + 1
             return
         if known is None and len(self._reported) >= KINDS_MAX:
             self._forget_old(now_ms)
             if len(self._reported) >= KINDS_MAX:
-                self._note_other(denial, now_ms)
+                self._note_other(refused, now_ms)
                 return
-        self._reported[denial] = now_ms, 0
-        self._report_denial(denial, 0 if known is None else known[1])
+        self._reported[refused] = now_ms, 0
+        self._report(refused, 0 if known is None else known[1])
 
     def changed(self, change: Change) -> None:
         outcomes = [f"{name}={code}" if code else name for name, code in change.outcomes[:RESOURCES_MAX]]
@@ -81,27 +122,34 @@ class SecurityLog:
         log.info("cluster.changed", extra=fields(**{**facts, "resources": ",".join(outcomes)}))
         self._write_line("changed", facts)
 
-    def _note_other(self, denial: Denial, now_ms: int) -> None:
+    def http_changed(self, change: HttpChange) -> None:
+        facts: dict[str, object] = {
+            "principal": change.principal,
+            "peer": change.host,
+            "listener": change.listener,
+            "method": change.method,
+            "path": change.path,
+            "status": change.status,
+        }
+        log.info("registry.changed", extra=fields(**facts))
+        self._write_line("changed", facts)
+
+    def _note_other(self, refused: Refused, now_ms: int) -> None:
         if self._others_reported_ms is not None and now_ms - self._others_reported_ms < 1_000:
             self._others_count += 1
             return
         self._others_reported_ms = now_ms
         others_count, self._others_count = self._others_count, 0
-        self._report_denial(denial, others_count)
+        self._report(refused, others_count)
 
-    def _report_denial(self, denial: Denial, repeats_count: int) -> None:
-        facts: dict[str, object] = {
-            "principal": denial.principal,
-            "peer": denial.host,
-            "listener": denial.listener,
-            "client_id": denial.client_id,
-            "api": denial.api.name,
-            "operation": denial.operation.name,
-            "resource": f"{denial.resource_type.name}:{denial.resource}",
-            "rule": denial.rule,
-        }
+    def _report(self, refused: Refused, repeats_count: int) -> None:
+        facts = _facts(refused)
         if repeats_count:
             facts["repeats_count"] = repeats_count
+        if isinstance(refused, FailedLogin):
+            log.warning("login.failed", extra=frequent(**facts))
+            self._write_line("login_failed", facts)
+            return
         log.warning("request.denied", extra=frequent(**facts))
         self._write_line("denied", facts)
 
@@ -115,8 +163,38 @@ class SecurityLog:
 
     def _forget_old(self, now_ms: int) -> None:
         self._reported = {
-            denial: known for denial, known in self._reported.items() if now_ms - known[0] < REPEATED_AFTER_MS
+            refused: known for refused, known in self._reported.items() if now_ms - known[0] < REPEATED_AFTER_MS
         }
+
+
+def _facts(refused: Refused) -> dict[str, object]:
+    if isinstance(refused, FailedLogin):
+        return {
+            "user": refused.user,
+            "peer": refused.host,
+            "listener": refused.listener,
+            "mechanism": refused.method,
+            "error": refused.reason,
+        }
+    if isinstance(refused, HttpDenial):
+        return {
+            "principal": refused.principal,
+            "peer": refused.host,
+            "listener": refused.listener,
+            "method": refused.method,
+            "path": refused.path,
+            "role": refused.role,
+        }
+    return {
+        "principal": refused.principal,
+        "peer": refused.host,
+        "listener": refused.listener,
+        "client_id": refused.client_id,
+        "api": refused.api.name,
+        "operation": refused.operation.name,
+        "resource": f"{refused.resource_type.name}:{refused.resource}",
+        "rule": refused.rule,
+    }
 
 
 class LineFile:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from ottla.broker.net.connection import ANONYMOUS
 from ottla.model import security_settings as setting
 from ottla.model.errors import ConfigError, OttlaError, WireError
 from ottla.model.setting import Setting
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields
+from ottla.security.acl import ANONYMOUS
 from ottla.security.certificate import Certificate
 from ottla.security.principal_mapping import PrincipalMapping
 

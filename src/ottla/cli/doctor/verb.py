@@ -42,7 +42,7 @@ SETTINGS: Final = "settings"
 @click.option("--config", "config_option", metavar="FILE", type=click.Path(path_type=Path), help="As for serve.")
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
 @click.option("--insecure-listen", is_flag=True, help="As for serve.")
-@click.option("--admin-listen", metavar="HOST:PORT", help="As for serve.")
+@click.option("--admin-listen", metavar="[https://]HOST:PORT", help="As for serve.")
 @json_flag("One JSON object for each finding.")
 @command_config_flag
 def command(
@@ -144,16 +144,16 @@ def _openness(options: ServeOptions) -> Iterator[Finding]:
 
 
 def _certificates(options: ServeOptions) -> Iterator[Finding]:
-    if not any(listener.uses_tls for listener in options.listeners):
+    of_http = [options.admin_listener, None if options.registry is None else options.registry.listener]
+    found = [listener for listener in (*options.listeners, *filter(None, of_http)) if listener.uses_tls]
+    if not found:
         return
     # It imports the broker's connections.
     from ottla.broker.security.tls_server import DAYS_LEFT_WARNING, TlsServer
     from ottla.model.errors import ConfigError
     from ottla.runtime.clock import SystemClock
 
-    for listener in options.listeners:
-        if not listener.uses_tls:
-            continue
+    for listener in found:
         try:
             server = TlsServer(options.settings.of_listener(listener.name), listener.name, SystemClock().now_ms)
         except ConfigError as error:
