@@ -10,6 +10,7 @@ Importing this package imports no pyspark.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.runtime.installed import require_modules
@@ -27,6 +28,7 @@ def from_registry(
     subject: str | None = None,
     schema: str | None = None,
     message: str | None = None,
+    security: Mapping[str, str] | None = None,
 ) -> Column:
     """Decode keys or values that a registry's serializer has written: Confluent's wire format, a byte 0 and an id.
 
@@ -38,17 +40,22 @@ def from_registry(
     subject     its latest version is the reader's schema
     schema      the reader's schema itself instead: Avro's JSON, or a Protobuf file's text
     message     the full name of a Protobuf message; without it the first of the file
+    security    TLS and login by the names of Confluent's client: `ssl.ca.location`, `ssl.certificate.location`,
+                `ssl.key.location`, `basic.auth.user.info` (NAME:PASSWORD, or `basic.auth.user.info.file`),
+                `bearer.auth.token`.  Files are read in each process
 
     JSON is given as text, which `pyspark.sql.functions.from_json` reads with a schema of Spark's.  An id that the
     registry does not know is the record's error; a registry that does not answer fails the task, and Spark tries it
     again.
 
     Raises `ConfigError` for what is not installed, and of `ottla.spark.schemas.registry_reader` `RegistryUnreachable`,
-    `UnknownSchema`, and `UnreadableSchema` when the reader's schema has no columns: it refers to itself, or has a union
-    of several types.
+    `RegistryRefused`, `UnknownSchema`, and `UnreadableSchema` when the reader's schema has no columns: it refers to
+    itself, or has a union of several types.
     """
     require_modules("from_registry", ("fastavro",), "schemas")
 
     from ottla.spark.schemas.registry_decoder import registry_column
+    from ottla.spark.schemas.registry_security import RegistrySecurity
 
-    return registry_column(column, registry, subject=subject, schema=schema, message=message)
+    found = RegistrySecurity.of(security or {})
+    return registry_column(column, registry, subject=subject, schema=schema, message=message, security=found)

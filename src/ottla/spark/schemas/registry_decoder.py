@@ -20,6 +20,7 @@ from ottla.spark.arrow.varint_columns import Ints, Octets
 from ottla.spark.schemas.avro_decoder import AvroDecoder
 from ottla.spark.schemas.avro_types import arrow_type, resolved
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema, shared_reader
+from ottla.spark.schemas.registry_security import RegistrySecurity
 from ottla.spark.schemas.rows import DecodedRows, error_text, rows_as_column
 
 HEAD_BYTES: Final = 5
@@ -208,17 +209,25 @@ def _in_place(rows: list[Ints], parts: list[pa.Array], count: int, value_type: p
 
 
 def registry_column(
-    column: Column | str, registry: str, *, subject: str | None, schema: str | None, message: str | None
+    column: Column | str,
+    registry: str,
+    *,
+    subject: str | None,
+    schema: str | None,
+    message: str | None,
+    security: RegistrySecurity,
 ) -> Column:
     if (subject is None) == (schema is None):
         raise ConfigError(
             "from_registry needs the reader's schema", hint="give a subject (its latest version is read), or a schema"
         )
     reader = (
-        FoundSchema(_type_of(schema), schema) if schema is not None else shared_reader(registry).latest(subject or "")
+        FoundSchema(_type_of(schema), schema)
+        if schema is not None
+        else shared_reader(registry, security).latest(subject or "")
     )
-    return_type: Any = from_arrow_type(_decoder(registry, *_plain(reader), message).type)
-    arguments = (registry, *_plain(reader), message)
+    return_type: Any = from_arrow_type(_decoder(registry, security, *_plain(reader), message).type)
+    arguments = (registry, security, *_plain(reader), message)
 
     def decode(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         decoder = _decoder(*arguments)
@@ -234,10 +243,15 @@ def registry_column(
 
 @lru_cache(maxsize=32)
 def _decoder(
-    registry: str, kind: str, text: str, referenced: tuple[tuple[str, str], ...], message: str | None
+    registry: str,
+    security: RegistrySecurity,
+    kind: str,
+    text: str,
+    referenced: tuple[tuple[str, str], ...],
+    message: str | None,
 ) -> RegistryDecoder:
     """One for each reader's schema in a process: the tasks of a worker share what it has learnt."""
-    return RegistryDecoder(shared_reader(registry), FoundSchema(kind, text, dict(referenced)), message)
+    return RegistryDecoder(shared_reader(registry, security), FoundSchema(kind, text, dict(referenced)), message)
 
 
 def _plain(found: FoundSchema) -> tuple[str, str, tuple[tuple[str, str], ...]]:

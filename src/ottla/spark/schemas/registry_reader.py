@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import Clock, SystemClock
+from ottla.spark.schemas.registry_security import NONE, RegistrySecurity
 
 ANSWERS_WITHIN_S: Final = 20.0
 # An unknown id is not requested again before: it is no id at all, or a schema that is registered this moment.
@@ -43,10 +44,31 @@ class FoundSchema:
     referenced: Mapping[str, str] = field(default_factory=dict)
 
 
+class RegistryRefused(OttlaError):
+    hint = "set basic.auth.user.info or bearer.auth.token, of a user with the role read"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the login to another server."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 class RegistryReader:
     """`urls`: one answers for all."""
 
-    def __init__(self, urls: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        urls: str,
+        security: RegistrySecurity = NONE,
+        clock: Clock | None = None,
+    ) -> None:
+        self._security = security
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if "https:" in urls:
+            handlers.append(urllib.request.HTTPSHandler(context=security.context()))
+        self._opener = urllib.request.build_opener(*handlers)
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         self._known: dict[int, FoundSchema] = {}
         self._clock: Clock = clock or SystemClock()
@@ -54,7 +76,7 @@ class RegistryReader:
         self._unknown_until_ms: dict[int, int] = {}
 
     def by_id(self, schema_id: int) -> FoundSchema:
-        """Raises `UnknownSchema` and `RegistryUnreachable`."""
+        """Raises `UnknownSchema`, `RegistryRefused` and `RegistryUnreachable`."""
         found = self._known.get(schema_id)
         if found is not None:
             return found
@@ -71,7 +93,7 @@ class RegistryReader:
         return found
 
     def latest(self, subject: str) -> FoundSchema:
-        """Raises `UnknownSchema` and `RegistryUnreachable`."""
+        """Raises `UnknownSchema`, `RegistryRefused` and `RegistryUnreachable`."""
         return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"))
 
     def _found(self, answer: Mapping[str, Any]) -> FoundSchema:
@@ -91,8 +113,11 @@ class RegistryReader:
         reasons = []
         for url in self._urls:
             request = urllib.request.Request(f"{url}{path}", headers={"Accept": _ACCEPT})
+            authorization = self._security.authorization
+            if authorization is not None:
+                request.add_unredirected_header("Authorization", authorization)
             try:
-                with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:
+                with self._opener.open(request, timeout=ANSWERS_WITHIN_S) as answer:
                     found: Mapping[str, Any] = json.load(answer)
                     return found
             except urllib.error.HTTPError as error:
@@ -100,17 +125,22 @@ class RegistryReader:
                     body = error.read(2_000).decode(errors="replace")
                 if error.code == http.HTTPStatus.NOT_FOUND:
                     raise UnknownSchema(f"the registry does not know {path}: {body}") from None
+                if error.code in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+                    raise RegistryRefused(f"{url} refused the request: {error.code} {body}") from None
                 reasons.append(f"{url}: {error.code} {body}")
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {error}")
         raise RegistryUnreachable(f"no registry answers: {'; '.join(reasons) or 'no address is given'}")
 
 
-_readers: Final[dict[str, RegistryReader]] = {}
+_readers: Final[dict[tuple[str, RegistrySecurity], RegistryReader]] = {}
 _lock: Final = threading.Lock()
 
 
-def shared_reader(urls: str) -> RegistryReader:
+def shared_reader(urls: str, security: RegistrySecurity = NONE) -> RegistryReader:
     """The one of this process, whose schemas the tasks of a worker share."""
     with _lock:
-        return _readers.setdefault(urls, RegistryReader(urls))
+        key = urls, security
+        if key not in _readers:
+            _readers[key] = RegistryReader(urls, security)
+        return _readers[key]

@@ -77,7 +77,7 @@ def test_unknown_id_is_requested_again_only_after_a_while(monkeypatch: pytest.Mo
         return known[path]
 
     monkeypatch.setattr(RegistryReader, "_get", get)
-    reader = RegistryReader("http://here", clock)
+    reader = RegistryReader("http://here", clock=clock)
     for _ in range(3):
         with pytest.raises(UnknownSchema):
             reader.by_id(1)
