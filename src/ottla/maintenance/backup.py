@@ -220,7 +220,7 @@ class Backup:
             raise StorageError(f"{parent} does not exist", hint="make the directory above the backup first")
         self._unfinished.begin()
         try:
-            # What was left of a former one takes no room any more.
+            # The remains of a former one take no room any more.
             self._check_room(parent)
         except BaseException:
             self._unfinished.abandon()
@@ -395,7 +395,7 @@ def _log_of(
     elif start < copied.first_offset:
         problem = problem or f"no file holds its offsets {start} to {copied.first_offset - 1}"
     else:
-        # It may have moved on since.
+        # It may have advanced since.
         start = min(start, copied.end)
     return BackupLog(str(partition), None if topic_id is None else uuid_to_text(topic_id), start, copied.end, problem)
 

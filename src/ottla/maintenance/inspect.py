@@ -97,7 +97,7 @@ def flushed_end_of(disk: Disk, directory: str, ends: Mapping[LogKey, int]) -> in
 def verify_log(disk: Disk, directory: str, *, deep: bool, flushed_end: int | None = None) -> Iterator[Finding]:
     """Check every segment of a partition's directory.
 
-    `flushed_end` was recorded before: what is wrong behind it is no damage of what was promised, and the next start
+    `flushed_end` was recorded before: what is wrong after it is no damage of acknowledged records, and the next start
     cuts it off; a log that ends before it has lost something.
 
     Always: heads, offsets without a gap inside and between segments (a compacted log may have some), epochs that never
@@ -113,7 +113,7 @@ def verify_log(disk: Disk, directory: str, *, deep: bool, flushed_end: int | Non
         if finding.severity is Severity.DAMAGE and flushed_end is not None and finding.offset >= flushed_end:
             yield finding._replace(
                 severity=Severity.NOTE,
-                problem=f"{finding.problem}; it is behind what was flushed: the next start cuts it off",
+                problem=f"{finding.problem}; it is after the flushed end: the next start cuts it off",
             )
         else:
             is_damaged = is_damaged or finding.severity is Severity.DAMAGE
@@ -220,7 +220,7 @@ class _SegmentCheck:
         if header.base_offset < self.next_offset or is_gap:
             yield self._damage(position, f"base offset {header.base_offset} instead of {self.next_offset}")
         if header.leader_epoch < self.last_epoch:
-            yield self._damage(position, f"leader epoch {header.leader_epoch} behind epoch {self.last_epoch}")
+            yield self._damage(position, f"leader epoch {header.leader_epoch} after epoch {self.last_epoch}")
         # None: the empty batch that compaction or repair leaves in place of records.
         if not 0 <= header.records_count <= header.last_offset_delta + 1:
             yield self._damage(
@@ -268,7 +268,7 @@ class _SegmentCheck:
         left_count = len(self._index_entries) - len(entries) + len(self._time_entries) - len(time_entries)
         self._index_entries, self._time_entries = entries, time_entries
         if left_count:
-            problem = f"the indexes are not checked behind the damage ({left_count} entries)"
+            problem = f"the indexes are not checked after the damage ({left_count} entries)"
             yield Finding(Severity.NOTE, self._path, position, self.next_offset, problem)
 
     def _stem(self) -> str:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.maintenance.kafka_directory import KafkaDirectory, NotImportable
-from ottla.maintenance.salvage import Bounds, whole_batch_behind
+from ottla.maintenance.salvage import Bounds, whole_batch_after
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
@@ -153,7 +153,7 @@ class _Reading:
             raise NotImportable(f"{where}: {problem}", hint=_DAMAGED)
         if not is_last or self._was_clean or found.log_end_offset < self._recovery_point:
             raise NotImportable(f"{where}: {problem}, and this was whole on the disk once", hint=_lost(found.partition))
-        following = whole_batch_behind(file, position, Bounds(found.log_end_offset, None))
+        following = whole_batch_after(file, position, Bounds(found.log_end_offset, None))
         if following is not None:
             raise NotImportable(
                 f"{where}: {problem}, and a whole batch follows it at position {following}",
@@ -171,7 +171,7 @@ class _Reading:
             )
         if head[2] < found.leader_epoch:
             raise NotImportable(
-                f"{file.path} at position {position}: leader epoch {head[2]} behind epoch {found.leader_epoch}",
+                f"{file.path} at position {position}: leader epoch {head[2]} after epoch {found.leader_epoch}",
                 hint=_DAMAGED,
             )
         found.has_gaps = found.has_gaps or head[0] > found.log_end_offset

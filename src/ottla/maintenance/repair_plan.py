@@ -218,8 +218,8 @@ class _Planner:
         return frozenset() if index is None or not index.is_increasing() else frozenset(index.positions)
 
     def _without_doubtful(self, kept: Sequence[Whole], bounds: Bounds) -> Iterator[Whole]:
-        """Base offsets are under no checksum.  A wrong one shows by what follows it; only behind the last segment's
-        last batches nothing follows: there a gap neither leads beyond what was flushed, nor does a batch behind a gap
+        """Base offsets are under no checksum.  A wrong one shows by what follows it; only after the last segment's
+        last batches nothing follows: there a gap neither leads beyond what was flushed, nor does a batch after a gap
         without damaged bytes in it.  While the flushed end is unknown only the latter is doubtful.
         """
         expected, position = bounds.base_offset, 0

@@ -89,7 +89,7 @@ def heaviest_rising(ranges: Sequence[tuple[int, int]], weights: Sequence[int] | 
     return chosen[::-1]
 
 
-def whole_batch_behind(file: File, position: int, bounds: Bounds) -> int | None:
+def whole_batch_after(file: File, position: int, bounds: Bounds) -> int | None:
     """Where the first whole batch after the damage at `position` is.  It may be inside a value: this is for
     callers that would rather refuse a file than cut it.
     """

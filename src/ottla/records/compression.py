@@ -141,7 +141,7 @@ def decompress(codec: Codec, data: Buffer, size_bytes_max: int) -> bytes:
 def decompress_into(codec: Codec, data: memoryview, target: memoryview) -> int | None:
     """The records of a batch, at the start of `target`: the count of their bytes, or None when they do not fit.
 
-    What is behind them in `target` may be overwritten, too.  Raises CorruptCompression.
+    What follows them in `target` may be overwritten, too.  Raises CorruptCompression.
     """
     if codec is Codec.SNAPPY:
         return _decompress_snappy_into(data, target)

@@ -1,4 +1,4 @@
-"""Whether the records of a batch are such as any client can read: whole, in their order, and nothing behind them.
+"""Whether the records of a batch are such as any client can read: whole, in their order, and nothing after them.
 
 `compiled_bounds.c` does the same at some five nanoseconds a record, where the package was built with a C compiler and
 Python's headers.
@@ -35,7 +35,7 @@ def first_fault_in_python(
     at = number = 0
     try:
         while number < records_count:
-            at = _behind_record(area, at, number, base_timestamp_ms)
+            at = _after_record(area, at, number, base_timestamp_ms)
             number += 1
     except CorruptBatch:
         return number
@@ -50,7 +50,7 @@ def batch_fault_in_python(batch: memoryview) -> int:
     return first_fault_in_python(batch, BATCH_OVERHEAD_BYTES, header[12], header[7])
 
 
-def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) -> int:
+def _after_record(area: bytes, at: int, number: int, base_timestamp_ms: int) -> int:
     length, at = read_varint(area, at)
     end = at + length
     if length < 1 or end > len(area):
@@ -60,18 +60,18 @@ def _behind_record(area: bytes, at: int, number: int, base_timestamp_ms: int) ->
     offset_delta, at = read_varint(area, at)
     if offset_delta != number or not INT64_MIN <= base_timestamp_ms + timestamp_delta < INT64_LIMIT:
         raise CorruptBatch(f"offset delta {offset_delta}, timestamp delta {timestamp_delta}")
-    at = _behind_bytes(area, _behind_bytes(area, at, end), end)
+    at = _after_bytes(area, _after_bytes(area, at, end), end)
     headers_count, at = read_varint(area, at)
     if headers_count < 0:
         raise CorruptBatch(f"{headers_count} headers")
     for _ in range(headers_count):
-        at = _behind_bytes(area, _behind_bytes(area, at, end, length_min=0), end)
+        at = _after_bytes(area, _after_bytes(area, at, end, length_min=0), end)
     if at != end:
         raise CorruptBatch("the record does not end where its length says")
     return end
 
 
-def _behind_bytes(area: bytes, at: int, end: int, *, length_min: int = -1) -> int:
+def _after_bytes(area: bytes, at: int, end: int, *, length_min: int = -1) -> int:
     """`end`: of the record."""
     length, at = read_varint(area, at)
     if at > end or not length_min <= length <= end - at:

@@ -114,7 +114,7 @@ def test_index_entries_behind_a_damage_are_one_note(place: Place) -> None:
     change(path, 2 * BATCH_BYTES + 16, 0)  # the magic byte: what comes behind is not seen
     [index] = [each for each in findings(place) if each.severity is Severity.NOTE]
     assert (index.path, index.position, index.offset) == (str(path), 2 * BATCH_BYTES, 2)
-    assert "the indexes are not checked behind the damage (" in index.problem
+    assert "the indexes are not checked after the damage (" in index.problem
     # A wrong entry before the damage is reported as ever.
     (directory_of(place) / f"{FIRST}.index").write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, 7]))
     notes = [each.problem for each in findings(place) if each.severity is Severity.NOTE]
@@ -134,7 +134,7 @@ def test_damage_behind_the_flushed_end_is_a_note(place: Place) -> None:
     ends = {flushed_end: list(verify(place, flushed_end)) for flushed_end in (None, 1, 2, 3)}
     damages = {end: [each for each in found if each.severity is Severity.DAMAGE] for end, found in ends.items()}
     assert [len(damages[end]) for end in (None, 1, 2, 3)] == [1, 0, 0, 1]
-    [note] = [each for each in ends[2] if "behind what was flushed" in each.problem]
+    [note] = [each for each in ends[2] if "after the flushed end" in each.problem]
     assert (note.offset, note.position) == (2, 2 * BATCH_BYTES)
 
 

@@ -80,7 +80,7 @@ class StoppedDirectory:
 
     def read_tree(self) -> None:
         """Once at the start; again after another part of the program has written it."""
-        # Of a copy: SQLite would write to a damaged file, and take its write-ahead log away.
+        # Of a copy: SQLite would write to a damaged file, and remove its write-ahead log.
         lost = lost_tree_of(self.disk, self.path)
         if lost is not None and not (self._may_be_lost and isinstance(lost, LOST_TREE)):
             raise lost

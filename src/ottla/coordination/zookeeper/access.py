@@ -99,7 +99,7 @@ class ConnectString(NamedTuple):
         servers = tuple(_server(text, address.strip()) for address in addresses.split(","))
         chroot = slash + below if below else ""
         if "," in chroot or ":" in chroot:
-            # Else the servers behind it would be a part of a path, and the brokers another cluster.
+            # Else the servers after it would be a part of a path, and the brokers another cluster.
             raise BadConnectString(text, f"{chroot!r} names servers: the chroot is written once, after the last server")
         if chroot:
             try:
