@@ -18,7 +18,7 @@ from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say_error
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.stop_request import StopRequest
+from ottla.runtime.interrupts import StopRequest
 from ottla.errors import OttlaError
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.streams.jobs import JobFailed, JobSettings, JobTotals, run_job

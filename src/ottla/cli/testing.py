@@ -20,7 +20,7 @@ from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.testing.controlled.broker import ControlledBroker
-    from ottla.testing.interrupts import Interrupts
+    from ottla.runtime.interrupts import Interrupts
 
 # Where the command finds the broker's address.
 ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
@@ -103,7 +103,7 @@ def serve(
     When it is ready, its address is a line of standard output, the only one.  All that it has stored is gone when it
     ends, also when it is killed.
     """
-    from ottla.testing.interrupts import Interrupts
+    from ottla.runtime.interrupts import Interrupts
 
     given, counts = assignments(settings, "--set"), topic_counts(topics)
     started_s = time.monotonic()
@@ -142,7 +142,7 @@ def run(topics: tuple[str, ...], settings: tuple[str, ...], arguments: tuple[str
     Its environment has the broker's address as KAFKA_BOOTSTRAP_SERVERS, on a free port, so that several run at once.
     The broker and all that it has stored are gone when the command has ended.
     """
-    from ottla.testing.interrupts import Interrupts
+    from ottla.runtime.interrupts import Interrupts
 
     given, counts = assignments(settings, "--set"), topic_counts(topics)
     with Interrupts() as interrupts:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from ottla.audit.comparison import TierLine
 from ottla.model.errors import OttlaError
-from ottla.testing.interrupts import Interrupts
+from ottla.runtime.interrupts import Interrupts
 
 ERROR_LINES_KEPT: Final = 40
 TICK_S: Final = 0.1

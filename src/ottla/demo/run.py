@@ -31,7 +31,7 @@ from ottla.demo.report import RunProgress, Screen, problems_of, report_of, show_
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import RunningBroker
-from ottla.testing.interrupts import Interrupts
+from ottla.runtime.interrupts import Interrupts
 
 # The broker counts what it stores, and publishes the counts soon: a day takes seconds here.
 BROKER_SETTINGS: Final = {"audit.enable": "true", "audit.interval.ms": "1000"}

@@ -1,11 +1,45 @@
-"""A decision about a group: its time, and its result (records to append, then a reply)."""
+"""A decision about a group: its time, and its result (records to append, then a reply); and the log of a shard, which
+takes the records: a partition of `__consumer_offsets`, reduced to two members."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.groups.group_log import GroupRecord
+
+class GroupRecordError(OttlaError):
+    """A record of `__consumer_offsets` does not match its version: damaged, or written by another program."""
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and recreated"
+
+
+class GroupRecord(NamedTuple):
+    """A record in Kafka's own format of `__consumer_offsets`; no value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class GroupLog(Protocol):
+    """Appends records.  Synchronous: `GroupShard.on_stable` reports durability later."""
+
+    @property
+    def stable_end(self) -> int:
+        """The offset below which records survive a crash; exclusive, never goes back."""
+        ...
+
+    def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
+        """Append `records` (at least one) as one batch, whole or not at all.
+
+        `now_ms` is wall time.  Returns the exclusive end of the batch: replies wait until `stable_end` reaches it.
+        Raises `OttlaError` when nothing was appended; its `error_code` says why.
+        """
+        ...
 
 
 class Moment(NamedTuple):

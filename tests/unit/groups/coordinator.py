@@ -39,7 +39,7 @@ from ottla.model.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.groups.group_log import GroupRecord
+    from ottla.groups.decision import GroupRecord
 
 R = TypeVar("R")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides, checked_overrides
+from ottla.model.config_entries import ConfigChange, ConfigOperation, changed_overrides, checked_overrides
 from ottla.model.errors import ConfigError
 from ottla.model.settings import BrokerSettings
 

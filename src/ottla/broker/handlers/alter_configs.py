@@ -22,7 +22,7 @@ from ottla.broker.handlers.config_resources import (
     unknown_type,
 )
 from ottla.coordination.configs import ConfigEntity
-from ottla.model.config_changes import checked_overrides
+from ottla.model.config_entries import checked_overrides
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.group_settings import check_group, group_setting

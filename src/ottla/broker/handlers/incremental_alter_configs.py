@@ -26,7 +26,7 @@ from ottla.broker.handlers.config_resources import (
     unknown_type,
 )
 from ottla.coordination.configs import ConfigEntity
-from ottla.model.config_changes import ConfigChange, ConfigOperation, changed_overrides
+from ottla.model.config_entries import ConfigChange, ConfigOperation, changed_overrides
 from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS, dynamic_broker_setting
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

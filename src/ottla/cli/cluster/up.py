@@ -28,7 +28,7 @@ from ottla.observe.events import start_logging
 if TYPE_CHECKING:
     from ottla.testing.broker import RunningBroker
     from ottla.testing.cluster import RunningCluster
-    from ottla.testing.interrupts import Interrupts
+    from ottla.runtime.interrupts import Interrupts
 
 LOOK_EVERY_S: Final = 0.2
 LAST_LINES: Final = 5
@@ -89,7 +89,7 @@ def command(
     ends unasked is reported, with the command that starts it again; the others continue.
     """
     from ottla.testing.cluster import RunningCluster
-    from ottla.testing.interrupts import Interrupts
+    from ottla.runtime.interrupts import Interrupts
 
     given = assignments(settings, "--set")
     plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)

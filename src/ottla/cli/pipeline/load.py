@@ -13,7 +13,7 @@ from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
-from ottla.cli.pipeline.stop_request import StopRequest
+from ottla.runtime.interrupts import StopRequest
 from ottla.model.counted import counted
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 

@@ -192,7 +192,7 @@ def run(
         "tells_audit": tells_audit,
         "audit_interval_ms": audit_interval_ms,
     }
-    from ottla.cli.pipeline.stop_request import StopRequest
+    from ottla.runtime.interrupts import StopRequest
 
     with JobProgress() as progress, StopRequest() as stop:
         mirror = _mirror(_Clusters(source, target, source_config, target_config), what, progress.say, **how)

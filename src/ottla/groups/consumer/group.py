@@ -36,7 +36,7 @@ from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.deadlines import Deadline, Deadlines
 from ottla.groups.decision import Decision, Moment
 from ottla.groups.group import CONSUMER, Group, GroupKind
-from ottla.groups.group_log import GroupRecord
+from ottla.groups.decision import GroupRecord
 from ottla.groups.replies import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,

@@ -21,7 +21,7 @@ from ottla.model.error_code import ErrorCode
 if TYPE_CHECKING:
     from ottla.groups.assignors import Assignment
     from ottla.groups.decision import Decision
-    from ottla.groups.group_log import GroupRecord
+    from ottla.groups.decision import GroupRecord
 
 WALL_START_MS = 1_700_000_000_000
 
