@@ -18,8 +18,8 @@ from ottla.cli.client_flags import assignments, bootstrap_flag
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say_error
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.runtime.interrupts import StopRequest
 from ottla.errors import OttlaError
+from ottla.runtime.interrupts import StopRequest
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.streams.jobs import JobFailed, JobSettings, JobTotals, run_job
 

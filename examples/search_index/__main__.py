@@ -15,12 +15,12 @@ from ottla.cli.client_flags import bootstrap_flag
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, say_error
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.runtime.interrupts import StopRequest
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.runtime.interrupts import StopRequest
 
 from .follower import OPTIONS, Follower
 from .index import Hit, LogIndex, Position

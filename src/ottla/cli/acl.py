@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
-from ottla.cli.output import say, table
+from ottla.cli.output import raise_together, say, table
 from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
     for acl, refusal in outcomes.items():
         if refusal is None:
             say(f"added: {acl}")
-    refused = [refusal for refusal in outcomes.values() if refusal is not None]
-    if refused:
-        raise refused[0]
+    raise_together([refusal for refusal in outcomes.values() if refusal is not None])
 
 
 @command.command()

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line, safe_text
 
 NOTHING: Final = "-"
@@ -31,6 +32,14 @@ def say_error(message: str, hint: str | None = None) -> None:
     say(f"{mark}error: {safe_line(message)}", err=True)
     if hint:
         say(f"{mark}hint: {safe_line(hint)}", err=True)
+
+
+def raise_together(refused: Sequence[OttlaError]) -> None:
+    """One error for all refusals of a verb, which has printed its successes before."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise OttlaError("; ".join(str(error) for error in refused), hint=refused[0].hint)
 
 
 def _journal_mark() -> str:

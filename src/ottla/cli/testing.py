@@ -19,8 +19,8 @@ from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.testing.controlled.broker import ControlledBroker
     from ottla.runtime.interrupts import Interrupts
+    from ottla.testing.controlled.broker import ControlledBroker
 
 # Where the command finds the broker's address.
 ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, json_flag, open_cluster
-from ottla.cli.output import say
+from ottla.cli.output import raise_together, say
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -89,7 +89,7 @@ def create(
             say(f"topic {name} exists already")
         else:
             refused.append(outcome)
-    _raise_together(refused)
+    raise_together(refused)
 
 
 @command.command(name="list")
@@ -130,7 +130,7 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
             say(*([json.dumps(_topic_object(topic, settings))] if as_json else _description(topic, settings)))
     if missing and all(refusal.code in _UNKNOWN for refusal in missing):
         raise UnknownTopic(", ".join(f"{refusal.subject} does not exist" for refusal in missing))
-    _raise_together(missing)
+    raise_together(missing)
 
 
 @command.command()
@@ -208,7 +208,7 @@ def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:
     for name, refusal in outcomes.items():
         if refusal is None:
             say(f"topic {name} has {counted(count, 'partition')} now")
-    _raise_together([refusal for refusal in outcomes.values() if refusal is not None])
+    raise_together([refusal for refusal in outcomes.values() if refusal is not None])
 
 
 @command.command()
@@ -232,7 +232,7 @@ def delete(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, 
             say(f"topic {name} does not exist")
         else:
             refused.append(refusal)
-    _raise_together(refused)
+    raise_together(refused)
 
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -249,14 +249,6 @@ def _shape(partitions_count: int, replication_factor: int) -> str:
     return (
         "" if partitions_count < 0 else f" with partitions={partitions_count} replication-factor={replication_factor}"
     )
-
-
-def _raise_together(refused: Sequence[BrokerRefused]) -> None:
-    """One error for all refusals; successes were printed before."""
-    if len(refused) == 1:
-        raise refused[0]
-    if refused:
-        raise OttlaError("; ".join(str(refusal) for refusal in refused), hint=refused[0].hint)
 
 
 def _settings_of(admin: Admin, name: str) -> dict[str, str]:

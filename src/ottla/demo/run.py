@@ -30,8 +30,8 @@ from ottla.demo.producing import prepare_steps, steps_path
 from ottla.demo.report import RunProgress, Screen, problems_of, report_of, show_jobs, show_producing
 from ottla.model.errors import OttlaError
 from ottla.runtime.clock import SystemClock
-from ottla.testing.broker import RunningBroker
 from ottla.runtime.interrupts import Interrupts
+from ottla.testing.broker import RunningBroker
 
 # The broker counts what it stores, and publishes the counts soon: a day takes seconds here.
 BROKER_SETTINGS: Final = {"audit.enable": "true", "audit.interval.ms": "1000"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
+
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from collections.abc import Sequence
-from typing import NamedTuple
 
 
 class GroupRecordError(OttlaError):

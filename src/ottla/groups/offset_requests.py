@@ -12,9 +12,8 @@ from itertools import islice
 from typing import Final
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
-from ottla.groups.decision import Moment
+from ottla.groups.decision import GroupRecord, Moment
 from ottla.groups.group import CONSUMER, ShardServices
-from ottla.groups.decision import GroupRecord
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.offset_records import (
     METADATA_BYTES_MAX,

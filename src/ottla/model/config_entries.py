@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
-from ottla.model.errors import ConfigError
-from ottla.model.setting import AnySetting, ValueType
-from ottla.model.settings import BrokerSettings, inherited, topic_setting
-from collections.abc import Mapping
-from typing import NamedTuple
+
 from ottla.model.broker_settings import BROKER_SETTINGS
 from ottla.model.dynamic_broker_settings import DYNAMIC_BROKER_SETTINGS, dynamic_broker_setting
+from ottla.model.errors import ConfigError
 from ottla.model.group_settings import GROUP_SETTINGS, in_force
 from ottla.model.setting import AnySetting, SettingValue, Source, ValueType
 from ottla.model.settings import BrokerSettings, inherited, topic_setting

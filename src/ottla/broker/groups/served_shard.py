@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.partitions.partition import ACKS_ALL, Partition
-from ottla.groups.decision import Moment
-from ottla.groups.decision import GroupRecord
+from ottla.groups.decision import GroupRecord, Moment
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.shared_bytes import SharedBytes

@@ -26,9 +26,9 @@ from ottla.model.listener import PORT_MAX
 from ottla.observe.events import start_logging
 
 if TYPE_CHECKING:
+    from ottla.runtime.interrupts import Interrupts
     from ottla.testing.broker import RunningBroker
     from ottla.testing.cluster import RunningCluster
-    from ottla.runtime.interrupts import Interrupts
 
 LOOK_EVERY_S: Final = 0.2
 LAST_LINES: Final = 5
@@ -88,8 +88,8 @@ def command(
     Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
     ends unasked is reported, with the command that starts it again; the others continue.
     """
-    from ottla.testing.cluster import RunningCluster
     from ottla.runtime.interrupts import Interrupts
+    from ottla.testing.cluster import RunningCluster
 
     given = assignments(settings, "--set")
     plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)

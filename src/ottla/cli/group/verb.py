@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +23,7 @@ from ottla.cli.group.homes import (
     partitions_named,
     states_named,
 )
-from ottla.cli.output import say, table
+from ottla.cli.output import raise_together, say, table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -208,7 +208,7 @@ def delete(
                     refused.append(error)
             except (BrokerRefused, TwoGroups) as error:
                 refused.append(error)
-    _raise_together(refused)
+    raise_together(refused)
 
 
 @command.command(name="delete-offsets")
@@ -240,7 +240,7 @@ def delete_offsets(
     for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
         if refusal is None:
             say(f"deleted offset of {partition}")
-    _raise_together(_by_topic(group_id, outcomes))
+    raise_together(_by_topic(group_id, outcomes))
 
 
 def _by_topic(group_id: str, outcomes: Mapping[TopicPartition, BrokerRefused | None]) -> list[ClientError]:
@@ -258,11 +258,3 @@ def _by_topic(group_id: str, outcomes: Mapping[TopicPartition, BrokerRefused | N
         subject = one.subject if len(rows) == 1 else f"group {group_id}, topic {topic} (partitions {numbers})"
         refused.append(BrokerRefused(one.code, subject, reason, hint=one.hint))
     return refused
-
-
-def _raise_together(refused: Sequence[OttlaError]) -> None:
-    """One error for all refusals; successes were printed before."""
-    if len(refused) == 1:
-        raise refused[0]
-    if refused:
-        raise OttlaError("; ".join(str(error) for error in refused), hint=refused[0].hint)

@@ -13,9 +13,9 @@ from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
-from ottla.runtime.interrupts import StopRequest
 from ottla.model.counted import counted
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
+from ottla.runtime.interrupts import StopRequest
 
 if TYPE_CHECKING:
     from ottla.spark.lake import LakeLoad, Loader, LoadState

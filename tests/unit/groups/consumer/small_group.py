@@ -20,8 +20,7 @@ from ottla.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.groups.assignors import Assignment
-    from ottla.groups.decision import Decision
-    from ottla.groups.decision import GroupRecord
+    from ottla.groups.decision import Decision, GroupRecord
 
 WALL_START_MS = 1_700_000_000_000
 
