@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ottla.model.limits import DAY_MS, HOUR_MS, MINUTE_MS
+
+T = TypeVar("T")
 
 CONFLUENT: Final = "confluent-kafka"
 KAFKA_PYTHON: Final = "kafka-python"
@@ -106,7 +107,7 @@ def events_of(service: str, count: int, seed: int, day_start_ms: int) -> Iterato
     """The day of one service, exactly `count` events in the order of their arrival."""
     rng = random.Random(f"{seed}/{service}")
     load = _EVEN if service == "metrics" else _BY_HOUR
-    draw = _DRAWN.get(service, _visits)()
+    draw = _DRAWN.get(service) or _visits()
     for arrival_ms in _arrivals(day_start_ms, count, load, rng):
         timestamp_ms = arrival_ms - _lateness_ms(arrival_ms - day_start_ms, rng)
         topic, key, facts = draw(rng)
@@ -138,54 +139,45 @@ def _lateness_ms(since_day_start_ms: int, rng: random.Random) -> int:
     return late_ms if late_ms <= since_day_start_ms else 0
 
 
-class _Skewed:
-    """Draws a rank by Zipf's law: the n-th is drawn `n ** exponent` times less often than the first."""
+def _skewed(values: Sequence[T], exponent: float = 1.05) -> Callable[[random.Random], T]:
+    """Draws by Zipf's law: the n-th value `n ** exponent` times less often than the first."""
+    sums = list(accumulate(rank**-exponent for rank in range(1, len(values) + 1)))
+    return lambda rng: rng.choices(values, cum_weights=sums)[0]
 
-    def __init__(self, count: int, exponent: float = 1.05) -> None:
-        self._sums = list(accumulate(rank**-exponent for rank in range(1, count + 1)))
 
-    def draw(self, rng: random.Random) -> int:
-        # bisect never reaches the last sum: random() is below 1.
-        return min(bisect(self._sums, rng.random() * self._sums[-1]), len(self._sums) - 1)
+_member: Final = _skewed(range(1, MEMBERS_COUNT + 1), 0.7)
+_page: Final = _skewed(_PAGES)
+_element: Final = _skewed(_ELEMENTS)
+_query: Final = _skewed(_QUERIES)
 
 
 def _visits() -> Callable[[random.Random], _Content]:
     """Page views, and clicks on pages that were viewed just before."""
-    members, pages, elements = _Skewed(MEMBERS_COUNT, 0.7), _Skewed(len(_PAGES)), _Skewed(len(_ELEMENTS))
     recent: deque[tuple[int, str]] = deque(maxlen=64)
 
     def draw(rng: random.Random) -> _Content:
         if recent and rng.random() < 0.3:
             member, page = recent[int(rng.random() * len(recent))]
-            return CLICKS, f"m{member}", {"member": member, "page": page, "on": _ELEMENTS[elements.draw(rng)]}
-        member, page = 1 + members.draw(rng), _PAGES[pages.draw(rng)]
+            return CLICKS, f"m{member}", {"member": member, "page": page, "on": _element(rng)}
+        member, page = _member(rng), _page(rng)
         recent.append((member, page))
         return PAGE_VIEWS, f"m{member}", {"member": member, "page": page, "ms": int(rng.gammavariate(3, 40))}
 
     return draw
 
 
-def _searches() -> Callable[[random.Random], _Content]:
-    members, queries = _Skewed(MEMBERS_COUNT, 0.7), _Skewed(len(_QUERIES))
-
-    def draw(rng: random.Random) -> _Content:
-        member = 1 + members.draw(rng)
-        facts = {"member": member, "query": _QUERIES[queries.draw(rng)], "found": int(rng.expovariate(1 / 200))}
-        return SEARCHES, f"m{member}", facts
-
-    return draw
+def _search(rng: random.Random) -> _Content:
+    member = _member(rng)
+    return SEARCHES, f"m{member}", {"member": member, "query": _query(rng), "found": int(rng.expovariate(1 / 200))}
 
 
-def _metrics() -> Callable[[random.Random], _Content]:
-    def draw(rng: random.Random) -> _Content:
-        host = _HOSTS[int(rng.random() * len(_HOSTS))]
-        metric, usual = _METRICS[int(rng.random() * len(_METRICS))]
-        return SERVICE_METRICS, host, {"host": host, "metric": metric, "value": round(rng.gauss(usual, usual / 6), 2)}
-
-    return draw
+def _metric(rng: random.Random) -> _Content:
+    host = _HOSTS[int(rng.random() * len(_HOSTS))]
+    metric, usual = _METRICS[int(rng.random() * len(_METRICS))]
+    return SERVICE_METRICS, host, {"host": host, "metric": metric, "value": round(rng.gauss(usual, usual / 6), 2)}
 
 
-_DRAWN: Final = {"metrics": _metrics, "search": _searches}
+_DRAWN: Final = {"metrics": _metric, "search": _search}
 
 
 def _spoil(value: bytes, rng: random.Random) -> bytes:
