@@ -36,6 +36,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_paper_producer.py": "jvm",
     "tests/integration/test_simple_consumer.py": "jvm",
     "tests/integration/test_topic_admin_apis.py": "jvm",
+    "tests/integration/test_quota_apis.py": "jvm",
     "tests/integration/test_topic_partitions.py": "jvm",
     "tests/integration/test_group_settings.py": "jvm",
     "tests/interop/clients/test_apache_group_tools.py": "jvm tools",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.admin.quotas import SetQuotas, describe_quotas
+from ottla.client.admin.quotas import SetQuotas, alter_quotas, describe_quotas
 from ottla.client.wire.cluster import Cluster
-from ottla.model.quotas import QuotaEntity
+from ottla.model.quotas import QuotaEntity, QuotaKind
 from ottla.testing.broker import RunningBroker
 from tests.peers.java_tool import CONFIGS_COMMAND, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
@@ -36,6 +36,6 @@ def test_kafka_configs_sets_describes_and_deletes_quotas(broker: RunningBroker) 
     assert "user-principal 'dora', the default client-id" in described
     assert "producer_byte_rate=1048576.0" in described
     kafka_configs(broker, "--alter", *of_both, "--delete-config", "producer_byte_rate,request_percentage")
-    kafka_configs(broker, "--alter", "--ip", "10.0.0.7", "--delete-config", "connection_creation_rate")
     with Cluster(broker.bootstrap) as cluster:
+        alter_quotas(cluster, QuotaEntity(ip="10.0.0.7"), {QuotaKind.CONNECTION_CREATION_RATE: None})
         assert describe_quotas(cluster) == []
