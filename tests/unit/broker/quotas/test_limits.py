@@ -50,6 +50,13 @@ def test_address_has_its_quota_or_the_default() -> None:
     assert QuotaLimits(1, {}).of_address("10.0.0.1") is None
 
 
+def test_address_has_its_quota_in_each_spelling() -> None:
+    limits = QuotaLimits(1, {QuotaEntity(ip="0:0:0:0:0:0:0:1"): {QuotaKind.CONNECTION_CREATION_RATE: 5.0}})
+    found = limits.of_address("::1")
+    assert found is not None
+    assert (found.value, found.sharer.ip) == (5.0, "::1")
+
+
 def test_only_what_is_set_makes_a_broker_look() -> None:
     kind = QuotaKind.CONNECTION_CREATION_RATE
     of_address = QuotaLimits(1, {QuotaEntity(ip=DEFAULT_NAME): {kind: 9.0}})
