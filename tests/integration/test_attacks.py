@@ -20,10 +20,13 @@ from cryptography.hazmat.primitives import hashes, hmac, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ottla.client.admin.access import delete_user, set_password
+from ottla.client.admin.quotas import alter_quotas
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
+from ottla.model.quotas import QuotaEntity, QuotaKind
 from ottla.protocol.api import API_VERSIONS, ApiKey
-from ottla.protocol.frame import LENGTH_PREFIX
+from ottla.protocol.frame import LENGTH_PREFIX, request_frame
+from ottla.protocol.messages import encode_request
 from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -151,6 +154,10 @@ ATTACKS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/contract/test_acl_registry.py::test_a_rule_of_any_name_is_read_as_it_was_written",
     ),
     "26 secrets in settings, logs and backups": ("tests/integration/test_secrets.py",),
+    "27 a quota evaded by another client id": (
+        "test_another_client_id_has_the_quota_of_its_user",
+        f"{UNIT}/quotas/test_usage.py::test_new_client_ids_beyond_the_bound_share_one_rate",
+    ),
     "28 lines of the log that a client writes": (
         "test_a_user_name_writes_no_line_of_the_log",
         f"{UNIT}/net/test_security_log.py::test_what_a_client_sends_stays_within_its_line",
@@ -171,7 +178,6 @@ ATTACKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Attacks on what is not there.
 ABSENT: Final[Mapping[str, str]] = {
-    "27 a quota evaded by another client id": "the broker has no quotas",
     "29 a node of the tree that everyone reads": "access to ZooKeeper's nodes is the operator's (docs/security.md)",
     "30 a peer between a broker and ZooKeeper": "connections to ZooKeeper have no TLS",
 }
@@ -420,8 +426,8 @@ def fetch(topic: FetchTopic, replica_id: int = -1) -> FetchRequest:
     return FetchRequest(replica_id=replica_id, max_wait_ms=0, max_bytes=1_000, topics=[topic])
 
 
-def produce(topic: str, **fields: Any) -> ProduceRequest:
-    batch = bytes(build_batch([Record(0, 1_767_225_600_000, None, b"value")], **fields))
+def produce(topic: str, value: bytes = b"value", **fields: Any) -> ProduceRequest:
+    batch = bytes(build_batch([Record(0, 1_767_225_600_000, None, value)], **fields))
     return ProduceRequest(
         acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(topic, [PartitionProduceData(0, batch)])]
     )
@@ -450,6 +456,24 @@ def test_hidden_topics_are_not_read_written_or_committed(guarded: Guarded) -> No
             assert committed.topics[0].partitions[0].error_code == code
 
 
+def test_another_client_id_has_the_quota_of_its_user(guarded: Guarded) -> None:
+    def throttle_ms(client_id: str, value: bytes) -> int:
+        with logged_in(guarded) as peer:
+            body = encode_request(ApiKey.PRODUCE, 9, produce(VISIBLE, value))
+            peer.send(request_frame(ApiKey.PRODUCE, 9, 1, client_id, body))
+            _, response = peer.answer(ApiKey.PRODUCE, 9)
+        assert isinstance(response, ProduceResponse)
+        return response.throttle_time_ms
+
+    assert throttle_ms("a", bytes(1_000)) == 0
+    user, kind = QuotaEntity(user=USER), QuotaKind.PRODUCER_BYTE_RATE
+    with Cluster(guarded.broker.bootstrap) as cluster:
+        alter_quotas(cluster, user, {kind: 1_000.0})
+        assert throttle_ms("a", bytes(50_000)) > 0
+        assert throttle_ms("b", bytes(10)) > 0
+        alter_quotas(cluster, user, {kind: None})
+
+
 def test_a_client_is_no_replica(guarded: Guarded) -> None:
     """A replica reads beyond the high watermark, and moves it."""
     with logged_in(guarded) as peer:
@@ -465,7 +489,7 @@ def test_transactions_need_their_id(guarded: Guarded) -> None:
         request = InitProducerIdRequest(None)
         found = peer.call(ApiKey.INIT_PRODUCER_ID, 3, request, InitProducerIdResponse)
         assert found.error_code == ErrorCode.NONE
-        fields = {"producer_id": found.producer_id, "producer_epoch": 0, "base_sequence": 0}
+        fields: dict[str, Any] = {"producer_id": found.producer_id, "producer_epoch": 0, "base_sequence": 0}
         assert produced(peer, produce(VISIBLE, is_transactional=True, **fields)) != ErrorCode.NONE
 
 

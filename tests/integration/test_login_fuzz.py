@@ -26,7 +26,7 @@ from tests.integration.guarded_broker import PASSWORD, USER, VISIBLE, Guarded, P
 from tests.integration.raw_peer import RawPeer, resident_bytes
 
 SEED: Final = int(os.environ.get("OTTLA_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-CONNECTIONS_COUNT: Final = 150
+CONNECTIONS_COUNT: Final = 100
 # What the process itself needs for a hundred handshakes; the frames would take 100 kB each, and those that lie about
 # their size 2 GB.
 MEMORY_BYTES_MAX: Final = 24 << 20
