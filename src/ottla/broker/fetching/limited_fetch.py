@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Generic, Protocol, TypeVar
 
 from ottla.broker.fetching.parked_fetches import FetchPlan
@@ -31,15 +32,22 @@ class LimitedPlan(FetchPlan[Read], Protocol[Read]):
 class LimitedFetch(Generic[Read]):
     """`FetchPlan` of a client with quotas."""
 
-    __slots__ = ("_plan", "_quotas", "_version")
+    __slots__ = ("_is_parked", "_plan", "_quotas", "_version")
 
     def __init__(self, plan: LimitedPlan[Read], quotas: ClientQuotas, version: int) -> None:
         self._plan = plan
         self._quotas = quotas
         self._version = version
+        # Its time is not part of that of the request's routing any more.
+        self._is_parked = False
 
     def read(self) -> Read:
-        return self._plan.read()
+        if not self._is_parked:
+            return self._plan.read()
+        began_s = perf_counter()
+        read = self._plan.read()
+        self._quotas.spent(perf_counter() - began_s)
+        return read
 
     def is_enough(self, read: Read) -> bool:
         return self._plan.is_enough(read)
@@ -50,6 +58,7 @@ class LimitedFetch(Generic[Read]):
         return throttled(pieces, self._version, throttle_ms)
 
     def park(self, fetch: WaitingFetch) -> int:
+        self._is_parked = True
         return self._plan.park(fetch)
 
     def stay_parked(self) -> None:

@@ -114,3 +114,13 @@ def test_parked_fetch_is_counted_when_it_is_answered(limited: Limited) -> None:
     assert response is not None
     assert response.responses == []
     assert response.throttle_time_ms > 0
+
+
+def test_reads_of_a_parked_fetch_are_counted_as_its_time(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = limited.add("t")
+    limited.ask(at(0))
+    times: list[float] = []
+    monkeypatch.setattr(ClientQuotas, "spent", lambda _, took_s: times.append(took_s))
+    log.add()
+    assert limited.partitions()
+    assert len(times) == 1
