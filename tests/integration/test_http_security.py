@@ -26,10 +26,10 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from cryptography.hazmat.primitives.asymmetric import ec
-from ottla.spark.schemas.registry_security import RegistrySecurity
 
 from ottla.broker.security.tls_acceptor import HANDSHAKES_OF_ADDRESS_MAX
 from ottla.spark.schemas.registry_reader import RegistryReader, RegistryRefused, RegistryUnreachable
+from ottla.spark.schemas.registry_security import RegistrySecurity
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.registry_process import serving

@@ -14,7 +14,7 @@ from ottla.broker.child_processes import registry_process
 from ottla.broker.net.advertising import reachable
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.model.broker_settings import PROCESSES_COMMAND_CONFIG
-from ottla.model.serve_options import ServeOptions
+from ottla.model.serve_options import RegistryOptions, ServeOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
@@ -47,6 +47,7 @@ async def serve(
     started_ms = clock.monotonic_ms()
     if options.registry is not None:
         require_modules("schema.registry.listeners", SCHEMAS, "schemas")
+        _check_registry(options.registry, clock)
     if is_root():
         log.warning("broker.runs_as_root", extra=fields(hint="run it as a user without rights on this machine"))
     open_files = raise_open_files_limit()
@@ -113,6 +114,18 @@ async def serve(
         finally:
             await broker.stop()
     log.info("broker.stopped")
+
+
+def _check_registry(options: RegistryOptions, clock: Clock) -> None:
+    """Raises `ConfigError` for what its process would refuse, again and again."""
+    # Few brokers have one, and all would pay for these imports.
+    from ottla.broker.security.http_logins import http_access
+    from ottla.broker.security.tls_server import TlsServer
+    from ottla.security.http_access import HttpHosts
+
+    if options.listener.uses_tls:
+        TlsServer(options.settings, options.listener.name, clock.now_ms)
+    http_access(options.settings, HttpHosts((), ""))
 
 
 async def _started_before(stop: asyncio.Event, starting: asyncio.Task[Broker]) -> Broker | None:

@@ -297,8 +297,19 @@ def _require_protection(listener: Listener, settings: BrokerSettings) -> None:
 
 
 def _require_processes_listener(options: ServeOptions) -> None:
-    """Raises `ConfigError` where child processes of the broker have no listener to connect to."""
-    if options.processes_listener_index is not None:
+    """Raises `ConfigError` where child processes of the broker have no listener to connect to, or the registry none to
+    verify passwords at."""
+    index, registry = options.processes_listener_index, options.registry
+    if index is not None and registry is not None and BASIC in registry.settings[AUTHENTICATION_METHOD]:
+        if not options.listeners[index].uses_sasl:
+            raise ConfigError(
+                f"authentication.method={BASIC}: the schema registry verifies passwords by logins at the broker, and "
+                f"{options.listeners[index]}, to which it connects, has none",
+                hint="set processes.command.config to a client.properties for a listener with SASL, or "
+                f"listener.name.registry.authentication.method to {BEARER} or {NO_METHOD}",
+            )
+        return
+    if index is not None:
         return
     if options.settings[PROCESSES_COMMAND_CONFIG] is not None:
         raise ConfigError(

@@ -75,6 +75,8 @@ ISSUER = {
     "sasl.oauthbearer.expected.audience": "kafka",
 }
 SECURED = {
+    "listeners": "SASL_SSL://127.0.0.1:9092",
+    "processes.command.config": "/etc/ottla/client.properties",
     "schema.registry.listeners": "https://127.0.0.1:8081",
     "ssl.keystore.location": "/etc/ottla/broker.pem",
     "ssl.key.password": "opens it",

@@ -129,6 +129,8 @@ def test_listeners_that_others_need_must_exist(given: dict[str, str], problem: s
 BOTH = "SASL_SSL://127.0.0.1:1,PLAINTEXT://127.0.0.1:2"
 INSIDE = "INTERNAL://127.0.0.1:1,SASL_SSL://127.0.0.1:2"
 BROKERS = {"inter.broker.listener.name": "INTERNAL"}
+REGISTRY = {"schema.registry.listeners": "http://127.0.0.1:8081"}
+BASIC = {"authentication.method": "BASIC"}
 CONFIG = {"processes.command.config": "/etc/ottla/client.properties"}
 
 
@@ -141,6 +143,8 @@ CONFIG = {"processes.command.config": "/etc/ottla/client.properties"}
         ({"listeners": "PLAINTEXT://127.0.0.1:2,SSL://127.0.0.1:1", **CONFIG}, 1),
         ({**SECURE, "listeners": INSIDE, **BROKERS, **CONFIG}, 1),
         ({**SECURE, "listeners": "INTERNAL://127.0.0.1:1", **BROKERS, **CONFIG}, 0),
+        ({"listeners": BOTH, **REGISTRY, **BASIC, **CONFIG}, 0),
+        ({**REGISTRY, **BASIC, "listener.name.registry.authentication.method": "NONE"}, 0),
     ],
 )
 def test_processes_beside_the_broker_connect_in_plain_text_or_by_their_file(
@@ -159,6 +163,8 @@ def test_processes_beside_the_broker_connect_in_plain_text_or_by_their_file(
             "reach it by a PLAINTEXT listener",
         ),
         ({"audit.enable": "true", **CONFIG}, "no listener has TLS or a login"),
+        ({**REGISTRY, **BASIC}, "PLAINTEXT://127.0.0.1:9092, to which it connects, has none"),
+        ({**REGISTRY, **BASIC, **CONFIG, "listeners": "SSL://127.0.0.1:1"}, "to which it connects, has none"),
     ],
 )
 def test_processes_beside_the_broker_need_a_listener(given: dict[str, str], problem: str) -> None:
