@@ -48,8 +48,6 @@ async def serve(
     if options.registry is not None:
         require_modules("schema.registry.listeners", SCHEMAS, "schemas")
         _check_registry(options.registry, clock)
-    if is_root():
-        log.warning("broker.runs_as_root", extra=fields(hint="run it as a user without rights on this machine"))
     open_files = raise_open_files_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -101,6 +99,8 @@ async def serve(
                 took_ms=clock.monotonic_ms() - started_ms,
             ),
         )
+        if is_root():
+            log.warning("broker.runs_as_root", extra=fields(hint="run it as a user without rights on this machine"))
         notify(READY)
         if registry is not None:
             registry.start()

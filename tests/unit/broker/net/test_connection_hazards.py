@@ -158,6 +158,7 @@ def test_connection_tells_in_one_line_why_it_refused_bytes(
     assert peer.connection.is_closed
     assert [record.message for record in caplog.records] == ["request.refused"]
     assert fault in str(vars(caplog.records[0]))
+    assert "User:ANONYMOUS" in str(vars(caplog.records[0]))
 
 
 def test_connection_says_nothing_when_its_client_leaves_between_requests(

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.cli.doctor import machine as doctor_machine
 from ottla.cli.doctor.findings import Finding, Severity
-from ottla.cli.doctor.machine import disk_findings, file_system_of, limit_findings, version_findings
+from ottla.cli.doctor.machine import disk_findings, file_system_of, limit_findings, user_findings, version_findings
 from ottla.cli.doctor.verb import read_settings
 from ottla.cli.exit_status import FAILED
 from ottla.cli.log.stopped_directory import make_data_directory
@@ -150,6 +150,12 @@ def test_versions_are_told_and_every_codec_is_tried(monkeypatch: pytest.MonkeyPa
     assert f"Python {sys.version_info[0]}." in found[0].text
     monkeypatch.setattr(doctor_machine, "decompress", lambda _codec, _data, _size: b"other")
     assert (Severity.PROBLEM, "codec zstd does not work") in worst(version_findings())
+
+
+@pytest.mark.parametrize("is_root", [False, True])
+def test_broker_of_root_is_warned_of(monkeypatch: pytest.MonkeyPatch, is_root: bool) -> None:
+    monkeypatch.setattr(doctor_machine, "is_root", lambda: is_root)
+    assert [finding.level for finding in user_findings()] == [Severity.WARNING] * is_root
 
 
 def test_doctor_of_a_new_directory_finds_no_problem_and_makes_nothing(
