@@ -91,7 +91,7 @@ class Sessions(RuleBasedStateMachine):
         partition = self.table.find(*place)
         if partition is not None and partition.log_start_offset < partition.high_watermark:
             partition.delete_records_before(partition.log_start_offset + 1)
-            partition.wake_fetches()
+            partition.waiting.wake_fetches()
 
     @rule(
         wanted=st.dictionaries(PLACE, OFFSET, max_size=3),
@@ -160,12 +160,12 @@ class Sessions(RuleBasedStateMachine):
         if hasattr(self, "session"):
             mine = set(self.session)
             for partition in self.table:
-                assert set(partition._watermark_waiters) <= mine
+                assert set(partition.waiting.for_watermark) <= mine
 
     def teardown(self) -> None:
         if hasattr(self, "session"):
             self.cache.remove(self.session.id)
-        assert not any(partition._watermark_waiters for partition in self.table)
+        assert not any(partition.waiting.for_watermark for partition in self.table)
 
 
 def fetch_of(place: tuple[str, int], offset: int) -> FetchPartition:

@@ -14,8 +14,9 @@ from typing import Final
 import pytest
 
 from ottla.broker.partitions import sequence_gaps
-from ottla.broker.partitions.partition import ACKS_ALL, NO_WAIT, Partition
+from ottla.broker.partitions.partition import NO_WAIT, Partition
 from ottla.broker.partitions.partition_read import ReplicaReader
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import PartitionNode
@@ -179,7 +180,7 @@ class Request:
         if required_end == NO_WAIT:
             self.answer = 0
         else:
-            partition.park_produce(required_end, ACKS_ALL, self, 0)
+            partition.waiting.park_produce(required_end, ACKS_ALL, self, 0)
 
 
 class Producer:

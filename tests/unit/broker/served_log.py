@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from ottla.broker.partitions.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER

@@ -129,7 +129,7 @@ def request_metrics(
         "Fetches that wait for records, and produced batches that wait for their acknowledgement.",
         {
             (_shown(ApiKey.FETCH),): fetch.parked.fetches_count,
-            (_shown(ApiKey.PRODUCE),): sum(each.waiting_produces_count for each in partitions),
+            (_shown(ApiKey.PRODUCE),): sum(each.waiting.produces_count for each in partitions),
         },
         ("delayedoperation",),
     )
@@ -224,7 +224,7 @@ def _replication_metrics(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
     yield gauge(
         "kafka_server_replicamanager_underminisrpartitioncount",
         "Partitions led here that refuse acks=all: fewer replicas are in sync than min.insync.replicas.",
-        sum(1 for each, _ in replicated if not each.has_min_in_sync),
+        sum(1 for each, _ in replicated if not each.accepts_acks_all),
     )
     yield gauge(
         "kafka_cluster_partition_insyncreplicascount",

@@ -71,12 +71,12 @@ def _act_on_events(start: BrokerStart, partitions: PartitionTable) -> None:
     def fail_waiting(failure: DirectoryOffline) -> None:
         log.critical("broker.log_directory_offline", extra=fields(error=str(failure)))
         for partition in partitions:
-            partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+            partition.waiting.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def wake_fetches(moved: Log) -> None:
         partition = partitions.find(*moved.topic_partition)
         if partition is not None:
-            partition.wake_fetches()
+            partition.waiting.wake_fetches()
 
     start.events.directory_offline.subscribe(fail_waiting)
     start.events.log_start_moved.subscribe(wake_fetches)

@@ -222,7 +222,7 @@ def accept_connections(
         # Before the last flush: parked members are answered, and commits that were logged are answered after it.
         groups.stop()
         for partition in logs.partitions:
-            if partition.has_waiting_produces:
+            if partition.waiting.has_produces:
                 logs.directory.scheduler.mark_due(logs.directory.logs[partition.topic_partition])
         await asyncio.gather(*(listener.drain(DRAIN_MS) for listener in listeners))
 

@@ -13,9 +13,10 @@ from ottla.broker.fetching.fetch_session_read import SessionRead, fill_session, 
 from ottla.broker.net.access import Access
 from ottla.broker.net.outbox import Piece
 from ottla.broker.partitions.authorized_topics import ReadableTopics
-from ottla.broker.partitions.partition import Partition, WaitingFetch, WakeOn
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_read import LEADER_ONLY, ConsumerReader, ReplicaReader
 from ottla.broker.partitions.partition_table import PartitionLookup, PartitionTable
+from ottla.broker.partitions.waiting_requests import WaitingFetch, WakeOn
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.model.error_code import ErrorCode
@@ -201,7 +202,7 @@ class FullFetch:
             for each in wanted:
                 partition = self.partitions.get(topic, each[0])
                 if partition is not None:
-                    partition.park_fetch(fetch, wake_on)
+                    partition.waiting.park_fetch(fetch, wake_on)
                     self.held_by.append(partition)
 
     def drop_what_is_read(self) -> None:
@@ -216,7 +217,7 @@ class FullFetch:
 
     def unpark(self, fetch: WaitingFetch) -> None:
         for partition in self.held_by:
-            partition.forget_fetch(fetch)
+            partition.waiting.forget_fetch(fetch)
 
 
 class SessionFetch:

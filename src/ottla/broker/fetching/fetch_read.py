@@ -40,7 +40,6 @@ def read_partitions(
     may_follow, nearby = consumer
     left_bytes = min(request.max_bytes, size_bytes_max) - readable_bytes
     is_due = False
-    reads_committed = request.isolation_level == READ_COMMITTED
     topics: list[tuple[bytes, list[PartitionRead]]] = []
     for topic, wanted in request.topics:
         reads: list[PartitionRead] = []
@@ -70,7 +69,6 @@ def read_partitions(
                     last_epoch,
                     limit_bytes if limit_bytes < left_bytes else left_bytes,
                     whole_first_batch=readable_bytes == 0,
-                    reads_committed=reads_committed,
                     may_follow=may_follow,
                 )
             if read.run is not None:

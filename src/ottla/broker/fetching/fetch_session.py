@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
-from ottla.broker.partitions.partition import Partition, WaitingFetch, WakeOn
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_read import PartitionRead
 from ottla.broker.partitions.partition_table import PartitionLookup
+from ottla.broker.partitions.waiting_requests import WaitingFetch, WakeOn
 from ottla.model.error_code import ErrorCode
 from ottla.model.partition_state import ReplicaIncarnation
 from ottla.protocol.fetch import FetchPartition
@@ -109,11 +110,11 @@ class SessionPartition:
         """Mark this candidate when the partition moves next."""
         if self._partition is not None:
             is_consumers = self.session.replica is None
-            self._partition.park_fetch(self, WakeOn.HIGH_WATERMARK if is_consumers else WakeOn.APPEND)
+            self._partition.waiting.park_fetch(self, WakeOn.HIGH_WATERMARK if is_consumers else WakeOn.APPEND)
 
     def unwatch(self) -> None:
         if self._partition is not None:
-            self._partition.forget_fetch(self)
+            self._partition.waiting.forget_fetch(self)
 
 
 class FetchSession:

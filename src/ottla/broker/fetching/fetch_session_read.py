@@ -80,7 +80,6 @@ def read_session(
                 last_epoch,
                 size_bytes_max,
                 whole_first_batch=readable_bytes == 0,
-                reads_committed=reads_committed,
                 may_follow=may_follow,
             )
         else:

@@ -15,7 +15,7 @@ from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.net.outbox import Piece
-from ottla.broker.partitions.partition import WaitingFetch
+from ottla.broker.partitions.waiting_requests import WaitingFetch
 from ottla.runtime.loop_offload import paced
 from ottla.runtime.steps import Steps, parts_of
 
@@ -84,7 +84,7 @@ class LargeFetch:
     def unpark(self, waiting: WaitingFetch) -> Steps[None]:
         for some in parts_of(self._fetch.held_by, PARTITIONS_OF_STEP):
             for partition in some:
-                partition.forget_fetch(waiting)
+                partition.waiting.forget_fetch(waiting)
             yield
 
 

@@ -14,7 +14,7 @@ from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import PARKED_PARTITIONS_MAX
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.partitions.partition import WaitingFetch
+from ottla.broker.partitions.waiting_requests import WaitingFetch
 
 Read = TypeVar("Read")
 

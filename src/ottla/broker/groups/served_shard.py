@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.loading import ShardLoading
-from ottla.broker.partitions.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.groups.decision import GroupRecord, Moment
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
@@ -73,7 +74,7 @@ class PartitionLog:
         """Wait until the last append is below the high watermark: one slot in the queue for all appends of a flush."""
         if self._last_end > self._partition.high_watermark:
             self._waits = True
-            self._partition.park_produce(self._last_end, ACKS_ALL, self, 0)
+            self._partition.waiting.park_produce(self._last_end, ACKS_ALL, self, 0)
 
     # ParkedProduce.
 

@@ -248,7 +248,7 @@ class ProduceHandler:
             assert partition is not None
             deadline_ms = self._clock.monotonic_ms() + (timeout_ms if timeout_ms > 0 else 0)
             waiting = WaitingProduce(self._shared, correlation_id, version, deadline_ms, topics, throttle_ms)
-            partition.park_produce(required_end, acks, waiting, waiting.add_slot(0, 0))
+            partition.waiting.park_produce(required_end, acks, waiting, waiting.add_slot(0, 0))
             if waiting.waits:
                 waiting.park(connection.park(exclusive=False), _NONE)
                 return
@@ -335,7 +335,9 @@ class ProduceHandler:
                 assert partition is not None
                 if waiting is None:
                     waiting = produce.waiting = self._waiting(produce)
-                partition.park_produce(required_end, acks, waiting, waiting.add_slot(topic_place, len(results) - 1))
+                partition.waiting.park_produce(
+                    required_end, acks, waiting, waiting.add_slot(topic_place, len(results) - 1)
+                )
         return None
 
     def _moment(self, produce: _Produce) -> tuple[int, PartitionLookup]:

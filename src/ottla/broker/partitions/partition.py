@@ -1,13 +1,12 @@
 """A partition as this broker serves it: the only way to its log for produce, fetch, groups and every other handler.
 
-It appends and reads, knows its role and its ends, and wakes the requests that wait for an end to move.
+It appends and reads, knows its role and its ends, and reports each move of them to the requests that wait
+(`waiting_requests`).
 """
 
 from __future__ import annotations
 
-import enum
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
@@ -16,6 +15,7 @@ from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, be
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
+from ottla.broker.partitions.waiting_requests import ACKS_ALL, WaitingRequests, wake
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.topics_view import PartitionNode
 from ottla.model.broker_settings import REPLICA_LAG_TIME_MAX_MS
@@ -38,8 +38,6 @@ from ottla.storage.segment.time_index import TimestampOffset
 
 _log = logging.getLogger(__name__)
 
-ACKS_ALL: Final = -1
-ACKS_LEADER: Final = 1
 # The required end of a batch that its producer need not wait for.
 NO_WAIT: Final = 0
 # How long consumers wait for a new leader to learn what its predecessors committed, while too few replicas are in sync
@@ -79,82 +77,6 @@ class NotEnoughReplicas(OttlaError):
     error_code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-class ParkedProduce(Protocol):
-    """A produce request that waits for some of its batches.  Each batch has a slot, released or failed once."""
-
-    def release(self, slot: int) -> None:
-        """The batch of this slot may be acknowledged."""
-        ...
-
-    def fail(self, slot: int, error_code: int) -> None:
-        """The batch of this slot will not be acknowledged by this broker."""
-        ...
-
-    def is_expired(self, now_ms: int) -> bool:
-        """Whether the request still waits and its time-out has passed, by the monotonic clock."""
-        ...
-
-    def expire(self) -> None:
-        """Answer now: the time-out has passed."""
-        ...
-
-
-class ParkedProduces(deque[tuple[int, ParkedProduce, int]]):
-    """Produces that wait until a partition's end has passed their batches: (required end, produce, slot).
-
-    They are kept in append order, so that a move of the end releases them with one comparison each: no task, future or
-    timer for any of them.
-    A duplicate's required end is not above its predecessors': it is released with them, at most one flush later than
-    it could be.
-    """
-
-    __slots__ = ()
-
-    def release(self, end_offset: int) -> None:
-        """Release the produces whose required end is `end_offset` or less."""
-        while self and self[0][0] <= end_offset:
-            _, produce, slot = self.popleft()
-            produce.release(slot)
-
-    def fail_above(self, end_offset: int, error_code: int) -> None:
-        """Fail the produces whose required end is above `end_offset`, and keep the others."""
-        parked = list(self)
-        self.clear()
-        self.extend(each for each in parked if each[0] <= end_offset)
-        for required_end, produce, slot in parked:
-            if required_end > end_offset:
-                produce.fail(slot, error_code)
-
-    def fail_all(self, error_code: int) -> None:
-        """Fail every produce."""
-        self.fail_above(-1, error_code)
-
-    def expire(self, now_ms: int) -> None:
-        """Answer the requests whose time-out has passed; their slots stay queued, and their release does nothing."""
-        for _, produce, _ in list(self):
-            if produce.is_expired(now_ms):
-                produce.expire()
-
-
-class WakeOn(enum.Enum):
-    """What a parked fetch waits for: consumers for the high watermark, replicas for the log's end."""
-
-    HIGH_WATERMARK = "high watermark"
-    APPEND = "append"
-
-
-class WaitingFetch(Protocol):
-    """A fetch request that waits for records in some of its partitions."""
-
-    def on_readable(self) -> None:
-        """An end of one of its partitions moved, or the partition leaves this broker."""
-        ...
-
-    def on_watermark(self) -> None:
-        """The high watermark moved: a fetch that waits for appends reports it, but is not answered for it alone."""
-        ...
-
-
 class InSyncObserver(Protocol):
     """Is called for partitions whose in-sync set may have to change; see `Partition.propose`."""
 
@@ -169,18 +91,13 @@ class Partition:
     """
 
     __slots__ = (
-        "_append_waiters",
+        "_accepts_acks_all",
         "_gaps",
-        "_has_min_in_sync",
         "_in_sync_observer",
         "_is_in_sync_follower",
         "_log",
         "_on_log_failed",
-        "_parked_deletions",
-        "_parked_for_all",
-        "_parked_for_leader",
         "_replica",
-        "_watermark_waiters",
         "_withheld_below",
         "_withheld_since_ms",
         "batch_fault",
@@ -199,6 +116,7 @@ class Partition:
         "topic_id",
         "topic_id_bytes",
         "topic_partition",
+        "waiting",
     )
 
     def __init__(
@@ -232,19 +150,13 @@ class Partition:
         self.role = self._replica.role
         self.leader_epoch = self._replica.leader_epoch
         self.high_watermark = self._replica.high_watermark
-        self._has_min_in_sync = False
+        self._accepts_acks_all = False
         self._gaps = SequenceGaps()
         self._is_in_sync_follower = False
         # Consumers wait while the high watermark is below it: an earlier leader may have sent them a higher one.
         self._withheld_below = 0
         self._withheld_since_ms = 0
-        # Both are made when the first produce waits: a thousand idle partitions hold no queue.
-        self._parked_for_leader: ParkedProduces | None = None
-        self._parked_for_all: ParkedProduces | None = None
-        # By what is called at their end: the low watermark that they wait for.
-        self._parked_deletions: dict[Callable[[int], None], int] | None = None
-        self._watermark_waiters: dict[WaitingFetch, None] = {}
-        self._append_waiters: dict[WaitingFetch, None] | None = None
+        self.waiting: Final = WaitingRequests(log, self._replica)
         self.metrics: Final = PartitionMetrics(log, self._replica)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
@@ -316,24 +228,24 @@ class Partition:
                 self._log.flush_soon()
             if after != before:
                 if role is not _LEADER:
-                    self._fail_produces(_NOT_LEADER)
+                    self.waiting.fail_produces(_NOT_LEADER)
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
                     self._log.flush_soon()
                 elif not lifecycle.is_sole:
                     # The one broker of its tree serves no client before it leads.
                     self._gaps.on_leading()
                     self._log.expect_beginnings(True)
-                self.wake_fetches()
+                self.waiting.wake_fetches()
             self._follow_replica()
             own = ReplicaIncarnation(lifecycle.node_id, lifecycle.own_epoch(node.state))
             is_in_sync_follower = (
                 node.state.leader != own.node_id and own in node.state.in_sync and not lifecycle.is_suspended
             )
             if self._is_in_sync_follower and not is_in_sync_follower:
-                self.wake_fetches()
+                self.waiting.wake_fetches()
             self._is_in_sync_follower = is_in_sync_follower
-            if self._parked_deletions:
-                self._look_at_deletions()
+            if self.waiting.deletions:
+                self._end_deletions()
         if replica.role is _LEADER and len(node.replicas) > 1 and self._in_sync_observer is not None:
             self._in_sync_observer.look_at(self)
         return after != before
@@ -355,7 +267,7 @@ class Partition:
             wait_max_ms = EPOCH_START_WAIT_MS if self._replica.is_frozen else WITHHELD_READS_MAX_MS
             if now_ms - self._withheld_since_ms >= wait_max_ms:
                 self._withheld_below = 0
-                self.wake_fetches()
+                self.waiting.wake_fetches()
 
     def withhold_reads(self, now_ms: int) -> None:
         """A change is about to be written after which another broker leads without this one in sync.
@@ -370,13 +282,13 @@ class Partition:
         """The change was not applied: this broker still leads."""
         if self._withheld_below == _UNREACHABLE_OFFSET:
             self._withheld_below = self._replica.epoch_start_offset
-            self.wake_fetches()
+            self.waiting.wake_fetches()
 
     def on_live(self, live: Mapping[NodeId, int]) -> None:
         """These brokers count as live until the next state; `propose` returns what follows."""
         self._replica.on_live(live)
-        if self._parked_deletions:
-            self._look_at_deletions()
+        if self.waiting.deletions:
+            self._end_deletions()
 
     def leadership_error(self, current_leader_epoch: int) -> int:
         """The error for a client that knows `current_leader_epoch` (-1: none), 0 when it may continue (KIP-320)."""
@@ -405,7 +317,14 @@ class Partition:
     def retire(self, error_code: int) -> None:
         """Cease to serve the partition: answer every request that waits for it, produces with `error_code`."""
         self.is_served = False
-        self.fail_waiting(error_code)
+        self.waiting.fail(error_code)
+
+    def _end_deletions(self) -> None:
+        """What the low watermark depends on was changed."""
+        if self.role is _LEADER:
+            self.waiting.end_deletions(_NONE, self._replica.low_watermark)
+        else:
+            self.waiting.end_deletions(_NOT_LEADER)
 
     def _apply_config(self, config: LogConfig) -> None:
         """The settings that produce needs, in a form that is ready to compare."""
@@ -432,20 +351,21 @@ class Partition:
         """The replica got a state, a fetch or an append: take over what it decided."""
         replica = self._replica
         in_sync_count = replica.in_sync_count
-        self._has_min_in_sync = in_sync_count >= self._min_in_sync_count
+        self._accepts_acks_all = in_sync_count >= self._min_in_sync_count
         if replica.high_watermark != self.high_watermark:
             self._move_high_watermark(replica.high_watermark)
-        if self._parked_for_all and in_sync_count and not replica.has_min_in_sync:
+        for_all = self.waiting.for_all
+        if for_all and in_sync_count and not replica.has_min_in_sync:
             # Their records are in the log and may come to be committed: only the acknowledgement is refused.
-            self._parked_for_all.fail_all(_NOT_ENOUGH_AFTER_APPEND)
+            for_all.fail_all(_NOT_ENOUGH_AFTER_APPEND)
 
     # --- in-sync replicas -------------------------------------------------------------------------------------
 
     def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
         """The process of a follower has ended; returns whether `propose` may let it leave the in-sync set."""
         is_known = self._replica.on_gone(node_id, broker_epoch)
-        if self._parked_deletions:
-            self._look_at_deletions()
+        if self.waiting.deletions:
+            self._end_deletions()
         return is_known
 
     def propose(self, now_ms: int) -> InSyncChange | None:
@@ -498,24 +418,27 @@ class Partition:
         return self._log.size_bytes
 
     @property
-    def has_min_in_sync(self) -> bool:
-        """Whether produces with acks=all are accepted, as far as the replicas in sync decide it."""
-        return self._has_min_in_sync
+    def accepts_acks_all(self) -> bool:
+        """Whether enough replicas are in sync for produces with acks=all: as many as the setting requires.
+
+        That may be more than the topic has replicas, other than for the high watermark (`Replica.has_min_in_sync`).
+        """
+        return self._accepts_acks_all
 
     # --- appending --------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: tuple[int, ...], acks: int, now_ms: int) -> tuple[int, int, int]:
         """Append ONE whole batch as leader: (base offset, required end, log start offset).
 
-        `required_end` is what the producer must wait for with `park_produce`: `NO_WAIT` when `acks` is met already.
-        `batch` is writable and checked by the caller; `header` is its head.  A duplicate of an idempotent producer
-        appends nothing and has the base offset that it got first.
+        `required_end` is what the producer must wait for with `waiting.park_produce`: `NO_WAIT` when `acks` is met
+        already.  `batch` is writable and checked by the caller; `header` is its head.  A duplicate of an idempotent
+        producer appends nothing and has the base offset that it got first.
         Raises `NotLeader`, `NotEnoughReplicas`, `AppendRefused` or `StorageError`; then nothing was appended.
         """
         log = self._log
         if self.role is not _LEADER:
             raise NotLeader(f"this broker does not lead {self.topic_partition}")
-        if acks == ACKS_ALL and not self._has_min_in_sync:
+        if acks == ACKS_ALL and not self._accepts_acks_all:
             self.on_refused(now_ms)
             raise NotEnoughReplicas(
                 f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
@@ -530,8 +453,8 @@ class Partition:
             if log.failure is not None and self._on_log_failed is not None:
                 self._on_log_failed(self.topic_partition)
             raise
-        if self._append_waiters:
-            _wake(self._append_waiters)
+        if self.waiting.for_append:
+            wake(self.waiting.for_append)
         required_end: int = base_offset + header[6] + 1
         if required_end <= (self.high_watermark if acks == ACKS_ALL else log.stable_end) or not acks:
             required_end = NO_WAIT
@@ -561,10 +484,8 @@ class Partition:
         end_offset = self._log.log_end_offset
         self._replica.on_truncated()
         self.high_watermark = self._replica.high_watermark
-        for parked in (self._parked_for_leader, self._parked_for_all):
-            if parked:
-                parked.fail_above(end_offset, _NOT_LEADER)
-        self.wake_fetches()
+        self.waiting.fail_produces(_NOT_LEADER, above=end_offset)
+        self.waiting.wake_fetches()
 
     def delete_records_before(self, offset: int) -> None:
         """DeleteRecords: the log start moves up to `offset`, which is not above the high watermark."""
@@ -586,7 +507,6 @@ class Partition:
         size_bytes_max: int,
         *,
         whole_first_batch: bool,
-        reads_committed: bool = False,
         may_follow: bool = False,
     ) -> PartitionRead:
         """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
@@ -595,7 +515,7 @@ class Partition:
         Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
-        The limit is the high watermark, and the last stable offset if it `reads_committed`.  A reader above the high
+        The limit is the high watermark, which is the last stable offset, too.  A reader above the high
         watermark gets OFFSET_NOT_AVAILABLE and retries (KIP-392), and so does each reader while the leader
         `withholds_reads`.  `leader_epoch` and `last_fetched_epoch` are what the reader knows, -1 for nothing.  No
         more than `size_bytes_max` bytes, which may cut the last batch; the first one is whole if `whole_first_batch`,
@@ -609,7 +529,6 @@ class Partition:
         high_watermark = last_stable_offset = self.high_watermark
         if high_watermark < self._withheld_below:
             return PartitionRead(self.index, _NOT_AVAILABLE)
-        limit_offset = last_stable_offset if reads_committed else high_watermark
         run = None
         try:
             if last_fetched_epoch >= 0:
@@ -623,8 +542,10 @@ class Partition:
                     )
             if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
                 return PartitionRead(self.index, _OUT_OF_RANGE)
-            if fetch_offset < limit_offset and (size_bytes_max > 0 or whole_first_batch):
-                run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+            if fetch_offset < high_watermark and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(
+                    fetch_offset, high_watermark, max(size_bytes_max, 0), whole_first_batch=whole_first_batch
+                )
             elif fetch_offset > high_watermark:
                 # It has read further from a former leader than is known to be committed here, or reads from a follower
                 # that knew less.  A high watermark below its position would take back what it has read.
@@ -686,8 +607,8 @@ class Partition:
                 # The log's start shows a follower that is out of range where to continue.
                 return PartitionRead(index, verdict.error_code, log_start_offset=log.log_start_offset)
             self._follow_watermark()
-            if self._parked_deletions:
-                self._look_at_deletions()
+            if self.waiting.deletions:
+                self._end_deletions()
             if verdict.diverging is not None:
                 return PartitionRead(
                     index, _NONE, self.high_watermark, NO_OFFSET, log.log_start_offset, verdict.diverging
@@ -745,100 +666,13 @@ class Partition:
         """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
         return self._log.epoch_of(offset)
 
-    # --- parking and waking -----------------------------------------------------------------------------------
-
-    @property
-    def waiting_produces_count(self) -> int:
-        """Batches of which a produce request waits for the acknowledgement."""
-        return len(self._parked_for_leader or ()) + len(self._parked_for_all or ())
-
-    @property
-    def has_waiting_produces(self) -> bool:
-        return bool(self._parked_for_leader or self._parked_for_all)
-
-    def park_produce(self, required_end: int, acks: int, produce: ParkedProduce, slot: int) -> None:
-        """Release `slot` of `produce` once its `acks` is met up to `required_end`, as `append` gave it.
-
-        acks=1 is met at this replica's stable end, acks=all at the high watermark.
-        """
-        if acks == ACKS_ALL:
-            assert required_end > self.high_watermark
-            parked = self._parked_for_all
-            if parked is None:
-                parked = self._parked_for_all = ParkedProduces()
-        else:
-            assert required_end > self._log.stable_end
-            parked = self._parked_for_leader
-            if parked is None:
-                parked = self._parked_for_leader = ParkedProduces()
-        parked.append((required_end, produce, slot))
-
-    def park_deletion(self, before_offset: int, on_ended: Callable[[int], None]) -> None:
-        """Call `on_ended` once: with 0 when the low watermark has reached `before_offset`, or with an error's code."""
-        assert self.low_watermark < before_offset
-        if self._parked_deletions is None:
-            self._parked_deletions = {}
-        self._parked_deletions[on_ended] = before_offset
-
-    def forget_deletion(self, on_ended: Callable[[int], None]) -> None:
-        if self._parked_deletions:
-            self._parked_deletions.pop(on_ended, None)
-
-    def park_fetch(self, fetch: WaitingFetch, wake_on: WakeOn = WakeOn.HIGH_WATERMARK) -> None:
-        """Wake `fetch` at each move of what it waits for, until `forget_fetch`."""
-        if wake_on is WakeOn.HIGH_WATERMARK:
-            self._watermark_waiters[fetch] = None
-            return
-        if self._append_waiters is None:
-            self._append_waiters = {}
-        self._append_waiters[fetch] = None
-
-    def forget_fetch(self, fetch: WaitingFetch) -> None:
-        self._watermark_waiters.pop(fetch, None)
-        if self._append_waiters:
-            self._append_waiters.pop(fetch, None)
-
-    def wake_fetches(self) -> None:
-        """Wake every parked fetch: the log start moved, or another change that readers see."""
-        _wake(self._watermark_waiters)
-        if self._append_waiters:
-            _wake(self._append_waiters)
-
-    def expire_produces(self, now_ms: int) -> None:
-        """Answer the produces whose time-out has passed, by the monotonic clock."""
-        for parked in (self._parked_for_leader, self._parked_for_all):
-            if parked:
-                parked.expire(now_ms)
-
-    def fail_waiting(self, error_code: int) -> None:
-        """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""
-        self._fail_produces(error_code)
-        self._end_deletions(error_code)
-        self.wake_fetches()
-
-    def _fail_produces(self, error_code: int) -> None:
-        for parked in (self._parked_for_leader, self._parked_for_all):
-            if parked:
-                parked.fail_all(error_code)
-
-    def _look_at_deletions(self) -> None:
-        """What the low watermark depends on was changed."""
-        if self.role is not _LEADER:
-            self._end_deletions(_NOT_LEADER)
-        else:
-            self._end_deletions(_NONE, self.low_watermark)
-
-    def _end_deletions(self, error_code: int, low_watermark: int | None = None) -> None:
-        """All of them, or those that `low_watermark` has reached."""
-        for on_ended, before_offset in list((self._parked_deletions or {}).items()):
-            if low_watermark is None or before_offset <= low_watermark:
-                self.forget_deletion(on_ended)
-                on_ended(error_code)
+    # --- ends that move ---------------------------------------------------------------------------------------
 
     def _on_stable(self) -> None:
         """This replica's stable end moved."""
-        if self._parked_for_leader:
-            self._parked_for_leader.release(self._log.stable_end)
+        for_leader = self.waiting.for_leader
+        if for_leader:
+            for_leader.release(self._log.stable_end)
         replica = self._replica
         replica.on_stable()
         if replica.high_watermark != self.high_watermark:
@@ -850,12 +684,13 @@ class Partition:
 
     def _move_high_watermark(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
-        if self._parked_for_all:
-            self._parked_for_all.release(high_watermark)
-        if self._watermark_waiters:
-            _wake(self._watermark_waiters)
-        if self._append_waiters:
-            for fetch in list(self._append_waiters):
+        waiting = self.waiting
+        if waiting.for_all:
+            waiting.for_all.release(high_watermark)
+        if waiting.for_watermark:
+            wake(waiting.for_watermark)
+        if waiting.for_append:
+            for fetch in list(waiting.for_append):
                 fetch.on_watermark()
 
     # --- following --------------------------------------------------------------------------------------------
@@ -904,9 +739,3 @@ class Partition:
             return apply_fetched(self._replica, self._log, request_id, answer, now_ms)
         finally:
             self._follow_watermark()
-
-
-def _wake(waiters: dict[WaitingFetch, None]) -> None:
-    # A copy: a fetch that is woken may forget its partitions.
-    for fetch in list(waiters):
-        fetch.on_readable()

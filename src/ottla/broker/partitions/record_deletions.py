@@ -91,14 +91,14 @@ class RecordDeletions:
         ends: list[asyncio.Future[int]] = [loop.create_future() for _ in waits]
         on_ended = [partial(_end, end) for end in ends]
         for (_, partition, before_offset), call in zip(waits, on_ended, strict=True):
-            partition.park_deletion(before_offset, call)
+            partition.waiting.park_deletion(before_offset, call)
         self.waiting_count += len(waits)
         try:
             await asyncio.wait(ends, timeout=max(timeout_ms, 0) / 1000)
         finally:
             self.waiting_count -= len(waits)
             for (_, partition, _), call in zip(waits, on_ended, strict=True):
-                partition.forget_deletion(call)
+                partition.waiting.forget_deletion(call)
         for (topic_partition, partition, before_offset), end in zip(waits, ends, strict=True):
             if not end.done():
                 problem = f"{topic_partition}: a live replica still has records below {before_offset}"

@@ -67,8 +67,8 @@ class Housekeeping:
         """Answer produces whose time-out has passed, and consumers that have waited long enough for a new leader."""
         now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
-            if partition.has_waiting_produces:
-                partition.expire_produces(now_ms)
+            if partition.waiting.has_produces:
+                partition.waiting.expire_produces(now_ms)
             if partition.withholds_reads:
                 partition.end_withholding(now_ms)
 

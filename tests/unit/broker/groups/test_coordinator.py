@@ -267,7 +267,7 @@ def test_stop_answers_who_is_parked_and_everything_after(small: SmallCoordinator
 def test_failing_disk_answers_everything(small: SmallCoordinator) -> None:
     committed = small.ask(commit("g", 7))
     for partition in small.partitions:
-        partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition.waiting.fail(ErrorCode.KAFKA_STORAGE_ERROR)
     small.coordinator.on_directory_offline()
     assert [list(reply.errors) for reply in committed] == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
     assert small.coordinator.state_of("any") is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -362,7 +362,7 @@ def test_broker_whose_lease_is_over_decides_nothing_and_continues_with_what_it_l
     committed = small.ask(commit("g", 7))
     small.lease.end()
     for partition in small.partitions:
-        partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partition.waiting.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert [list(reply.errors) for reply in committed] == [[ErrorCode.NOT_COORDINATOR]]
     assert [list(reply.errors) for reply in small.ask(commit("other", 1))] == [[ErrorCode.NOT_COORDINATOR]]
     small.loop.turn()

@@ -13,9 +13,10 @@ from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, gr
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.net.access import Access
 from ottla.broker.net.advertising import BrokerAddress
-from ottla.broker.partitions.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.topics.topic_rules import checked_config
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView

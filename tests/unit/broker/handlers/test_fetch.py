@@ -168,7 +168,7 @@ def test_fetch_waits_for_the_high_watermark_not_for_the_append(served: Served) -
     assert served.answer() is None
     log.become_stable()
     assert served.sizes() == [size]
-    assert not served.partition("t")._watermark_waiters
+    assert not served.partition("t").waiting.for_watermark
 
 
 def test_fetch_is_answered_empty_at_its_deadline_and_not_again_by_later_records(served: Served) -> None:
@@ -320,7 +320,7 @@ def test_failing_file_keeps_no_other_fetch_from_its_records(served: Served) -> N
     served.client.close()
     served.client = other
     assert [found.error_code for found in served.partitions()] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert not failing._watermark_waiters
+    assert not failing.waiting.for_watermark
 
 
 def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: Served) -> None:
@@ -330,7 +330,7 @@ def test_waiting_fetch_leaves_nothing_behind_when_its_client_goes_away(served: S
     served.client.close()
     served.loop.turn()
     assert served.connection.is_closed
-    assert not served.partition("t")._watermark_waiters
+    assert not served.partition("t").waiting.for_watermark
     assert served.handler.parked.partitions_count == 0
     # Only its deadline still knows it, without what it asked for.
     ((_, _, waiting),) = served.deadlines._heap
@@ -491,7 +491,7 @@ def test_waiting_session_whose_place_is_taken_is_answered(served: Served) -> Non
     response = served.answer()
     assert response is not None
     assert (response.error_code, response.responses) == (0, [])
-    assert not served.partition("t")._watermark_waiters
+    assert not served.partition("t").waiting.for_watermark
 
 
 def test_replica_continues_no_session(served: Served) -> None:

@@ -78,4 +78,4 @@ def test_session_ends_when_it_is_given_a_name_that_no_topic_has(served: Served) 
     request = FetchRequest(session_id=100, session_epoch=1, topics=[FetchTopic(LONG_NAME, partitions=[at(0)])])
     assert answer_to(served, request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(served.sessions) == 0
-    assert not served.partition("t")._watermark_waiters
+    assert not served.partition("t").waiting.for_watermark

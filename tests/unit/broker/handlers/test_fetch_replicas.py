@@ -257,7 +257,7 @@ def test_session_tells_a_replica_of_deleted_records_until_it_has_deleted_them(se
     served.follow(session_id=100, session_epoch=1)
     assert served.answer() is None
     log.partition.delete_records_before(1)
-    log.partition.wake_fetches()
+    log.partition.waiting.wake_fetches()
     assert only(served.partitions()).log_start_offset == 1
     served.follow(max_wait_ms=0, session_id=100, session_epoch=2)
     assert not served.partitions(), "the follower knows it"

@@ -348,9 +348,9 @@ def test_late_produce_is_told_that_it_timed_out_and_its_flush_answers_nobody(ser
     served.send(("t", 0, batch()), timeout_ms=500)
     partition = served.table.find("t", 0)
     assert partition is not None
-    partition.expire_produces(STARTED_MS + 499)
+    partition.waiting.expire_produces(STARTED_MS + 499)
     assert served.codes() == []
-    partition.expire_produces(STARTED_MS + 500)
+    partition.waiting.expire_produces(STARTED_MS + 500)
     assert served.codes() == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
     log.become_stable()
     assert served.codes() == []
@@ -361,7 +361,7 @@ def test_waiting_produce_is_told_when_the_log_directory_fails(served: Served) ->
     served.send(("t", 0, batch()))
     partition = served.table.find("t", 0)
     assert partition is not None
-    partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+    partition.waiting.fail(ErrorCode.KAFKA_STORAGE_ERROR)
     assert served.codes() == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 
 
@@ -383,7 +383,7 @@ def test_late_produce_is_told_which_of_its_batches_are_stable(served: Served) ->
     for key in (("a", 0), ("b", 0)):
         partition = served.table.find(*key)
         assert partition is not None
-        partition.expire_produces(STARTED_MS + 1_000)
+        partition.waiting.expire_produces(STARTED_MS + 1_000)
     served.ready.send_all()
     assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
     late.become_stable()
@@ -406,7 +406,7 @@ def test_segment_that_cannot_be_rolled_refuses_its_batch_and_no_other(served: Se
 def test_produce_is_answered_when_the_directory_fails_under_its_second_batch(served: Served) -> None:
     def fail_waiting(_: DirectoryOffline) -> None:
         for log in (first, second):
-            log.partition.fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
+            log.partition.waiting.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
     first = served.add("a", 0)
     # A write that cannot be undone takes the directory offline before the append raises.
@@ -529,7 +529,7 @@ def test_producer_whose_leader_changed_while_it_waited_is_given_the_new_one(serv
     assert served.answers() == []
     node = PartitionNode(0, (), PartitionState(OTHER_BROKER.node_id, LeaderEpoch(8), (OTHER_LIFE,)), 0)
     served.topics = TopicsView.of(1, {"t": Topic("t", SAMPLE_UUID, (node,))})
-    log.partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    log.partition.waiting.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (response,) = served.answers()
     assert response.responses[0].partition_responses[0].current_leader == LeaderIdAndEpoch(2, 8)
     assert response.node_endpoints == [NodeEndpoint(*OTHER_BROKER)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.partitions.partition import ACKS_ALL, ACKS_LEADER, NO_WAIT, NotEnoughReplicas, NotLeader, WakeOn
+from ottla.broker.partitions.partition import NO_WAIT, NotEnoughReplicas, NotLeader
+from ottla.broker.partitions.waiting_requests import ACKS_ALL, ACKS_LEADER, WakeOn
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.storage.errors import StorageError
@@ -57,7 +58,7 @@ def produce(log: ServedLog, waiting: Produce, slot: int, acks: int = ACKS_ALL) -
     """Append a batch of one record and wait for it, as the produce handler does."""
     _, required_end, _ = log.append(acks=acks)
     assert required_end != NO_WAIT
-    log.partition.park_produce(required_end, acks, waiting, slot)
+    log.partition.waiting.park_produce(required_end, acks, waiting, slot)
 
 
 # --- role -----------------------------------------------------------------------------------------------------
@@ -112,13 +113,13 @@ def test_produce_is_released_when_its_batch_is_stable(acks: int) -> None:
     produce(log, waiting, 0, acks)
     flush = log.begin_flush()
     produce(log, waiting, 1, acks)
-    assert log.partition.has_waiting_produces
+    assert log.partition.waiting.has_produces
     assert waiting.outcomes == {}
     log.end_flush(flush)
     assert waiting.outcomes == {0: 0}
     log.become_stable()
     assert waiting.outcomes == {0: 0, 1: 0}
-    assert not log.partition.has_waiting_produces
+    assert not log.partition.waiting.has_produces
 
 
 def test_produce_for_one_replica_does_not_wait_for_the_others() -> None:
@@ -165,7 +166,7 @@ def test_expired_produces_of_both_kinds_are_answered_and_their_batches_released_
     produce(log, all_replicas, 0)
     produce(log, one_replica, 0, ACKS_LEADER)
     produce(log, patient, 0)
-    log.partition.expire_produces(1_000)
+    log.partition.waiting.expire_produces(1_000)
     assert [each.is_over for each in (all_replicas, one_replica, patient)] == [True, True, False]
     log.become_stable()
     assert patient.outcomes == {0: 0}
@@ -175,8 +176,8 @@ def test_expired_produces_of_both_kinds_are_answered_and_their_batches_released_
 def test_retired_partition_fails_its_produces_and_wakes_its_fetches(acks: int) -> None:
     log, waiting, fetch, replica = ServedLog("t"), Produce(), Fetch(), Fetch()
     produce(log, waiting, 0, acks)
-    log.partition.park_fetch(fetch)
-    log.partition.park_fetch(replica, WakeOn.APPEND)
+    log.partition.waiting.park_fetch(fetch)
+    log.partition.waiting.park_fetch(replica, WakeOn.APPEND)
     log.partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert not log.partition.is_served
     assert waiting.outcomes == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -190,14 +191,14 @@ def test_retired_partition_fails_its_produces_and_wakes_its_fetches(acks: int) -
 
 def test_fetches_are_woken_by_what_they_wait_for() -> None:
     log, consumer, replica = ServedLog("t"), Fetch(), Fetch()
-    log.partition.park_fetch(consumer)
-    log.partition.park_fetch(replica, WakeOn.APPEND)
+    log.partition.waiting.park_fetch(consumer)
+    log.partition.waiting.park_fetch(replica, WakeOn.APPEND)
     log.append()
     assert (consumer.woken_count, replica.woken_count) == (0, 1)
     log.become_stable()
     assert (consumer.woken_count, replica.woken_count) == (1, 1)
     for fetch in (consumer, replica):
-        log.partition.forget_fetch(fetch)
+        log.partition.waiting.forget_fetch(fetch)
     log.add()
     assert (consumer.woken_count, replica.woken_count) == (1, 1)
 
@@ -209,7 +210,7 @@ def test_truncation_takes_the_high_watermark_back_to_the_logs_end() -> None:
     log, fetch = ServedLog("t"), Fetch()
     for _ in range(3):
         log.add()
-    log.partition.park_fetch(fetch)
+    log.partition.waiting.park_fetch(fetch)
     truncate_log(log.log, 1)
     assert (log.partition.high_watermark, log.partition.last_stable_offset, log.partition.log_end_offset) == (1, 1, 1)
     assert fetch.woken_count == 1

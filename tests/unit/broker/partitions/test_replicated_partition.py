@@ -9,17 +9,15 @@ import pytest
 
 from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.partitions.partition import (
-    ACKS_ALL,
-    ACKS_LEADER,
     EPOCH_START_WAIT_MS,
     WITHHELD_READS_MAX_MS,
     NotEnoughReplicas,
     NotLeader,
     Partition,
-    WakeOn,
 )
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import GAP_PATIENCE_MS
+from ottla.broker.partitions.waiting_requests import ACKS_ALL, ACKS_LEADER, WakeOn
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
@@ -145,7 +143,7 @@ def test_high_watermark_follows_the_slowest_replica_in_sync() -> None:
 
 def test_produce_for_all_replicas_is_released_by_the_last_fetch_that_it_needs() -> None:
     here, waiting, reader = leader(), Produce(), Fetch()
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     produce(here.served, waiting, 0)
     here.served.become_stable()
     here.fetch(ELSEWHERE, 2)
@@ -166,7 +164,7 @@ def test_read_of_a_replica_goes_to_the_end_of_the_log_and_a_consumers_to_the_hig
 
 def test_fetch_of_a_replica_is_woken_by_an_append_and_told_of_the_high_watermark() -> None:
     here, fetch = leader(), Fetch()
-    here.partition.park_fetch(fetch, WakeOn.APPEND)
+    here.partition.waiting.park_fetch(fetch, WakeOn.APPEND)
     here.served.append(acks=ACKS_LEADER)
     assert (fetch.woken_count, fetch.watermarks_count) == (1, 0)
     here.served.become_stable()
@@ -244,7 +242,7 @@ def test_produces_are_refused_after_their_append_when_too_few_replicas_stay_in_s
 
 def test_produces_fail_when_another_broker_is_elected() -> None:
     here, waiting, reader = leader(), Produce(), Fetch()
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     for slot, acks in enumerate((ACKS_ALL, ACKS_LEADER)):
         produce(here.served, waiting, slot, acks)
     here.be(ELSEWHERE, 2)
@@ -721,7 +719,7 @@ def test_new_leader_shows_consumers_nothing_before_it_knows_what_its_predecessor
         read = here.consume(offset)
         assert (read.error_code, read.run, read.high_watermark) == (NOT_AVAILABLE, None, -1)
     assert not here.partition.ends_in_older_segment(0)
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     here.fetch(ELSEWHERE, 3, epoch=3)
     assert here.preferred(0, ELSEWHERE, epoch=3) is None
     here.fetch(THIRD, 3, epoch=3)
@@ -741,7 +739,7 @@ def test_new_leader_with_enough_replicas_in_sync_waits_until_they_have_fetched()
 
 def test_new_leader_with_a_replica_in_sync_that_does_not_fetch_shows_what_it_knows_after_a_limit() -> None:
     here, reader = restarted(HERE, ELSEWHERE), Fetch()
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     assert WITHHELD_READS_MAX_MS > EPOCH_START_WAIT_MS
     here.partition.end_withholding(here.now_ms + WITHHELD_READS_MAX_MS)
     assert reader.woken_count == 1
@@ -755,7 +753,7 @@ def test_new_leader_with_a_replica_in_sync_that_does_not_fetch_shows_what_it_kno
 
 def test_new_leader_with_too_few_replicas_in_sync_soon_shows_what_it_knows() -> None:
     here, reader = restarted(HERE), Fetch()
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     here.partition.end_withholding(EPOCH_START_WAIT_MS - 1)
     assert here.consume(0).error_code == NOT_AVAILABLE
     here.partition.end_withholding(EPOCH_START_WAIT_MS)
@@ -783,7 +781,7 @@ def test_leader_about_to_give_up_shows_consumers_nothing_until_the_outcome_is_kn
     assert here.consume(0).run is not None
     here.partition.withhold_reads(here.now_ms)
     assert here.consume(0).error_code == NOT_AVAILABLE, "the next leader may have committed more"
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     here.partition.resume_reads()
     assert reader.woken_count == 1
     assert here.consume(0).run is not None
@@ -919,7 +917,7 @@ def follower_of_one_record() -> Replicated:
 
 def test_follower_serves_consumers_below_its_own_high_watermark_and_wakes_them() -> None:
     here, waiting = follower_of_one_record(), Fetch()
-    here.partition.park_fetch(waiting)
+    here.partition.waiting.park_fetch(waiting)
     read = here.consume(0)
     assert (read.error_code, read.high_watermark, read.run) == (0, 0, None)
     take(here, high_watermark=1)
@@ -944,7 +942,7 @@ def test_follower_tells_what_is_outside_of_its_log() -> None:
 
 def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() -> None:
     here, waiting = follower_of_one_record(), Fetch()
-    here.partition.park_fetch(waiting)
+    here.partition.waiting.park_fetch(waiting)
     here.be(ELSEWHERE, 1, ELSEWHERE, THIRD)
     assert (waiting.woken_count, here.consume(0).error_code) == (1, NOT_LEADER)
     here.be(ELSEWHERE, 1)
@@ -967,8 +965,8 @@ def see(here: Replicated, *, is_suspended: bool) -> bool:
 def test_leader_releases_what_waits_when_its_lease_ends() -> None:
     here, reader, follower = leader(), Fetch(), Fetch()
     of_all, of_leader = Produce(), Produce()
-    here.partition.park_fetch(reader)
-    here.partition.park_fetch(follower, WakeOn.APPEND)
+    here.partition.waiting.park_fetch(reader)
+    here.partition.waiting.park_fetch(follower, WakeOn.APPEND)
     produce(here.served, of_all, 0)
     produce(here.served, of_leader, 0, ACKS_LEADER)
     woken_count = follower.woken_count
@@ -1025,7 +1023,7 @@ def test_follower_whose_lease_is_over_sends_consumers_back_to_the_leader() -> No
     here, reader = Replicated(), Fetch()
     here.be(ELSEWHERE, 1)
     assert here.consume(0).error_code == 0
-    here.partition.park_fetch(reader)
+    here.partition.waiting.park_fetch(reader)
     see(here, is_suspended=True)
     assert here.consume(0).error_code == NOT_LEADER
     assert reader.woken_count == 1

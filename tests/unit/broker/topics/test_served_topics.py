@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.context import NewTopic
-from ottla.broker.partitions.partition import ACKS_ALL, Partition
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
 from ottla.broker.partitions.topic_configs import log_config
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.topics.served_topics import (
     RETRY_AFTER_S_MAX,
     RETRY_AFTER_S_MIN,

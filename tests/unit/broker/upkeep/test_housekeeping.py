@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.broker.partitions.partition import ACKS_LEADER, EPOCH_START_WAIT_MS
+from ottla.broker.partitions.partition import EPOCH_START_WAIT_MS
 from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.partitions.waiting_requests import ACKS_LEADER
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.storage.log_config import LogConfig
 from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
