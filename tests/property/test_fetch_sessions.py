@@ -8,10 +8,9 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.broker.fetching.fetch_read import read_partitions
+from ottla.broker.fetching.fetch_read import read_request
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
-from ottla.broker.fetching.fetch_session_read import fill_session, note_sent, read_session
 from ottla.broker.partitions.partition_read import PartitionRead
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
 from ottla.model.error_code import ErrorCode
@@ -54,10 +53,10 @@ class Sessions(RuleBasedStateMachine):
             self.create(place)
         self.asked = {place: fetch_of(place, offset) for place, offset in wanted.items()}
         request = request_of(self.asked, self.key)
-        read = read_partitions(self.partitions, request, MANY)
+        read = read_request(self.partitions, request, MANY)
         session = self.cache.open(len(wanted), 0, uses_topic_ids=by_id)
         assert session is not None
-        fill_session(self.partitions, session, request, read)
+        session.fill(self.partitions, request, read)
         self.cache.touch(session, 0)
         self.session = session
         for topic, parts in read.topics:
@@ -126,9 +125,9 @@ class Sessions(RuleBasedStateMachine):
         assert self.session.partitions_count == len(self.asked)
         self.session.advance()
         for _ in range(looks):
-            read = read_session(self.partitions, self.session, limit_bytes)
+            read = self.session.read(self.partitions, limit_bytes)
             self.session.watch_candidates()
-        note_sent(self.session, read)
+        self.session.note_sent(read)
         answered = {(self.name_of(topic), part.partition): part for topic, parts in read.by_topic() for part in parts}
         assert len(answered) == len(read.reads)
         self.check(answered, limit_bytes)
@@ -141,7 +140,7 @@ class Sessions(RuleBasedStateMachine):
                 assert part.error_code in GONE
             assert part.run is not None or part.error_code or facts(part) != self.told[place]
             self.told[place] = facts(part)
-        full = read_partitions(self.partitions, request_of(self.asked, self.key), MANY)
+        full = read_request(self.partitions, request_of(self.asked, self.key), MANY)
         for topic, parts in full.topics:
             for part in parts:
                 place = self.name_of(topic), part.partition

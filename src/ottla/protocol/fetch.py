@@ -41,6 +41,16 @@ LEADERS_FROM_VERSION: Final = 16
 _REPLICA_STATE_FROM_VERSION: Final = 15
 _TOPIC_ID_BYTES: Final = 16
 NO_PREFERRED_REPLICA: Final = -1
+# The isolation level of a reader of committed records.
+READ_COMMITTED: Final = 1
+
+# Sessions (KIP-227).  A request without one, and the epochs of requests that name all their partitions: one opens a
+# session, the other none.
+NO_SESSION: Final = 0
+NEW_SESSION_EPOCH: Final = 0
+NO_SESSION_EPOCH: Final = -1
+FIRST_SESSION_EPOCH: Final = 1
+_SESSION_EPOCH_MAX: Final = 2**31 - 1
 # Of one request, and as many topics: a partition takes 16 bytes on the wire and some 250 in memory.
 PARTITIONS_MAX: Final = 65_536
 # Of a large request, read between two pauses, each in a microsecond.
@@ -51,6 +61,11 @@ Element = TypeVar("Element")
 
 FetchPartition = tuple[int, int, int, int, int, int]
 """Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, bytes at most."""
+
+
+def next_session_epoch(epoch: int) -> int:
+    """Epochs count a session's requests and continue with 1 after the greatest: 0 would open another session."""
+    return FIRST_SESSION_EPOCH if epoch >= _SESSION_EPOCH_MAX else epoch + 1
 
 
 class FetchRequest(NamedTuple):
@@ -93,7 +108,7 @@ _NO_TOPICS: Final = memoryview(b"\x01\x01")
 _CONSUMER: Final = -1
 _NO_EPOCH: Final = -1
 # Of which version 4 knows nothing: id and epoch.
-_NO_SESSION: Final = (0, -1)
+_WITHOUT_SESSION: Final = (NO_SESSION, NO_SESSION_EPOCH)
 _REPLICA_STATE_TAG: Final = 1
 # Replica id, replica epoch.
 _REPLICA_STATE: Final = struct.Struct(">iq")
@@ -151,7 +166,7 @@ def _read_head(data: memoryview, position: int, version: int) -> tuple[_Head, in
     values = head.unpack_from(data, position)
     if version >= _REPLICA_STATE_FROM_VERSION:
         return (_CONSUMER, *values), position + size_bytes
-    return values if version >= 7 else values + _NO_SESSION, position + size_bytes
+    return values if version >= 7 else values + _WITHOUT_SESSION, position + size_bytes
 
 
 def _read_rest(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.broker.fetching.fetch_read import READ_COMMITTED, FetchRead, ends_in_older_segment, read_partitions
-from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response
-from ottla.broker.fetching.fetch_session import FetchSession, next_epoch
+from ottla.broker.fetching.fetch_read import FetchRead, ends_in_older_segment, read_request
+from ottla.broker.fetching.fetch_response import Topics, fetch_response
+from ottla.broker.fetching.fetch_session import FetchSession, SessionRead
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
-from ottla.broker.fetching.fetch_session_read import SessionRead, fill_session, note_sent, read_session
 from ottla.broker.net.access import Access
 from ottla.broker.net.outbox import Piece
 from ottla.broker.partitions.authorized_topics import ReadableTopics
@@ -22,12 +21,18 @@ from ottla.broker.tree.lease_watch import LeaseWatch
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.current_leaders import CurrentLeaders
-from ottla.protocol.fetch import LEADERS_FROM_VERSION, TOPIC_IDS_FROM_VERSION, FetchRequest
+from ottla.protocol.fetch import (
+    LEADERS_FROM_VERSION,
+    NEW_SESSION_EPOCH,
+    NO_SESSION,
+    TOPIC_IDS_FROM_VERSION,
+    FetchRequest,
+    next_session_epoch,
+)
 from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps, run_steps
 from ottla.security.acl import ANONYMOUS
 
-NEW_SESSION_EPOCH: Final = 0
 _NO_ERROR: Final = int(ErrorCode.NONE)
 _WRONG_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 # As Apache Kafka: a reader with either error must find the leader.
@@ -58,6 +63,10 @@ class FetchService:
         self._leader_hints = leader_hints
         # Records of all responses since the start, for metrics.
         self.sent_bytes = 0
+
+    def note_sent(self, size_bytes: int) -> None:
+        """A response with so many bytes of records was made."""
+        self.sent_bytes += size_bytes
 
     def leaders(self, version: int, topics: Topics, local_address: tuple[str, int]) -> CurrentLeaders | None:
         """The leaders of those partitions that were refused since another broker leads them."""
@@ -96,7 +105,7 @@ class FetchService:
         if session is None:
             return NO_SESSION
         for part, read in reads:
-            fill_session(fetch.partitions, session, part, read)
+            session.fill(fetch.partitions, part, read)
             yield
         # Between two steps it may have been closed to make room for another.
         is_open = not session.is_closed and self.sessions.touch(session, self.clock.monotonic_ms())
@@ -155,7 +164,7 @@ class FullFetch:
         service, replica = self.service, self.replica
         if service.lease_watch is not None:
             service.lease_watch.check()
-        read = read_partitions(
+        read = read_request(
             self.partitions, part or self.request, service.size_bytes_max, replica, self._consumer, readable_bytes
         )
         if replica is not None and part is None:
@@ -177,7 +186,7 @@ class FullFetch:
         session_id = NO_SESSION
         if request.session_epoch == NEW_SESSION_EPOCH:
             session_id = run_steps(service.open_session(self, [(request, read)]))
-        service.sent_bytes += read.readable_bytes
+        service.note_sent(read.readable_bytes)
         leaders = self.leaders(read.topics) if read.is_due else None
         return fetch_response(
             request, self.version, self.correlation_id, read.topics, session_id=session_id, leaders=leaders
@@ -262,13 +271,8 @@ class SessionFetch:
         service, request, replica = self._service, self.request, self._replica
         if service.lease_watch is not None:
             service.lease_watch.check()
-        read = read_session(
-            self._partitions,
-            self._session,
-            min(request.max_bytes, service.size_bytes_max),
-            reads_committed=request.isolation_level == READ_COMMITTED,
-            replica=replica,
-            consumer=self._consumer,
+        read = self._session.read(
+            self._partitions, min(request.max_bytes, service.size_bytes_max), replica, self._consumer
         )
         if replica is not None:
             replica.count()
@@ -285,21 +289,21 @@ class SessionFetch:
 
     def response(self, read: SessionRead) -> Sequence[Piece]:
         session, request, version = self._session, self.request, self._version
-        if session.epoch != next_epoch(request.session_epoch):
+        if session.epoch != next_session_epoch(request.session_epoch):
             # Another request of this session came while this one waited, and owns the session now.
             return fetch_response(
                 request, version, self._correlation_id, (), session_id=session.id, error_code=_WRONG_EPOCH
             )
         if not session.is_closed:
-            note_sent(session, read)
-        self._service.sent_bytes += read.readable_bytes
+            session.note_sent(read)
+        self._service.note_sent(read.readable_bytes)
         topics = read.by_topic()
         leaders = self._service.leaders(version, topics, self._local_address) if read.is_due else None
         return fetch_response(request, version, self._correlation_id, topics, session_id=session.id, leaders=leaders)
 
     def empty_response(self) -> Sequence[Piece]:
         session, request = self._session, self.request
-        error_code = _NO_ERROR if session.epoch == next_epoch(request.session_epoch) else _WRONG_EPOCH
+        error_code = _NO_ERROR if session.epoch == next_session_epoch(request.session_epoch) else _WRONG_EPOCH
         return fetch_response(
             request, self._version, self._correlation_id, (), session_id=session.id, error_code=error_code
         )

@@ -1,17 +1,22 @@
-"""What one fetch request reads from the logs: a pure walk over its partitions, without sockets or waiting."""
+"""What fetches read from the logs: a pure walk over partitions, for full requests and for sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partitions.partition_table import PartitionLookup
-from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.fetch import FetchPartition, FetchRequest
 from ottla.runtime.steps import parts_of
 
-READ_COMMITTED: Final = 1
+_NO_ERROR: Final = 0
+
+Found = tuple[Partition | None, FetchPartition, int]
+"""A partition to read, what is requested of it, and the error of one that is not served here."""
 
 
 class FetchRead(NamedTuple):
@@ -22,7 +27,7 @@ class FetchRead(NamedTuple):
     is_due: bool
 
 
-def read_partitions(
+def read_request(
     partitions: PartitionLookup,
     request: FetchRequest,
     size_bytes_max: int,
@@ -30,55 +35,71 @@ def read_partitions(
     consumer: ConsumerReader = LEADER_ONLY,
     readable_bytes: int = 0,
 ) -> FetchRead:
-    """Read the partitions in request order, at most the request's and `size_bytes_max` bytes.
-
-    `readable_bytes`: what was read of the same request before, and counts.
-
-    The first partition that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
-    `replica`: the follower whose request it is, None for a consumer's, which `consumer` is for.
-    """
-    may_follow, nearby = consumer
-    left_bytes = min(request.max_bytes, size_bytes_max) - readable_bytes
-    is_due = False
-    topics: list[tuple[bytes, list[PartitionRead]]] = []
+    """Read all partitions that the request names, at most its and `size_bytes_max` bytes; see `read_partitions`."""
+    found: list[Found] = []
     for topic, wanted in request.topics:
-        reads: list[PartitionRead] = []
         for fetch in wanted:
             partition = partitions.get(topic, fetch[0])
             if partition is None:
-                read = PartitionRead(fetch[0], partitions.absence_error(topic, fetch[0]))
-            elif replica is not None:
-                _, epoch, offset, last_epoch, follower_log_start, limit_bytes = fetch
-                read = partition.read_as_replica(
-                    replica,
-                    epoch,
-                    offset,
-                    last_epoch,
-                    min(limit_bytes, left_bytes),
-                    whole_first_batch=readable_bytes == 0,
-                    follower_log_start=follower_log_start,
-                )
-            elif nearby and (elsewhere := partition.read_elsewhere(nearby, fetch[1], fetch[2])) is not None:
-                read = elsewhere
-                is_due = True
+                found.append((None, fetch, partitions.absence_error(topic, fetch[0])))
             else:
-                _, epoch, offset, last_epoch, _, limit_bytes = fetch
-                read = partition.read(
-                    epoch,
-                    offset,
-                    last_epoch,
-                    limit_bytes if limit_bytes < left_bytes else left_bytes,
-                    whole_first_batch=readable_bytes == 0,
-                    may_follow=may_follow,
-                )
-            if read.run is not None:
-                readable_bytes += read.run.length_bytes
-                left_bytes -= read.run.length_bytes
-            elif read.error_code not in WAITED_OUT or read.diverging is not None:
-                is_due = True
-            reads.append(read)
-        topics.append((topic, reads))
-    return FetchRead(topics, readable_bytes, is_due)
+                found.append((partition, fetch, _NO_ERROR))
+    left_bytes = min(request.max_bytes, size_bytes_max) - readable_bytes
+    reads, readable_bytes, is_due = read_partitions(found, left_bytes, replica, consumer, readable_bytes)
+    if len(request.topics) == 1:
+        return FetchRead([(request.topics[0][0], reads)], readable_bytes, is_due)
+    each = iter(reads)
+    return FetchRead(
+        [(topic, list(islice(each, len(wanted)))) for topic, wanted in request.topics], readable_bytes, is_due
+    )
+
+
+def read_partitions(
+    found: Sequence[Found],
+    left_bytes: int,
+    replica: ReplicaReader | None,
+    consumer: ConsumerReader,
+    readable_bytes: int = 0,
+) -> tuple[list[PartitionRead], int, bool]:
+    """Read these partitions in their order: their parts of the response, its bytes, whether it must be sent now.
+
+    At most `left_bytes` are read; `readable_bytes` are what was read of the same request before.  The first partition
+    that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
+    `replica`: the follower whose request it is, None for a consumer's, which `consumer` is for.
+    """
+    may_follow, nearby = consumer
+    is_due = False
+    reads: list[PartitionRead] = []
+    for partition, fetch, error_code in found:
+        index, epoch, offset, last_epoch, follower_log_start, limit_bytes = fetch
+        if limit_bytes > left_bytes:
+            limit_bytes = left_bytes
+        if partition is None:
+            read = PartitionRead(index, error_code)
+        elif replica is not None:
+            read = partition.read_as_replica(
+                replica,
+                epoch,
+                offset,
+                last_epoch,
+                limit_bytes,
+                whole_first_batch=readable_bytes == 0,
+                follower_log_start=follower_log_start,
+            )
+        elif nearby and (elsewhere := partition.read_elsewhere(nearby, epoch, offset)) is not None:
+            read = elsewhere
+            is_due = True
+        else:
+            read = partition.read(
+                epoch, offset, last_epoch, limit_bytes, whole_first_batch=readable_bytes == 0, may_follow=may_follow
+            )
+        if read.run is not None:
+            readable_bytes += read.run.length_bytes
+            left_bytes -= read.run.length_bytes
+        elif read.error_code not in WAITED_OUT or read.diverging is not None:
+            is_due = True
+        reads.append(read)
+    return reads, readable_bytes, is_due
 
 
 def in_parts(request: FetchRequest) -> Iterator[FetchRequest]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.broker.fetching.fetch_read import READ_COMMITTED
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.net.outbox import Piece
 from ottla.broker.partitions.partition_read import PartitionRead
 from ottla.protocol.current_leaders import CurrentLeaders
-from ottla.protocol.fetch import FetchRequest, FetchResponseWriter
+from ottla.protocol.fetch import NO_SESSION, READ_COMMITTED, FetchRequest, FetchResponseWriter
 from ottla.runtime.disk import FileRun
 from ottla.runtime.steps import Steps, parts_of
 
-NO_SESSION: Final = 0
 _NO_ERROR: Final = 0
 
 Topics = Sequence[tuple[bytes, Sequence[PartitionRead]]]

@@ -10,27 +10,30 @@ and cost nothing, however many they are, until it moves.  Those that are waited 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
-from ottla.broker.net.limits import PARTITIONS_OF_STEP
+from ottla.broker.fetching.fetch_read import FetchRead, Found, read_partitions
+from ottla.broker.net.limits import PARTITIONS_OF_STEP, SESSION_READS_MAX
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_read import PartitionRead
+from ottla.broker.partitions.partition_read import LEADER_ONLY, WAITED_OUT, ConsumerReader, PartitionRead, ReplicaReader
 from ottla.broker.partitions.partition_table import PartitionLookup
 from ottla.broker.partitions.waiting_requests import WaitingFetch, WakeOn
 from ottla.model.error_code import ErrorCode
 from ottla.model.partition_state import ReplicaIncarnation
-from ottla.protocol.fetch import FetchPartition
+from ottla.protocol.fetch import (
+    FIRST_SESSION_EPOCH,
+    NO_PREFERRED_REPLICA,
+    FetchPartition,
+    FetchRequest,
+    next_session_epoch,
+)
 from ottla.runtime.steps import Steps, parts_of
 from ottla.security.acl import ANONYMOUS
 
-FIRST_EPOCH: Final = 1
-_EPOCH_MAX: Final = 2**31 - 1
 _UNSENT: Final = -1
-
-
-def next_epoch(epoch: int) -> int:
-    """Epochs count a session's requests and continue with 1 after the greatest: 0 would open another session."""
-    return FIRST_EPOCH if epoch >= _EPOCH_MAX else epoch + 1
+_NO_ERROR: Final = 0
+_NOT_AVAILABLE: Final = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 class SessionPartition:
@@ -53,21 +56,22 @@ class SessionPartition:
         self._sent_high_watermark = _UNSENT
         self._sent_log_start = _UNSENT
 
-    def find_partition(self, partitions: PartitionLookup) -> Partition | ErrorCode:
+    def find_partition(self, partitions: PartitionLookup) -> Found:
         """What to read, or the error that the reader must be sent."""
         if partitions.is_guarded and not partitions.allows(self.topic):
             # The right may have been revoked since the last fetch.
-            return partitions.absence_error(self.topic, self.index)
+            return None, self.fetch, partitions.absence_error(self.topic, self.index)
         partition = self._partition
         if partition is None:
             partition = self._partition = partitions.get(self.topic, self.index)
             if partition is None:
-                return partitions.absence_error(self.topic, self.index)
+                return None, self.fetch, partitions.absence_error(self.topic, self.index)
         elif not partition.is_served:
             # In its place there may be another topic's already.
             is_replaced = partitions.get(self.topic, self.index) is not None
-            return partitions.unknown_topic if is_replaced else partitions.absence_error(self.topic, self.index)
-        return partition
+            error = partitions.unknown_topic if is_replaced else partitions.absence_error(self.topic, self.index)
+            return None, self.fetch, error
+        return partition, self.fetch, _NO_ERROR
 
     def is_known(self, read: PartitionRead) -> bool:
         """Whether the reader has been sent the ends of `read` already."""
@@ -115,6 +119,27 @@ class SessionPartition:
     def unwatch(self) -> None:
         if self._partition is not None:
             self._partition.waiting.forget_fetch(self)
+
+
+class SessionRead(NamedTuple):
+    """The partitions that must be in the response, in order of service; see `FetchRead` for the rest.
+
+    `would_not_grow`: some run ends before its partition's readable end, in an older segment: waiting adds nothing.
+    `has_news`: some partition has no records for the reader, but ends that it was not sent yet.
+    """
+
+    reads: list[tuple[SessionPartition, PartitionRead]]
+    readable_bytes: int
+    is_due: bool
+    would_not_grow: bool
+    has_news: bool = False
+
+    def by_topic(self) -> list[tuple[bytes, list[PartitionRead]]]:
+        """As a response lists them."""
+        topics: dict[bytes, list[PartitionRead]] = {}
+        for entry, read in self.reads:
+            topics.setdefault(entry.topic, []).append(read)
+        return list(topics.items())
 
 
 class FetchSession:
@@ -165,7 +190,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
-        self.epoch = FIRST_EPOCH
+        self.epoch = FIRST_SESSION_EPOCH
         # The cache's record of it: the partitions count at its last use; before the first, what it will be.
         self.cached_size = cached_size
         self.partitions_count = 0
@@ -233,7 +258,7 @@ class FetchSession:
 
     def advance(self) -> None:
         """A request of the session was accepted: the next one must have the next epoch."""
-        self.epoch = next_epoch(self.epoch)
+        self.epoch = next_session_epoch(self.epoch)
 
     def mark(self, entry: SessionPartition) -> None:
         """Its part of the response may have changed."""
@@ -273,6 +298,85 @@ class FetchSession:
         """It gave records: the others are read before it."""
         self.candidates.pop(entry, None)
         self._to_candidates(entry)
+
+    def read(
+        self,
+        partitions: PartitionLookup,
+        limit_bytes: int,
+        replica: ReplicaReader | None = None,
+        consumer: ConsumerReader = LEADER_ONLY,
+    ) -> SessionRead:
+        """Read the candidates, at most `limit_bytes`; those whose part would be empty are settled.
+
+        Those that are waited out are read after them, as many as one response has room for.  `replica`: the follower
+        whose session it is, None for a consumer's.  Of a settled partition the follower has everything, and its
+        position is known.
+        """
+        # More than are read at once come with the next response.  For those that are waited out it need not come early.
+        would_not_grow = len(self.candidates) > SESSION_READS_MAX
+        entries = list(islice(chain(self.candidates, self.waited_out), SESSION_READS_MAX))
+        found = [entry.find_partition(partitions) for entry in entries]
+        parts, readable_bytes, is_due = read_partitions(found, limit_bytes, replica, consumer)
+        has_news = False
+        reads: list[tuple[SessionPartition, PartitionRead]] = []
+        for entry, (partition, fetch, _), read in zip(entries, found, parts, strict=True):
+            if partition is None or read.preferred_replica != NO_PREFERRED_REPLICA:
+                reads.append((entry, read))
+                continue
+            if self.waited_out and read.error_code != _NOT_AVAILABLE:
+                self.add_candidate(entry)
+            if read.run is not None:
+                would_not_grow = would_not_grow or partition.ends_in_older_segment(
+                    fetch[2], as_replica=replica is not None
+                )
+            elif read.error_code not in WAITED_OUT or read.diverging is not None:
+                assert is_due
+            elif read.error_code:
+                # The error is sent when the fetch is answered.
+                if entry not in self.waited_out:
+                    self.wait_out(entry)
+            elif replica is not None and 0 <= fetch[4] < read.log_start_offset:
+                # At once: a deletion of records may wait until every replica has made it.
+                is_due = True
+            elif entry.is_known(read):
+                if entry.is_at_end(read):
+                    self.settle(entry)
+                # Else it has records for which there was no room, or that are not committed: it stays a candidate.
+                continue
+            else:
+                has_news = True
+            reads.append((entry, read))
+        return SessionRead(reads, readable_bytes, is_due, would_not_grow, has_news)
+
+    def note_sent(self, read: SessionRead) -> None:
+        """The response has been made: the next one leaves out what has not changed since."""
+        for entry, part in read.reads:
+            entry.note_sent(part)
+            if part.error_code or part.preferred_replica != NO_PREFERRED_REPLICA:
+                # Sent each time, after those that were not read.
+                if part.error_code == _NOT_AVAILABLE and entry in self.waited_out:
+                    self.wait_out(entry)
+                else:
+                    self.move_to_end(entry)
+                continue
+            if part.run is not None:
+                self.move_to_end(entry)
+            elif part.diverging is None and entry.is_at_end(part):
+                self.settle(entry)
+
+    def fill(self, partitions: PartitionLookup, request: FetchRequest, read: FetchRead) -> None:
+        """Begin with a full request and what its response holds; others may have run since that was read."""
+        reads: list[tuple[SessionPartition, PartitionRead]] = []
+        for (topic, wanted), (_, parts) in zip(request.topics, read.topics, strict=True):
+            for fetch, part in zip(wanted, parts, strict=True):
+                entry = self.put(topic, fetch)
+                entry.find_partition(partitions)
+                reads.append((entry, part))
+        self.note_sent(SessionRead(reads, 0, False, False))
+        for entry, part in reads:
+            if not entry.is_still(part):
+                # It will not wake the session for what has moved already.
+                self.add_candidate(entry)
 
     def park(self, fetch: WaitingFetch) -> None:
         """Wake `fetch` when a partition moves, and when the session is closed."""

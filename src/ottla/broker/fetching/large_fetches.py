@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FullFetch
+from ottla.broker.fetching.fetch_plans import FullFetch
 from ottla.broker.fetching.fetch_read import FetchRead, in_parts
-from ottla.broker.fetching.fetch_response import NO_SESSION, fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_response import fetch_response_steps, joined_steps
 from ottla.broker.fetching.limited_fetch import throttled
 from ottla.broker.fetching.parked_fetches import ParkedFetches
 from ottla.broker.net.client_quotas import ClientQuotas
@@ -16,6 +16,7 @@ from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.limits import PARTITIONS_OF_STEP
 from ottla.broker.net.outbox import Piece
 from ottla.broker.partitions.waiting_requests import WaitingFetch
+from ottla.protocol.fetch import NEW_SESSION_EPOCH, NO_SESSION
 from ottla.runtime.loop_offload import paced
 from ottla.runtime.steps import Steps, parts_of
 
@@ -61,7 +62,7 @@ class LargeFetch:
             parts = zip(in_parts(request), reads, strict=True)
             session_id = yield from fetch.service.open_session(fetch, parts)
         if reads:
-            fetch.service.sent_bytes += reads[-1].readable_bytes
+            fetch.service.note_sent(reads[-1].readable_bytes)
         topics = yield from joined_steps(read.topics for read in reads)
         leaders = None
         if any(read.is_due for read in reads):

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from ottla.broker.fetching.parked_fetches import FetchPlan
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.outbox import Piece
-from ottla.broker.partitions.partition import WaitingFetch
+from ottla.broker.partitions.waiting_requests import WaitingFetch
 from ottla.protocol.fetch import set_throttle_time
 
 

@@ -47,9 +47,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla.broker.fetching.deadlines import FetchDeadlines
-from ottla.broker.fetching.fetch_plans import NEW_SESSION_EPOCH, FetchService, FullFetch, SessionFetch, has_long_name
+from ottla.broker.fetching.fetch_plans import FetchService, FullFetch, SessionFetch, has_long_name
 from ottla.broker.fetching.fetch_read import in_parts
-from ottla.broker.fetching.fetch_response import NO_SESSION, Topics, fetch_response, fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_response import Topics, fetch_response, fetch_response_steps, joined_steps
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.large_fetches import LargeFetch, LargeFetches
@@ -78,6 +78,9 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import (
+    NEW_SESSION_EPOCH,
+    NO_SESSION,
+    NO_SESSION_EPOCH,
     PREFERRED_REPLICA_FROM_VERSION,
     TOPIC_IDS_FROM_VERSION,
     FetchRequest,
@@ -90,7 +93,7 @@ from ottla.runtime.steps import Steps
 from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 _CONSUMER: Final = -1
-_FULL_EPOCHS: Final = frozenset({-1, NEW_SESSION_EPOCH})
+_FULL_EPOCHS: Final = frozenset({NO_SESSION_EPOCH, NEW_SESSION_EPOCH})
 _NO_ERROR: Final = int(ErrorCode.NONE)
 _NOT_AUTHORIZED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _NO_BROKER: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

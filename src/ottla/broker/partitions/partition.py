@@ -25,6 +25,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import frequent
+from ottla.protocol.fetch import NO_PREFERRED_REPLICA
 from ottla.protocol.replica_fetch import FetchedPartition
 from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
 from ottla.replication.leadership import InSyncChange
@@ -526,7 +527,7 @@ class Partition:
             error = self.leadership_error(leader_epoch)
             if error != _NOT_LEADER or not may_follow or not self._is_in_sync_follower:
                 return PartitionRead(self.index, error)
-        high_watermark = last_stable_offset = self.high_watermark
+        high_watermark = self.high_watermark
         if high_watermark < self._withheld_below:
             return PartitionRead(self.index, _NOT_AVAILABLE)
         run = None
@@ -538,7 +539,7 @@ class Partition:
                     return PartitionRead(self.index, _OUT_OF_RANGE)
                 if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
                     return PartitionRead(
-                        self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, diverging
+                        self.index, _NONE, high_watermark, high_watermark, log.log_start_offset, diverging
                     )
             if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
                 return PartitionRead(self.index, _OUT_OF_RANGE)
@@ -556,7 +557,12 @@ class Partition:
             # Opening or reading a closed segment failed: no descriptor left, a disk that fails to read.
             _log.error("fetch.read_failed", extra=frequent(partition=self.topic_partition, error=str(error)))
             return PartitionRead(self.index, _STORAGE_ERROR)
-        return PartitionRead(self.index, _NONE, high_watermark, last_stable_offset, log.log_start_offset, None, (), run)
+        # The class's own constructor is a Python function, which takes 0.2 us more.
+        start_offset = log.log_start_offset
+        return tuple.__new__(
+            PartitionRead,
+            (self.index, _NONE, high_watermark, high_watermark, start_offset, None, (), run, NO_PREFERRED_REPLICA),
+        )
 
     def read_elsewhere(self, nodes: Collection[NodeId], leader_epoch: int, fetch_offset: int) -> PartitionRead | None:
         """The answer to a consumer who should fetch from a replica on one of `nodes`; None when it is served here."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from ottla.protocol.fetch import FetchPartition
-
-NO_SESSION: Final = 0
-NEW_SESSION_EPOCH: Final = 0
-_FIRST_EPOCH: Final = 1
-_EPOCH_MAX: Final = 2**31 - 1
+from ottla.protocol.fetch import (
+    FIRST_SESSION_EPOCH,
+    NEW_SESSION_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    next_session_epoch,
+)
 
 TopicFetches = list[tuple[bytes, list[FetchPartition]]]
 TopicIndexes = list[tuple[bytes, list[int]]]
@@ -82,9 +81,9 @@ class ReplicaFetchSession:
             self._id, self._epoch = NO_SESSION, NEW_SESSION_EPOCH
             return
         if self._epoch == NEW_SESSION_EPOCH or session_id != self._id:
-            self._id, self._epoch = session_id, _FIRST_EPOCH
+            self._id, self._epoch = session_id, FIRST_SESSION_EPOCH
         else:
-            self._epoch = _FIRST_EPOCH if self._epoch >= _EPOCH_MAX else self._epoch + 1
+            self._epoch = next_session_epoch(self._epoch)
 
 
 def _by_topic(fetches: dict[PartitionKey, FetchPartition]) -> TopicFetches:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.partitions.follower_log import AppliedFetch
 from ottla.broker.replicas.peer_connection import PeerError, PeerRefused
-from ottla.broker.replicas.replica_fetch_session import NEW_SESSION_EPOCH, PartitionKey, ReplicaFetchSession
+from ottla.broker.replicas.replica_fetch_session import PartitionKey, ReplicaFetchSession
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
 from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode
@@ -24,7 +24,7 @@ from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.observe.events import fields
 from ottla.protocol.api import ApiKey
-from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.fetch import NEW_SESSION_EPOCH, FetchRequest
 from ottla.protocol.replica_fetch import (
     REPLICA_FETCH_VERSION,
     FetchedPartition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.fetching.fetch_read import ends_in_older_segment, read_partitions
+from ottla.broker.fetching.fetch_read import ends_in_older_segment, read_request
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest
@@ -28,7 +28,7 @@ class Logs:
         return size_bytes
 
     def sizes(self, *wanted: FetchPartition, max_bytes: int = MANY, broker_max: int = MANY) -> list[int | None]:
-        read = read_partitions(self.table.by_name, request_of(*wanted, max_bytes=max_bytes), broker_max)
+        read = read_request(self.table.by_name, request_of(*wanted, max_bytes=max_bytes), broker_max)
         ((_, partitions),) = read.topics
         assert read.readable_bytes == sum(each.run.length_bytes for each in partitions if each.run is not None)
         return [None if each.run is None else each.run.length_bytes for each in partitions]
@@ -79,7 +79,7 @@ def test_only_what_is_below_the_high_watermark_is_given(logs: Logs) -> None:
 def test_error_of_one_partition_leaves_the_others_alone(logs: Logs) -> None:
     size = logs.fill(1, 1)
     request = request_of(at(5, 0), at(0, 9), at(0, 1), at(0, 2, epoch=2))
-    read = read_partitions(logs.table.by_name, request, MANY)
+    read = read_request(logs.table.by_name, request, MANY)
     ((_, partitions),) = read.topics
     assert [each.error_code for each in partitions] == [
         ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -95,7 +95,7 @@ def test_reader_of_another_history_is_told_where_it_leaves_ours(logs: Logs) -> N
     logs.fill(0, 2)
     lead(logs.logs[0].partition, 5)
     logs.fill(0, 1)
-    read = read_partitions(logs.table.by_name, request_of(at(3, last_epoch=3)), MANY)
+    read = read_request(logs.table.by_name, request_of(at(3, last_epoch=3)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging, partition.run) == (0, (3, 2), None)
     assert read.is_due
@@ -105,14 +105,14 @@ def test_reader_of_an_epoch_without_batches_here_is_told_where_the_last_known_on
     """A new leader that has appended nothing yet must not make its readers lose their place."""
     logs.fill(0, 2)
     lead(logs.logs[0].partition, 5)
-    read = read_partitions(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY)
+    read = read_request(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging) == (0, (3, 2))
 
 
 def test_reader_of_an_epoch_that_is_not_known_here_is_out_of_range(logs: Logs) -> None:
     logs.fill(0, 2)
-    read = read_partitions(logs.table.by_name, request_of(at(1, last_epoch=4)), MANY)
+    read = read_request(logs.table.by_name, request_of(at(1, last_epoch=4)), MANY)
     ((_, (partition,)),) = read.topics
     assert (partition.error_code, partition.diverging, partition.run) == (ErrorCode.OFFSET_OUT_OF_RANGE, None, None)
     assert read.is_due
@@ -137,17 +137,17 @@ def test_run_that_ends_with_its_segment_is_not_waited_for(
 def test_reader_of_an_epoch_before_the_first_batch_of_the_current_one_is_not_out_of_range(logs: Logs) -> None:
     logs.fill(0, 2)
     lead(logs.logs[0].partition, 5)
-    ((_, (partition,)),) = read_partitions(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY).topics
+    ((_, (partition,)),) = read_request(logs.table.by_name, request_of(at(2, last_epoch=4)), MANY).topics
     assert (partition.error_code, partition.diverging) == (0, (3, 2))
 
 
 def test_partition_that_is_led_elsewhere_is_refused(logs: Logs) -> None:
     logs.table.add(ServedLog("t", 3, leader_epoch=None).partition)
-    ((_, (partition,)),) = read_partitions(logs.table.by_name, request_of(at(0, 3)), MANY).topics
+    ((_, (partition,)),) = read_request(logs.table.by_name, request_of(at(0, 3)), MANY).topics
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_read_contains_both_ends_and_the_aborted_ranges(logs: Logs) -> None:
     logs.fill(0, 2)
-    ((_, (partition,)),) = read_partitions(logs.table.by_name, request_of(at(0)), MANY).topics
+    ((_, (partition,)),) = read_request(logs.table.by_name, request_of(at(0)), MANY).topics
     assert (partition.high_watermark, partition.last_stable_offset, partition.aborted) == (2, 2, ())

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.fetching import fetch_plans, fetch_session_read, parked_fetches
+from ottla.broker.fetching import fetch_session, parked_fetches
 from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
@@ -20,7 +20,7 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_budget import ReceiveBudget
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_table import PartitionIndex, PartitionTable
+from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS
 from ottla.model.error_code import ErrorCode
@@ -405,13 +405,13 @@ def test_waiting_session_of_many_partitions_is_held_by_the_session_and_reads_onc
     served.ask(session_id=100, session_epoch=1, min_bytes=700)
     assert served.handler.parked.partitions_count == 1
     reads: list[int] = []
-    read_session = fetch_session_read.read_session
+    read_session = FetchSession.read
 
-    def read(partitions: PartitionIndex, session: FetchSession, *arguments: object, **options: object) -> object:
+    def read(session: FetchSession, *arguments: object) -> object:
         reads.append(len(session.candidates))
-        return read_session(partitions, session, *arguments, **options)  # type: ignore[arg-type]  # passed on
+        return read_session(session, *arguments)  # type: ignore[arg-type]  # passed on
 
-    monkeypatch.setattr(fetch_plans, "read_session", read)
+    monkeypatch.setattr(FetchSession, "read", read)
     sizes = [log.add() for log in logs[:3]]
     assert served.answer() is None
     assert sum(sizes) < 700
@@ -443,7 +443,7 @@ def test_session_of_a_reader_above_the_high_watermark_is_told_so_each_time_and_g
 def test_session_waits_though_more_partitions_are_waited_out_than_one_response_reads(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_session_read, "SESSION_READS_MAX", 4)
+    monkeypatch.setattr(fetch_session, "SESSION_READS_MAX", 4)
     logs = [served.add("t", index) for index in range(10)]
     for log in logs:
         log.add(is_stable=False)
