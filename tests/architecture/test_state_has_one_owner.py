@@ -6,6 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from ottla.broker.fetching.fetch_plans import FetchService
+from ottla.broker.fetching.fetch_session import FetchSession
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.partitions.waiting_requests import WaitingRequests
+from ottla.broker.replicas.replica_fetcher import FetcherTotals
 from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.streams.reading import HandOut, Reading
 from ottla.storage.log.flush import FlushScheduler
@@ -18,11 +24,17 @@ from tests.architecture.source_tree import ROOT, Module, modules, nodes, sample
 OWNED: Final = (Log, Segment, SegmentList, FlushScheduler)
 FIELDS: Final = frozenset(name for owner in OWNED for name in owner.__slots__)
 # The same for a class and the module that defines it.  Names that other classes have, too, are not in this list.
+OF_CLIENT: Final = (HandOut, PendingBatch, Reading)
+OF_BROKER: Final = (FetchService, FetchSession, FetcherTotals, Partition, PartitionTable, WaitingRequests)
+OF_OTHERS_TOO: Final = {
+    *("batch", "claim", "committed", "epoch", "index", "order", "partition", "partitions_count", "requested", "start"),
+    *("tag", "token", "waiting"),
+}
 OF_A_MODULE: Final = {
     name: owner.__module__
-    for owner in (HandOut, PendingBatch, Reading)
+    for owner in (*OF_CLIENT, *OF_BROKER)
     for name in owner.__slots__
-    if name not in {"batch", "claim", "committed", "order", "partition", "requested", "start", "tag", "token"}
+    if name not in OF_OTHERS_TOO
 }
 # It counts up a value of its own that has the names of a log's ends: what it found in another broker's directory.
 EXEMPT: Final = {"ottla.maintenance.log_import"}

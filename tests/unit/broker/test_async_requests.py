@@ -264,7 +264,7 @@ async def test_metadata_of_a_time_before_a_leader_resigned_is_not_answered_after
     assert [await led_count(calls) for _ in range(2)] == [20, 20]
     for partition in broker.partitions:
         resign(partition)
-        broker.partitions.resignations_count += 1
+        broker.partitions.note_resignation()
     assert await led_count(calls) == 0
 
 

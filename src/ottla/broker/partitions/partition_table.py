@@ -197,9 +197,13 @@ class PartitionTable:
             return None
         self.by_id.remove(partition.topic_id_bytes, index)
         if partition.role is Role.LEADER:
-            self.resignations_count += 1
+            self.note_resignation()
         partition.retire(error_code)
         return partition
+
+    def note_resignation(self) -> None:
+        """A partition ceased to lead here."""
+        self.resignations_count += 1
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self.by_name)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.partitions.follower_log import AppliedFetch
+from ottla.broker.replicas.log_cuts import Cut, LogCuts
 from ottla.broker.replicas.peer_connection import PeerError, PeerRefused
 from ottla.broker.replicas.replica_fetch_session import PartitionKey, ReplicaFetchSession
 from ottla.broker.replicas.replication_throttle import ReplicationThrottle
@@ -61,9 +62,6 @@ _SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
-
-
-_Cut = Callable[[], Coroutine[object, object, None]]
 
 
 class FollowedPartition(Protocol):
@@ -135,6 +133,12 @@ class FetcherTotals:
         # Of connections: not made, lost, or closed for what came.
         self.failures_count = 0
 
+    def count_request(self) -> None:
+        self.requests_count += 1
+
+    def count_failure(self) -> None:
+        self.failures_count += 1
+
 
 class FetcherContext(NamedTuple):
     """What all fetchers of a broker share."""
@@ -157,7 +161,7 @@ class FetcherContext(NamedTuple):
     # The log of a partition takes records again: fetch it from its present leader.
     on_cut: Callable[[FollowedPartition], None]
     # How many logs may be cut at once: the rest wait for their turn.
-    cuts: asyncio.Semaphore
+    cut_turns: asyncio.Semaphore
 
 
 class ReplicaFetcher:
@@ -189,10 +193,9 @@ class ReplicaFetcher:
         # Ends a wait for work, or for the next attempt.
         self._wake = asyncio.Event()
         self._flush_wait: asyncio.Future[OSError | None] | None = None
-        # Of logs that are being cut, or wait for their turn.
-        self._cuts: set[asyncio.Task[None]] = set()
-        # The same logs' partitions, with the fetch whose answer requires the cut; None once it is being made.
-        self._to_cut: dict[FollowedPartition, int | None] = {}
+        self._cuts: LogCuts[FollowedPartition] = LogCuts(
+            leader_id, loop, context.cut_turns, self._is_current, self._on_cut_failed, context.on_cut
+        )
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
 
@@ -210,10 +213,10 @@ class ReplicaFetcher:
         self._is_stopped = True
         assert self._task is not None
         self._task.cancel()
-        return self._loop.create_task(self._ended(self._task)) if self._cuts else self._task
+        return self._loop.create_task(self._ended(self._task)) if self._cuts.tasks else self._task
 
     async def _ended(self, task: asyncio.Task[None]) -> None:
-        await asyncio.wait([task, *self._cuts])
+        await asyncio.wait([task, *self._cuts.tasks])
 
     def add(self, partition: FollowedPartition) -> None:
         """Fetch this partition too, from its present position and epoch; also when either has changed."""
@@ -244,7 +247,7 @@ class ReplicaFetcher:
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
-        if partition.is_being_cut or self._waits_for_cut(key, partition):
+        if partition.is_being_cut or self._cuts.holds(partition):
             # It is added again when that is done.
             self._session.forget(key)
             self._request_ids.pop(key, None)
@@ -392,7 +395,7 @@ class ReplicaFetcher:
             replica_epoch=broker_epoch,
         )
         timeout_ms = max(limits.socket_timeout_ms, wait_ms + _ANSWER_MARGIN_MS)
-        self._context.totals.requests_count += 1
+        self._context.totals.count_request()
         self._is_polling = True
         try:
             body = await peer.call(ApiKey.FETCH, REPLICA_FETCH_VERSION, encode_replica_fetch(request), timeout_ms)
@@ -452,7 +455,7 @@ class ReplicaFetcher:
             and partition.log_start_offset == partition.log_end_offset
             and partition.begins_below(request_id, part)
         ):
-            if self._context.cuts.locked():
+            if not self._cuts.has_free_turn:
                 # No limit bounds the memory of all that would wait here with their records.
                 self._pause(key)
                 return None
@@ -479,53 +482,26 @@ class ReplicaFetcher:
         self._ask(key, partition)
         return None
 
-    def _begin_cut(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
-        """In its own task: the disk may take long, and the other partitions are fetched meanwhile."""
+    def _begin_cut(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: Cut) -> None:
         self._session.forget(key)
         self._request_ids.pop(key, None)
-        self._to_cut[partition] = request_id
-        task = self._loop.create_task(self._cut_in_turn(key, partition, request_id, cut))
-        self._cuts.add(task)
-        task.add_done_callback(self._cuts.discard)
+        self._cuts.begin(partition, request_id, cut)
 
-    async def _cut_in_turn(self, key: PartitionKey, partition: FollowedPartition, request_id: int, cut: _Cut) -> None:
-        async with self._context.cuts:
-            if self._to_cut.get(partition) != request_id:
-                # The answer is void, and the partition is fetched already: see `_waits_for_cut`.
-                return
-            try:
-                if self._is_current(key, partition, request_id):
-                    self._to_cut[partition] = None
-                    await cut()
-            except (OttlaError, OSError) as error:
-                if self._partitions.get(key) is partition:
-                    self._on_partition_failed(key, partition, error)
-                    self._wake.set()
-                    return
-            except Exception:
-                log.exception("replica_fetcher.bug", extra=fields(leader=self.leader_id))
-            finally:
-                self._to_cut.pop(partition, None)
-        # From the leader that it follows by now.
-        self._context.on_cut(partition)
-
-    def _waits_for_cut(self, key: PartitionKey, partition: FollowedPartition) -> bool:
-        """Whether its log is being cut, or will be when its turn comes.  A cut that another state made void is
-        forgotten: the partition need not wait for its turn."""
-        if partition not in self._to_cut:
-            return False
-        request_id = self._to_cut[partition]
-        if request_id is None or self._is_current(key, partition, request_id):
-            return True
-        del self._to_cut[partition]
-        return False
-
-    def _is_current(self, key: PartitionKey, partition: FollowedPartition, request_id: int) -> bool:
-        """Whether the answer to this fetch still counts, after a wait: another leader may have another history."""
-        if self._is_stopped or self._partitions.get(key) is not partition:
+    def _is_current(self, partition: FollowedPartition, request_id: int) -> bool:
+        """Whether the answer to this fetch still counts, after a wait."""
+        if self._is_stopped or self._partitions.get(_key(partition)) is not partition:
             return False
         fetch = partition.next_fetch()
         return fetch is not None and fetch.request_id == request_id
+
+    def _on_cut_failed(self, partition: FollowedPartition, error: OttlaError | OSError) -> bool:
+        """False: the partition is not fetched from this leader any more."""
+        key = _key(partition)
+        if self._partitions.get(key) is not partition:
+            return False
+        self._on_partition_failed(key, partition, error)
+        self._wake.set()
+        return True
 
     def _on_partition_failed(
         self, key: PartitionKey, partition: FollowedPartition, error: OttlaError | OSError
@@ -565,7 +541,7 @@ class ReplicaFetcher:
         if self._is_interrupted:
             self._is_interrupted = False
             return
-        self._context.totals.failures_count += 1
+        self._context.totals.count_failure()
         if isinstance(error, PeerRefused) and self._was_reached:
             # One that was never reached may be starting: it is registered before it listens.
             self._context.on_leader_refused(self.leader_id)

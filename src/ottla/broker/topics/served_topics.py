@@ -439,7 +439,7 @@ class ServedTopics:
             return True
         finally:
             if has_led and partition.role is not Role.LEADER:
-                self._partitions.resignations_count += 1
+                self._partitions.note_resignation()
 
     async def _apply_config(self, changes: TopicChanges, offload: Offload) -> None:
         if not changes.applies_config or changes.topic is None:
