@@ -37,7 +37,7 @@ ROOM_ROWS: Final = {
         {"server"},
         {"broker"},
         {"assembly"},
-        {"admin"},
+        {"monitoring"},
         {"async_requests", "group_requests", "router"},
         {"authorization", "changes"},
         {"handlers"},

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from ottla.broker.admin.server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S
+from ottla.broker.monitoring.server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 

@@ -23,7 +23,7 @@ from ottla.security.sasl_server import VerifiedToken
 from ottla.security.secret import Secret
 
 if TYPE_CHECKING:
-    from ottla.broker.admin.server import AdminServer
+    from ottla.broker.monitoring.server import AdminServer
     from ottla.broker.replicas.cluster_part import ClusterPart
     from ottla.broker.security.http_logins import TreeUsers
 
@@ -41,7 +41,7 @@ async def start_admin(start: BrokerStart, security_log: SecurityLog) -> AdminPar
     if address is None:
         return None
     # Few brokers serve it, and all would pay for its import.
-    from ottla.broker.admin.server import AdminServer
+    from ottla.broker.monitoring.server import AdminServer
     from ottla.broker.security.http_logins import HttpLogins, TreeUsers, http_access
     from ottla.security.http_access import HttpHosts
 
@@ -92,7 +92,7 @@ def show_metrics(
     quotas: Quotas,
 ) -> None:
     # Few brokers have the admin listener, and all would pay for this import.
-    from ottla.broker.admin.metrics import (
+    from ottla.broker.monitoring.metrics import (
         certificate_metrics,
         group_metrics,
         lifecycle_metrics,

@@ -31,7 +31,7 @@ from ottla.storage.compaction.plan import (
     is_due,
 )
 from ottla.storage.compaction.swap import Swap
-from ottla.storage.directory.housekeeping import Removals
+from ottla.storage.directory.removals import Removals
 from ottla.storage.errors import StorageError, SwapRefused, lacks_room
 from ottla.storage.log.log import Log
 from ottla.storage.producers.producer_snapshot import sync_snapshot

@@ -16,7 +16,7 @@ from ottla.runtime.disk import Disk, write_fully
 from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
 from ottla.storage.directory.directory_space import DirectorySpace
-from ottla.storage.directory.housekeeping import remove_tree
+from ottla.storage.directory.removals import remove_tree
 from ottla.storage.log.log import CutRun, Log
 from ottla.storage.log_files import (
     CUT_DIRECTORY_SUFFIX,

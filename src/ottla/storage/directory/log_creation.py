@@ -11,8 +11,8 @@ from ottla.runtime.disk import Disk, write_fully
 from ottla.runtime.offload import Offload
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import FlushedEnds
-from ottla.storage.directory.housekeeping import remove_tree
 from ottla.storage.directory.partition_directory import is_foreign
+from ottla.storage.directory.removals import remove_tree
 from ottla.storage.log_files import UNFLUSHED_FILE, segment_file_name
 
 # Synced one by one each costs two syncs, all together two; beyond this one sync of the file system is cheaper, see

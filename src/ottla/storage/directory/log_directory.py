@@ -25,13 +25,13 @@ from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove
 from ottla.storage.directory.cut_copies import CUT_HINT, CutCopies, report_not_kept
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
-from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS, Removals, RetentionPass, remove_tree
 from ottla.storage.directory.log_checkpoints import LogCheckpoints
 from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.directory.log_creation import LogCreation
 from ottla.storage.directory.log_starts import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
 from ottla.storage.directory.partition_directory import PartitionDirectory, cannot_be_opened, is_foreign, read_topic_id
+from ottla.storage.directory.removals import Removals, remove_tree
 from ottla.storage.errors import (
     CorruptLog,
     DirectoryOffline,
@@ -73,6 +73,63 @@ _STALE_HINT: Final = (
     "an operator accepted this directory, which may lack acknowledged records; of these partitions there is no other "
     "replica that could have them"
 )
+
+RETENTION_CHECK_INTERVAL_MS: Final = 300_000
+# While the disk is full: an operator who shortens retention then waits for the effect.
+URGENT_CHECK_INTERVAL_MS: Final = 5_000
+# Checking a log costs microseconds, but the first time the indexes of a segment are loaded: a millisecond of full ones.
+# Dropping segments costs some syncs on the loop's thread.
+LOGS_PER_SLICE: Final = 8
+LOGS_CUT_PER_SLICE: Final = 4
+
+
+class RetentionPass:
+    """Applies retention to all logs once in each interval, a slice at a time.
+
+    When a round is due is by the monotonic clock: a jump of the wall clock does not stop retention until the former
+    time comes again.  Only the age of records is by the wall clock, as users give it.
+    """
+
+    def __init__(self, logs: Mapping[TopicPartition, Log], interval_ms: int = RETENTION_CHECK_INTERVAL_MS) -> None:
+        self._logs = logs
+        self._interval_ms = interval_ms
+        self._is_urgent = False
+        self._next_ms = 0
+        self._round: Iterator[Log] | None = None
+
+    def set_urgent(self, is_urgent: bool) -> None:
+        """Whether room is needed: then a round starts at once, and the next ones follow soon."""
+        if is_urgent and not self._is_urgent:
+            self._next_ms = 0
+        self._is_urgent = is_urgent
+
+    def begin(self) -> None:
+        """Let the next slice start a round."""
+        self._next_ms = 0
+        self._round = None
+
+    def run_slice(self, now_ms: int, monotonic_ms: int) -> bool:
+        """Apply retention as of `now_ms` to the next logs; returns whether more remain in this round."""
+        if self._round is None:
+            if monotonic_ms < self._next_ms:
+                return False
+            interval_ms = min(self._interval_ms, URGENT_CHECK_INTERVAL_MS) if self._is_urgent else self._interval_ms
+            self._next_ms = monotonic_ms + interval_ms
+            self._round = iter(list(self._logs.values()))
+        cut_count = 0
+        for _ in range(LOGS_PER_SLICE):
+            log = next(self._round, None)
+            if log is None:
+                self._round = None
+                return False
+            if log.is_deleted:
+                continue
+            log.expire_producers(now_ms)
+            if log.delete_old_segments(now_ms):
+                cut_count += 1
+                if cut_count == LOGS_CUT_PER_SLICE:
+                    break
+        return True
 
 
 class FailedSyncs:

@@ -21,7 +21,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.runtime.offload import Offload
 from ottla.storage.checkpoints import LOG_START_FILE, read_log_starts, write_log_starts
-from ottla.storage.directory.housekeeping import Removals
+from ottla.storage.directory.removals import Removals
 from ottla.storage.log.log import Log
 from ottla.storage.log_files import DELETED_SUFFIX
 from ottla.storage.producers.producer_snapshot import sync_snapshot

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ottla.broker.admin.metrics import replica_fetcher_metrics
+from ottla.broker.monitoring.metrics import replica_fetcher_metrics
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.model.error_code import ErrorCode

@@ -14,8 +14,8 @@ from ottla.runtime.process import OpenFilesLimit
 from ottla.storage.checkpoints import LOG_START_FILE
 from ottla.storage.directory import open_files
 from ottla.storage.directory.directory_lock import NoLock
-from ottla.storage.directory.housekeeping import REMOVAL_RETRY_MS
 from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.removals import REMOVAL_RETRY_MS
 from ottla.storage.errors import (
     CorruptLog,
     DirectoryLocked,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.model.identifiers import TopicPartition
-from ottla.storage.directory.housekeeping import LOGS_CUT_PER_SLICE, RetentionPass
+from ottla.storage.directory.log_directory import LOGS_CUT_PER_SLICE, RetentionPass
 
 INTERVAL_MS = 1_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.directory.housekeeping import RETENTION_CHECK_INTERVAL_MS
+from ottla.storage.directory.log_directory import RETENTION_CHECK_INTERVAL_MS
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.unit.storage.logs import NOW_MS, Place, append, batch_of, read_all

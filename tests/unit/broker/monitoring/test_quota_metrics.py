@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.admin.metrics import quota_metrics
+from ottla.broker.monitoring.metrics import quota_metrics
 from ottla.broker.quotas.limits import Limit
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.admin import metrics
-from ottla.broker.admin.metrics import partition_metrics
+from ottla.broker.monitoring import metrics
+from ottla.broker.monitoring.metrics import partition_metrics
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

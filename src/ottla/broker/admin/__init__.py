@@ -1,1 +1,0 @@
-"""The listener for administrators: metrics and health checks."""
