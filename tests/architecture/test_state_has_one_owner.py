@@ -38,8 +38,8 @@ OF_A_MODULE: Final = {
 }
 # It counts up a value of its own that has the names of a log's ends: what it found in another broker's directory.
 EXEMPT: Final = {"ottla.maintenance.log_import"}
-# Part of NamedTuple's and of `os`'s public face.
-PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace"}
+# Part of NamedTuple's, of `os`'s and of `enum`'s public face.
+PUBLIC: Final = {"_asdict", "_exit", "_make", "_replace", "_value_"}
 # PySpark has no other doors to its Java process, and one module of ours goes through them.
 PUBLIC_IN: Final = {
     "ottla.spark.jvm": {"_ensure_initialized", "_instantiatedSession", "_jdf", "_jsc", "_jsparkSession", "_jvm"}

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from ottla.protocol.api import ApiKey
 from tests.architecture.source_tree import ROOT, Module, files_below, imports, modules, nodes, sample
 
 # A call, what to use instead, and the module that is that instead.
@@ -44,6 +45,10 @@ EXEMPT: Final = {
 }
 # Modules that programs start by name: no module imports them.
 ENTRIES: Final = {"ottla.__main__", "ottla.model.configuration_page"}
+# Modules that are imported by the name of their API.
+OF_APIS: Final = {
+    f"{package}.{api.module_name}" for package in ("ottla.broker.handlers", "ottla.protocol.schemas") for api in ApiKey
+}
 
 
 @cache
@@ -117,7 +122,7 @@ def _dead(every: tuple[Module, ...]) -> list[str]:
         module.name
         for module in every
         if module.path.name != "__init__.py"
-        and module.name not in imported | ENTRIES
+        and module.name not in imported | ENTRIES | OF_APIS
         and not any(module.name in text or text == module.name.rpartition(".")[2] for text in texts)
         and module.area != "testing"
     ]

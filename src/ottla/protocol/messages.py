@@ -6,10 +6,8 @@ versions.  Classes live in `schemas`, a module for each API, imported when the A
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from types import MappingProxyType
 from typing import Final
 
 from typing_extensions import Buffer
@@ -19,56 +17,6 @@ from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, message_steps, read_message
 from ottla.protocol.writer import response_steps, write_message
 from ottla.runtime.steps import Steps
-
-# The module in `schemas`, and the prefix of its classes `...Request` and `...Response`.
-_SCHEMAS: Final[Mapping[ApiKey, tuple[str, str]]] = MappingProxyType(
-    {
-        ApiKey.PRODUCE: ("produce", "Produce"),
-        ApiKey.FETCH: ("fetch", "Fetch"),
-        ApiKey.LIST_OFFSETS: ("list_offsets", "ListOffsets"),
-        ApiKey.METADATA: ("metadata", "Metadata"),
-        ApiKey.OFFSET_COMMIT: ("offset_commit", "OffsetCommit"),
-        ApiKey.OFFSET_FETCH: ("offset_fetch", "OffsetFetch"),
-        ApiKey.FIND_COORDINATOR: ("find_coordinator", "FindCoordinator"),
-        ApiKey.JOIN_GROUP: ("join_group", "JoinGroup"),
-        ApiKey.HEARTBEAT: ("heartbeat", "Heartbeat"),
-        ApiKey.LEAVE_GROUP: ("leave_group", "LeaveGroup"),
-        ApiKey.SYNC_GROUP: ("sync_group", "SyncGroup"),
-        ApiKey.DESCRIBE_GROUPS: ("describe_groups", "DescribeGroups"),
-        ApiKey.LIST_GROUPS: ("list_groups", "ListGroups"),
-        ApiKey.SASL_HANDSHAKE: ("sasl_handshake", "SaslHandshake"),
-        ApiKey.SASL_AUTHENTICATE: ("sasl_authenticate", "SaslAuthenticate"),
-        ApiKey.API_VERSIONS: ("api_versions", "ApiVersions"),
-        ApiKey.CREATE_TOPICS: ("create_topics", "CreateTopics"),
-        ApiKey.DELETE_TOPICS: ("delete_topics", "DeleteTopics"),
-        ApiKey.DELETE_RECORDS: ("delete_records", "DeleteRecords"),
-        ApiKey.INIT_PRODUCER_ID: ("init_producer_id", "InitProducerId"),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: ("offset_for_leader_epoch", "OffsetForLeaderEpoch"),
-        ApiKey.DESCRIBE_ACLS: ("describe_acls", "DescribeAcls"),
-        ApiKey.CREATE_ACLS: ("create_acls", "CreateAcls"),
-        ApiKey.DELETE_ACLS: ("delete_acls", "DeleteAcls"),
-        ApiKey.DESCRIBE_CONFIGS: ("describe_configs", "DescribeConfigs"),
-        ApiKey.DELETE_GROUPS: ("delete_groups", "DeleteGroups"),
-        ApiKey.ALTER_CONFIGS: ("alter_configs", "AlterConfigs"),
-        ApiKey.DESCRIBE_LOG_DIRS: ("describe_log_dirs", "DescribeLogDirs"),
-        ApiKey.CREATE_PARTITIONS: ("create_partitions", "CreatePartitions"),
-        ApiKey.ELECT_LEADERS: ("elect_leaders", "ElectLeaders"),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: ("incremental_alter_configs", "IncrementalAlterConfigs"),
-        ApiKey.OFFSET_DELETE: ("offset_delete", "OffsetDelete"),
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: ("describe_client_quotas", "DescribeClientQuotas"),
-        ApiKey.ALTER_CLIENT_QUOTAS: ("alter_client_quotas", "AlterClientQuotas"),
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ("describe_user_scram_credentials", "DescribeUserScramCredentials"),
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("alter_user_scram_credentials", "AlterUserScramCredentials"),
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("alter_partition_reassignments", "AlterPartitionReassignments"),
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: ("list_partition_reassignments", "ListPartitionReassignments"),
-        ApiKey.DESCRIBE_CLUSTER: ("describe_cluster", "DescribeCluster"),
-        ApiKey.LIST_CONFIG_RESOURCES: ("list_config_resources", "ListConfigResources"),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("describe_topic_partitions", "DescribeTopicPartitions"),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer_group_heartbeat", "ConsumerGroupHeartbeat"),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: ("consumer_group_describe", "ConsumerGroupDescribe"),
-    }
-)
-
 
 # librdkafka (2.16) requests all topics with three extra zero bytes in flexible versions, and ends credentials with one.
 # Apache Kafka never checks for bytes after a request's end; we do, except for these.
@@ -149,7 +97,6 @@ def _require_known(api: ApiKey, version: int) -> None:
 
 
 def _message_class(api: ApiKey, suffix: str) -> type:
-    module_name, stem = _SCHEMAS[api]
-    found = getattr(import_module(f"ottla.protocol.schemas.{module_name}"), stem + suffix)
+    found = getattr(import_module(f"ottla.protocol.schemas.{api.module_name}"), api.message_name + suffix)
     assert isinstance(found, type)
     return found

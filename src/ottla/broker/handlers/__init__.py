@@ -1,8 +1,8 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-`HANDLERS` has the coroutines of the cold APIs; `GROUP_HANDLERS` those of groups, which reply by callback; Produce and
-Fetch are in neither.  A module is imported at the first request of its API: each brings its message classes,
-and a broker that only moves records needs few of them.
+An API's module has its name: it has a coroutine `handle`, or, if it is one of `GROUP_APIS`, a function `answer`, which
+replies by callback.  A module is imported at the first request of its API: each brings its message classes, and a
+broker that only moves records needs few of them.
 """
 
 from __future__ import annotations
@@ -50,53 +50,29 @@ def _lazy_group(module_name: str) -> GroupHandler:
     return imported_when_called
 
 
-HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
+# They answer from the coordinator's memory, or when a member or a flush makes them: by callback, without a task.
+GROUP_APIS: Final = frozenset(
     {
-        ApiKey.API_VERSIONS: _lazy("api_versions"),
-        ApiKey.SASL_HANDSHAKE: _lazy("sasl_handshake"),
-        ApiKey.SASL_AUTHENTICATE: _lazy("sasl_authenticate"),
-        ApiKey.METADATA: _lazy("metadata"),
-        ApiKey.FIND_COORDINATOR: _lazy("find_coordinator"),
-        ApiKey.LIST_OFFSETS: _lazy("list_offsets"),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: _lazy("offset_for_leader_epoch"),
-        ApiKey.INIT_PRODUCER_ID: _lazy("init_producer_id"),
-        ApiKey.CREATE_TOPICS: _lazy("create_topics"),
-        ApiKey.DELETE_TOPICS: _lazy("delete_topics"),
-        ApiKey.DELETE_RECORDS: _lazy("delete_records"),
-        ApiKey.DESCRIBE_ACLS: _lazy("describe_acls"),
-        ApiKey.CREATE_ACLS: _lazy("create_acls"),
-        ApiKey.DELETE_ACLS: _lazy("delete_acls"),
-        ApiKey.DESCRIBE_CONFIGS: _lazy("describe_configs"),
-        ApiKey.ALTER_CONFIGS: _lazy("alter_configs"),
-        ApiKey.DESCRIBE_LOG_DIRS: _lazy("describe_log_dirs"),
-        ApiKey.CREATE_PARTITIONS: _lazy("create_partitions"),
-        ApiKey.ELECT_LEADERS: _lazy("elect_leaders"),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: _lazy("incremental_alter_configs"),
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _lazy("alter_partition_reassignments"),
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: _lazy("list_partition_reassignments"),
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: _lazy("describe_client_quotas"),
-        ApiKey.ALTER_CLIENT_QUOTAS: _lazy("alter_client_quotas"),
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _lazy("describe_user_scram_credentials"),
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _lazy("alter_user_scram_credentials"),
-        ApiKey.DESCRIBE_CLUSTER: _lazy("describe_cluster"),
-        ApiKey.LIST_CONFIG_RESOURCES: _lazy("list_config_resources"),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _lazy("describe_topic_partitions"),
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
     }
 )
+# Their shells are written by hand, before the tables.
+HOT_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
+HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
+    {api: _lazy(api.module_name) for api in ApiKey if api not in GROUP_APIS | HOT_APIS}
+)
 GROUP_HANDLERS: Final[Mapping[ApiKey, GroupHandler]] = MappingProxyType(
-    {
-        ApiKey.OFFSET_COMMIT: _lazy_group("offset_commit"),
-        ApiKey.OFFSET_FETCH: _lazy_group("offset_fetch"),
-        ApiKey.JOIN_GROUP: _lazy_group("join_group"),
-        ApiKey.HEARTBEAT: _lazy_group("heartbeat"),
-        ApiKey.LEAVE_GROUP: _lazy_group("leave_group"),
-        ApiKey.SYNC_GROUP: _lazy_group("sync_group"),
-        ApiKey.DESCRIBE_GROUPS: _lazy_group("describe_groups"),
-        ApiKey.LIST_GROUPS: _lazy_group("list_groups"),
-        ApiKey.DELETE_GROUPS: _lazy_group("delete_groups"),
-        ApiKey.OFFSET_DELETE: _lazy_group("offset_delete"),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: _lazy_group("consumer_group_heartbeat"),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: _lazy_group("consumer_group_describe"),
-    }
+    {api: _lazy_group(api.module_name) for api in ApiKey if api in GROUP_APIS}
 )
