@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
+from ottla.storage.directory.directory_identity import BOOT_NOTE_FILE
 from tests.cluster.fault_without_effect import FaultWithoutEffect
 from tests.eventually import eventually
 

@@ -16,7 +16,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import NO_LEADER, PartitionState
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
-from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
+from ottla.storage.directory.directory_identity import BOOT_NOTE_FILE
 from ottla.testing.fake_clock import FakeClock
 from tests.cluster.test_replica_fetching import batch, content, partition_of, produce
 from tests.cluster.test_shared_tree import Shared, shared

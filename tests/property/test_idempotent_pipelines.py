@@ -27,7 +27,7 @@ from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.records.builder import build_batch
 from ottla.records.header import HEADER
 from ottla.records.record import Record, decode_batch, split_batches
-from ottla.replication.follower_fetch import FollowerStep
+from ottla.replication.following import FollowerStep
 from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig

@@ -16,8 +16,7 @@ from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult, Members, PartitionState, ReplicaIncarnation
-from ottla.replication.follower_fetch import BACK_OFF, FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
-from ottla.replication.following import Following
+from ottla.replication.following import BACK_OFF, FollowerAction, FollowerFetch, FollowerStep, Following, LeaderAnswer
 from ottla.replication.leadership import InSyncChange, Leadership
 from ottla.replication.replica import FetchVerdict, Replica
 from tests.seeds.planted import Killed, Patch, planted, seeds_needed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import ChangeResult
-from ottla.replication.follower_fetch import FollowerAction
+from ottla.replication.following import FollowerAction
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from tests.simulation.scale import (

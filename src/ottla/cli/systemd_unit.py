@@ -94,7 +94,7 @@ def memory_budgets(settings: BrokerSettings) -> dict[str, int]:
         SCHEMA_REGISTRY_LISTENERS,
     )
     from ottla.model.listener import parse_listeners
-    from ottla.storage.segment.index_files import INDEX_CACHE_BYTES
+    from ottla.storage.segment.indexes import INDEX_CACHE_BYTES
 
     requests_bytes = settings[QUEUED_MAX_REQUEST_BYTES]
     listeners_count = len(parse_listeners(settings[LISTENERS], setting=LISTENERS.name))

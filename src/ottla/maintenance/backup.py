@@ -42,8 +42,8 @@ from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE, DIR
 from ottla.storage.directory.directory_lock import LOCK_FILE, DirectoryLock
 from ottla.storage.directory.directory_tree import TREE_FILE
 from ottla.storage.directory.flushed_ends import FlushedEnds, read_flushed_ends
+from ottla.storage.directory.log_checkpoints import LogStarts
 from ottla.storage.directory.log_completeness import KEPT_FROM
-from ottla.storage.directory.log_starts import LogStarts
 from ottla.storage.directory.partition_directory import MissingLog, is_no_log, missing_logs
 from ottla.storage.directory.removals import remove_tree
 from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StorageError

@@ -35,8 +35,7 @@ from ottla.storage.log_files import (
 )
 from ottla.storage.recovery.recovery import holds_records
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
-from ottla.storage.segment.offset_index import OffsetIndex
-from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.indexes import OffsetIndex, TimeIndex
 
 
 class Severity(Enum):

@@ -29,7 +29,7 @@ from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File, read_file, write_fully
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import FlushedEnds
-from ottla.storage.directory.log_starts import LogStarts
+from ottla.storage.directory.log_checkpoints import LogStarts
 from ottla.storage.directory.removals import remove_tree
 from ottla.storage.errors import DiskFull, StorageError
 from ottla.storage.log_files import COMPACTED_FILE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offsets_in, segment_file_name

@@ -35,7 +35,7 @@ from ottla.storage.log_files import (
     segment_file_name,
 )
 from ottla.storage.segment.batch_scan import BatchScan
-from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.indexes import OffsetIndex
 from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX
 
 _DELTA_MAX: Final = 2**31 - 2

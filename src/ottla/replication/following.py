@@ -1,25 +1,84 @@
 """A follower of one leader in one leader epoch: its fetches, and which answers count.
 
 A follower has one fetch at a time, and an answer counts only for that one: a late or repeated one belongs to another
-position.
+position.  A step is what an answer means for its log.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import enum
+from collections.abc import Sized
+from typing import Final, NamedTuple, Protocol
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
-from ottla.replication.follower_fetch import (
-    APPEND,
-    BACK_OFF,
-    DROP,
-    FETCH,
-    FollowerAction,
-    FollowerFetch,
-    FollowerStep,
-    LeaderAnswer,
-)
+
+
+class FollowerFetch(NamedTuple):
+    """Where a follower continues.  Another position, epoch or leader has another `request_id`."""
+
+    request_id: int
+    leader: NodeId
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+
+
+class LeaderAnswer(Protocol):
+    """What a leader answers to a fetch, as replication reads it: of the records only whether there are any."""
+
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def diverging(self) -> tuple[int, int] | None:
+        """(epoch, end offset) where the follower's history leaves the leader's (KIP-595)."""
+        ...
+
+    @property
+    def records(self) -> Sized: ...
+
+
+class FollowerAction(enum.Enum):
+    """What a follower does after an answer."""
+
+    # The answer belongs to another fetch: nothing of it may be used.
+    DROP = "drop"
+    # There were no records: fetch again from the same position.
+    FETCH = "fetch"
+    # Append the records, flush, and fetch again.
+    APPEND = "append"
+    # Cut the log to end at `FollowerStep.offset`, where its history leaves the leader's, then fetch again.
+    TRUNCATE = "truncate"
+    # Drop the whole log and start an empty one at `FollowerStep.offset`, then fetch again.
+    RESET = "reset"
+    # Another leader or epoch: wait for a newer state of the partition, or try again later.
+    BACK_OFF = "back off"
+
+
+class FollowerStep(NamedTuple):
+    """An action, and the offset that belongs to `TRUNCATE` and `RESET`.
+
+    `parted_at`: of these two, the end of what both logs have in common: the leader's history lacks all that this log
+    has from there on.  -1 for a `RESET` to where the leader's log starts because it deleted what this log has, by
+    retention or DeleteRecords: no consumer could read that from the leader any more, so nothing is lost.
+    """
+
+    action: FollowerAction
+    offset: int = -1
+    parted_at: int = -1
+
+
+DROP = FollowerStep(FollowerAction.DROP)
+FETCH = FollowerStep(FollowerAction.FETCH)
+APPEND = FollowerStep(FollowerAction.APPEND)
+BACK_OFF = FollowerStep(FollowerAction.BACK_OFF)
 
 
 class ReplicaLog(Protocol):

@@ -14,10 +14,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NodeId
 from ottla.model.partition_state import NO_LEADER, ChangeResult, PartitionState, ReplicaIncarnation
-from ottla.replication.follower_fetch import FollowerAction, FollowerFetch, FollowerStep, LeaderAnswer
-from ottla.replication.follower_progress import FollowerLag
-from ottla.replication.following import Following, ReplicaLog
-from ottla.replication.leadership import InSyncChange, Leadership
+from ottla.replication.following import FollowerAction, FollowerFetch, FollowerStep, Following, LeaderAnswer, ReplicaLog
+from ottla.replication.leadership import FollowerLag, InSyncChange, Leadership
 
 
 class FetchVerdict(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
-from ottla.replication.follower_fetch import FollowerAction, FollowerStep
+from ottla.replication.following import FollowerAction, FollowerStep
 from ottla.replication.replica import Replica
 from tests.simulation.simulated_log import SimulatedLog
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.model.error_code import ErrorCode
-from ottla.replication.follower_fetch import (
+from ottla.replication.following import (
     APPEND,
     BACK_OFF,
     DROP,

@@ -15,7 +15,7 @@ from ottla.storage.directory.log_directory import LogDirectory, LogDirectoryObse
 from ottla.storage.errors import DirectoryOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.segment.time_index import TimestampOffset
+from ottla.storage.segment.indexes import TimestampOffset
 from tests.unit.storage.quick_disk import QuickDisk
 
 CLICKS = TopicPartition("clicks", 0)

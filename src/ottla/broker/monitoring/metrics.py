@@ -19,7 +19,7 @@ from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.upkeep.flusher import Flusher
 from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, counter, gauge, histogram
 from ottla.protocol.api import ApiKey
-from ottla.replication.follower_progress import FollowerLag
+from ottla.replication.leadership import FollowerLag
 from ottla.replication.replica import Role
 from ottla.runtime.process import process_metrics
 from ottla.storage.directory.log_directory import LogDirectory

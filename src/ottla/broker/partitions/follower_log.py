@@ -10,7 +10,7 @@ from typing import Final
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
 from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.follower_fetch import FollowerAction, FollowerStep
+from ottla.replication.following import FollowerAction, FollowerStep
 from ottla.replication.replica import Replica
 from ottla.runtime.offload import Offload
 from ottla.storage.errors import AppendRefused, StorageError

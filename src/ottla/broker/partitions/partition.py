@@ -27,7 +27,7 @@ from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import frequent
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA
 from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
+from ottla.replication.following import FollowerFetch, FollowerStep
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
@@ -35,7 +35,7 @@ from ottla.runtime.offload import Offload
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.segment.time_index import TimestampOffset
+from ottla.storage.segment.indexes import TimestampOffset
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.model.errors import OttlaError
-from ottla.replication.follower_progress import FollowerLag
+from ottla.replication.leadership import FollowerLag
 from ottla.replication.replica import Replica
 from ottla.storage.log.log import Appended, Log
 

@@ -32,7 +32,7 @@ from ottla.protocol.replica_fetch import (
     encode_replica_fetch,
     read_replica_fetch_response,
 )
-from ottla.replication.follower_fetch import FollowerFetch, FollowerStep
+from ottla.replication.following import FollowerFetch, FollowerStep
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.cli.log.stopped_directory import StoppedDirectory
     from ottla.maintenance.repair_plan import Loss, RepairPlan
     from ottla.storage.directory.flushed_ends import LogEnd, LogKey
-    from ottla.storage.directory.log_starts import LogStarts
+    from ottla.storage.directory.log_checkpoints import LogStarts
 
 # The exit status when damage was found and not repaired.
 DAMAGED: Final = 1
@@ -183,7 +183,7 @@ def _diagnoses(
     """`lost_ids` are those of topics that a lost tree does not have yet."""
     from ottla.storage.checkpoints import has_clean_shutdown_mark
     from ottla.storage.directory.flushed_ends import read_flushed_ends
-    from ottla.storage.directory.log_starts import LogStarts
+    from ottla.storage.directory.log_checkpoints import LogStarts
 
     disk, path = directory.disk, directory.path
     records = _Records(read_flushed_ends(disk, path), LogStarts(disk, path), has_clean_shutdown_mark(disk, path))

@@ -20,8 +20,7 @@ from ottla.storage.log_files import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from ottla.storage.segment.offset_index import OffsetIndex
-from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.indexes import OffsetIndex, TimeIndex
 
 CLEANED_SUFFIX: Final = ".cleaned"
 _WRITE_BYTES: Final = 1024 * 1024

@@ -24,7 +24,7 @@ from ottla.storage.compaction.transactions import Transactions, read_aborted
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_files import segment_file_name
 from ottla.storage.segment.batch_scan import BatchScan, BatchTuple
-from ottla.storage.segment.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from ottla.storage.segment.indexes import OFFSET_ENTRY_BYTES
 from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX
 
 # The newest offset of each key, in memory that is bounded to the byte.
@@ -166,7 +166,7 @@ def remove_cleaned_files(disk: Disk, directory: str) -> None:
 def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[list[SourceSegment]]:
     """Adjacent segments that fit into one together even if nothing is removed: by size, index and offsets."""
     interval_bytes = max(job.index_interval_bytes, _INTERVAL_BYTES_MIN)
-    size_bytes_max = min(job.segment_bytes, job.segment_index_bytes // INDEX_ENTRY_BYTES * interval_bytes)
+    size_bytes_max = min(job.segment_bytes, job.segment_index_bytes // OFFSET_ENTRY_BYTES * interval_bytes)
     groups: list[list[SourceSegment]] = []
     room_bytes = -1
     for segment in segments:

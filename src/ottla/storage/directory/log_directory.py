@@ -21,16 +21,20 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.compaction.compactor import Compactor
 from ottla.storage.directory import directory_identity, directory_tree
-from ottla.storage.directory.boot_note import BOOT_ID_PATH, is_same_boot, remove_note, write_note
 from ottla.storage.directory.cut_copies import CUT_HINT, CutCopies, report_not_kept
+from ottla.storage.directory.directory_identity import BOOT_ID_PATH, is_same_boot, remove_boot_note, write_boot_note
 from ottla.storage.directory.directory_lock import DirectoryLock, FileLock, NoLock
 from ottla.storage.directory.directory_space import DirectorySpace
-from ottla.storage.directory.log_checkpoints import LogCheckpoints
+from ottla.storage.directory.log_checkpoints import LogCheckpoints, LogStartMoves
 from ottla.storage.directory.log_completeness import LogCompleteness
-from ottla.storage.directory.log_creation import LogCreation
-from ottla.storage.directory.log_starts import LogStartMoves
 from ottla.storage.directory.open_files import too_many_open_files
-from ottla.storage.directory.partition_directory import PartitionDirectory, cannot_be_opened, is_foreign, read_topic_id
+from ottla.storage.directory.partition_directory import (
+    LogCreation,
+    PartitionDirectory,
+    cannot_be_opened,
+    is_foreign,
+    read_topic_id,
+)
 from ottla.storage.directory.removals import Removals, remove_tree
 from ottla.storage.errors import (
     CorruptLog,
@@ -58,7 +62,7 @@ from ottla.storage.log_files import (
 )
 from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.room import Room
-from ottla.storage.segment.index_files import IndexCache
+from ottla.storage.segment.indexes import IndexCache
 
 _log = logging.getLogger(__name__)
 
@@ -293,7 +297,7 @@ class LogDirectory:
             self._unflushed_lost([each for each in present if self._may_lack_unflushed(each)], is_only_replica)
         if self._completeness.complete_from is None and directory_tree.is_shared(disk, self.path):
             self._keep_only_replicas(present, is_only_replica)
-        write_note(disk, self.path, boot_id_path)
+        write_boot_note(disk, self.path, boot_id_path)
         self.compactor = Compactor(disk, self.path, self._clock, self.logs, self._removals, self.directory_failed)
         found: list[tuple[PartitionDirectory, LogParts]] = []
         needs_sync = False
@@ -552,7 +556,7 @@ class LogDirectory:
             return
         self.offline = DirectoryOffline(f"the log directory {self.path} is offline: {error}")
         # What was lost with the failed sync is gone although the machine runs on.
-        remove_note(self._disk, self.path)
+        remove_boot_note(self._disk, self.path)
         _log.critical("directory.offline", extra=fields(path=self.path, error=str(error)))
         for log in self.logs.values():
             log.take_offline(self.offline)

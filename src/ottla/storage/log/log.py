@@ -64,11 +64,9 @@ from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
 from ottla.storage.room import Room
-from ottla.storage.segment.index_files import IndexCache
-from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.indexes import IndexCache, OffsetIndex, TimeIndex, TimestampOffset
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
-from ottla.storage.segment.time_index import TimeIndex, TimestampOffset
 
 _log = logging.getLogger(__name__)
 

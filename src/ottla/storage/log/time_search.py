@@ -19,7 +19,7 @@ from ottla.storage.errors import CorruptLog
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.segment import STEP_BYTES, Segment
 from ottla.storage.segment.segment_list import SegmentList
-from ottla.storage.segment.time_index import TimestampOffset
+from ottla.storage.segment.indexes import TimestampOffset
 
 T = TypeVar("T")
 

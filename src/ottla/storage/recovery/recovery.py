@@ -46,10 +46,8 @@ from ottla.storage.producers.producer_snapshot import snapshot_file_name, snapsh
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.replay import ensure_snapshot, epoch_starts, heads, producers_at
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
-from ottla.storage.segment.index_files import IndexCache
-from ottla.storage.segment.offset_index import ENTRY_BYTES, OffsetIndex
+from ottla.storage.segment.indexes import OFFSET_ENTRY_BYTES, IndexCache, OffsetIndex, TimeIndex
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.time_index import TimeIndex
 
 # Where a closed segment ends, by its last batch: found from the offset index's last entry on, so that a start can read
 # every segment of a thousand logs.
@@ -97,12 +95,12 @@ def _last_entry(disk: Disk, stem: str) -> tuple[int, int] | None:
     file = disk.open(stem + INDEX_SUFFIX, read_only=True)
     try:
         index_bytes = file.size_bytes()
-        if index_bytes < ENTRY_BYTES or index_bytes % ENTRY_BYTES:
+        if index_bytes < OFFSET_ENTRY_BYTES or index_bytes % OFFSET_ENTRY_BYTES:
             return None
-        entry = file.read_at(index_bytes - ENTRY_BYTES, ENTRY_BYTES)
+        entry = file.read_at(index_bytes - OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES)
     finally:
         file.close()
-    if len(entry) < ENTRY_BYTES:
+    if len(entry) < OFFSET_ENTRY_BYTES:
         return None
     relative_offset, position = _ENTRY.unpack(entry)
     return relative_offset, position

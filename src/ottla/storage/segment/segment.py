@@ -27,17 +27,17 @@ from ottla.storage.errors import CorruptLog
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
-from ottla.storage.segment.index_files import (
+from ottla.storage.segment.indexes import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
     IndexCache,
+    OffsetIndex,
+    TimeIndex,
     indexes_in,
     read_index_files,
     remove_index_files,
     write_index_files,
 )
-from ottla.storage.segment.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from ottla.storage.segment.offset_index import OffsetIndex
-from ottla.storage.segment.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from ottla.storage.segment.time_index import TimeIndex
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC, NodeId, TopicPartition
 from ottla.model.partition_state import ChangeResult
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from ottla.replication.follower_fetch import FollowerStep
+from ottla.replication.following import FollowerStep
 from ottla.replication.replica import Role
 from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.errors import DiskFull, LogOffline, OutOfOrderSequence

@@ -23,7 +23,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.fetch import FetchRequest, FetchResponseWriter, read_fetch
 from ottla.protocol.frame import read_response_header
 from ottla.protocol.replica_fetch import REPLICA_FETCH_VERSION
-from ottla.replication.follower_fetch import FollowerStep
+from ottla.replication.following import FollowerStep
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.offload import Offload
 from ottla.storage.log_config import LogConfig

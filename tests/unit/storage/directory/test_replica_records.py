@@ -11,7 +11,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition, uuid_from_text
 from ottla.runtime.offload import run_inline
 from ottla.storage.checkpoints import DamagedCheckpoint, read_meta_properties, write_meta_properties
-from ottla.storage.directory.boot_note import BOOT_NOTE_FILE
+from ottla.storage.directory.directory_identity import BOOT_NOTE_FILE
 from ottla.storage.directory.log_completeness import record_complete_from
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.errors import CorruptLog, StorageError

@@ -12,7 +12,7 @@ from ottla.runtime.posix_disk import PosixFile
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.segment.time_index import TimestampOffset
+from ottla.storage.segment.indexes import TimestampOffset
 from tests.unit.storage.logs import Place, append, at_greatest_time, at_time, batch_of, records_in, truncate_log
 
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)

@@ -17,8 +17,8 @@ from ottla.storage.log import time_search
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import segment as segment_module
+from ottla.storage.segment.indexes import TimestampOffset
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.time_index import TimestampOffset
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import run_clean
 from tests.unit.storage.logs import NOW_MS, Place, append, at_greatest_time, at_time, batch_of, truncate_log

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.storage.segment.index_files import IndexCache
+from ottla.storage.segment.indexes import IndexCache
 
 
 class FakeSegment:

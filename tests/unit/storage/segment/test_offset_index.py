@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import struct
 
-from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.indexes import OffsetIndex
 
 
 def index_of(*entries: tuple[int, int]) -> OffsetIndex:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import struct
 
-from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.indexes import TimeIndex
 
 
 def index_of(*entries: tuple[int, int]) -> TimeIndex:
