@@ -15,9 +15,9 @@ from ottla.broker.handlers.api_versions import unsupported_version_response
 from ottla.broker.net.access import Access
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.outbox import Piece
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import body_pieces, response_pieces
-from ottla.broker.net.slow_requests import SlowRequests
 from ottla.coordination.topics_view import NO_TOPICS, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey

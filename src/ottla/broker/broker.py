@@ -25,7 +25,7 @@ from ottla.broker.events import BrokerEvents
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.topics.served_topics import ServedTopics
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import LeaseWatch
 from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
 from ottla.broker.upkeep.flusher import FlushSignal

@@ -19,10 +19,10 @@ from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.broker.net.request_tasks import close_failed
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.response_pieces import response_pieces
-from ottla.broker.net.slow_requests import SlowRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame

@@ -105,6 +105,16 @@ CLUSTER_OPERATIONS: Final = (
 )
 
 
+def _bits(operations: tuple[Operation, ...]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+# The same as the protocol's bits: without an authorizer every client may do all.
+TOPIC_OPERATION_BITS: Final = _bits(TOPIC_OPERATIONS)
+GROUP_OPERATION_BITS: Final = _bits(GROUP_OPERATIONS)
+CLUSTER_OPERATION_BITS: Final = _bits(CLUSTER_OPERATIONS)
+
+
 class ResourcePattern(NamedTuple):
     """The resources of a rule: the one of this name, all (a literal `*`), or those whose names start with it."""
 

@@ -18,7 +18,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.broker.net.auto_creations import AutoCreations
 from ottla.broker.net.connection import ANONYMOUS, Connection
 from ottla.broker.net.outbox import Piece
-from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.model.errors import WireError
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import RequestHeader, read_request_header, read_response_header, request_frame

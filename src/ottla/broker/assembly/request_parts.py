@@ -18,8 +18,8 @@ from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.changes import ChangeReports
 from ottla.broker.context import BrokerContext
-from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.parked_fetches import FetchDeadlines
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.group_requests import GroupRequests
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
@@ -29,17 +29,16 @@ from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.net.limits import DRAIN_MS
 from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecurity
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.request_meter import RequestMeter
+from ottla.broker.net.request_meter import RequestMeter, SlowRequests
 from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.net.response_budget import ResponseBudget
 from ottla.broker.net.security_log import SecurityLog
-from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.producing.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.security.tls_server import TlsServer
 from ottla.broker.topics.served_topics import ServedTopics
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import LeaseWatch
 from ottla.broker.upkeep.flusher import Flusher, FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.model import broker_settings as setting

@@ -17,7 +17,7 @@ from ottla.broker.partitions.partition_read import LEADER_ONLY, ConsumerReader, 
 from ottla.broker.partitions.partition_table import PartitionLookup, PartitionTable
 from ottla.broker.partitions.waiting_requests import WaitingFetch, WakeOn
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import LeaseWatch
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TOPIC_NAME_LENGTH_MAX
 from ottla.protocol.current_leaders import CurrentLeaders

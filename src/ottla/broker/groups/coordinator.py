@@ -12,17 +12,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
-from ottla.broker.groups.gathering import Gathering
+from ottla.broker.context import Call
 from ottla.broker.groups.loading import Loader, ShardLoading
 from ottla.broker.groups.served_shard import ServedShard
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
@@ -52,6 +51,46 @@ log = logging.getLogger(__name__)
 TIMER_TURN_S: Final = 0.002
 # When the lease is found to be over, deadlines are compared again after this time.
 UNCERTAIN_RETRY_MS: Final = 50
+_OTHER_MEMBERS: Final = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the members use group.protocol=consumer, or no assignor of this client",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the members use group.protocol=classic",
+}
+T = TypeVar("T")
+
+
+class Gathering(Generic[T]):
+    """One answer assembled from several replies, which arrive in any order, at once or later.
+
+    Calls `on_all` with `count` replies in the order of their places, once the last of them has arrived.
+    """
+
+    __slots__ = ("_missing", "_on_all", "_replies")
+
+    def __init__(self, count: int, on_all: Callable[[list[T]], None]) -> None:
+        self._replies: list[T | None] = [None] * count
+        self._missing = count
+        self._on_all = on_all
+        if not count:
+            on_all([])
+
+    def place(self, index: int) -> Callable[[T], None]:
+        """Takes the reply of this place."""
+
+        def take(reply: T) -> None:
+            self._replies[index] = reply
+            self._missing -= 1
+            if not self._missing:
+                self._on_all(cast("list[T]", self._replies))
+
+        return take
+
+
+def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
+    """At most one line for each refused join; clients do not repeat such a join automatically."""
+    reason = _OTHER_MEMBERS.get(error)
+    if reason is not None:
+        facts = {"group": group_id, "client_id": call.client_id, "host": call.client_host}
+        log.info("group.join_refused", extra=frequent(**facts, error=error.name, reason=reason))
 
 
 class GroupCoordinator:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.gathering import Gathering
-from ottla.broker.handlers.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.groups.coordinator import Gathering
 from ottla.groups.commands import DescribeConsumerGroup
 from ottla.groups.replies import ConsumerGroupDescription, DescribedConsumer, NamedTopicPartitions
 from ottla.protocol.schemas.consumer_group_describe import (
@@ -25,6 +24,7 @@ from ottla.protocol.schemas.consumer_group_describe import (
     DescribedTopicPartitions,
 )
 from ottla.runtime.steps import Steps
+from ottla.security.acl import GROUP_OPERATION_BITS
 
 # A classic member in a consumer group would be 0; there are none.
 _CONSUMER_MEMBER: Final = 1
@@ -36,7 +36,7 @@ def answer(
     call: Call,
     reply: Callable[[ConsumerGroupDescribeResponse | Steps[ConsumerGroupDescribeResponse]], None],
 ) -> Steps[None]:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = GROUP_OPERATION_BITS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
     def response(described: list[ConsumerGroupDescription]) -> Steps[ConsumerGroupDescribeResponse]:
         groups: list[DescribedGroup] = []

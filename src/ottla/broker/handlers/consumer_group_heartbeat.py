@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.refused_join import note_refused_join
+from ottla.broker.groups.coordinator import note_refused_join
 from ottla.groups.commands import ConsumerGroupHeartbeat, TopicIdPartitions
 from ottla.groups.consumer.member import JOIN_EPOCH
 from ottla.groups.replies import ConsumerGroupHeartbeatReply

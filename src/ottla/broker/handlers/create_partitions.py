@@ -17,7 +17,7 @@ from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, count_mutations, require_mutations
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.handlers.named_topics import by_name
+from ottla.broker.topics.topic_rules import topics_by_name
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
 from ottla.protocol.schemas.create_partitions import (
@@ -35,7 +35,7 @@ _STRICT_FROM_VERSION: Final = 3
 async def handle(request: CreatePartitionsRequest, context: BrokerContext, call: Call) -> CreatePartitionsResponse:
     turn = LoopOffload()
     results: list[CreatePartitionsTopicResult] = []
-    named, named_twice = await by_name(request.topics, turn)
+    named, named_twice = await topics_by_name(request.topics, turn)
     for name, topic in named.items():
         await turn.pause()
         if name in named_twice:

@@ -25,7 +25,7 @@ from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations,
 from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.broker.handlers.config_resources import require_few_settings
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.handlers.named_topics import by_name
+from ottla.broker.topics.topic_rules import topics_by_name
 from ottla.model.broker_settings import NUM_PARTITIONS
 from ottla.model.config_entries import describe_topic
 from ottla.model.error_code import ErrorCode
@@ -49,7 +49,7 @@ _STRICT_FROM_VERSION: Final = 6
 
 async def handle(request: CreateTopicsRequest, context: BrokerContext, call: Call) -> CreateTopicsResponse:
     turn = LoopOffload()
-    named, named_twice = await by_name(request.topics, turn)
+    named, named_twice = await topics_by_name(request.topics, turn)
     partitions_count = 0
     for topic in request.topics:
         partitions_count += _partitions_count(topic, context)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.describe_cluster import (
     NO_AUTHORIZED_OPERATIONS,
@@ -23,6 +22,7 @@ from ottla.protocol.schemas.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ottla.security.acl import CLUSTER_OPERATION_BITS
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -45,6 +45,6 @@ async def handle(request: DescribeClusterRequest, context: BrokerContext, call: 
             for address in context.brokers.addresses_for(call.local_address)
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+            CLUSTER_OPERATION_BITS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
         ),
     )

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.gathering import Gathering
-from ottla.broker.handlers.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.groups.coordinator import Gathering
 from ottla.groups import replies
 from ottla.groups.commands import DescribeGroup
 from ottla.model.error_code import ErrorCode
@@ -23,6 +22,7 @@ from ottla.protocol.schemas.describe_groups import (
     DescribeGroupsResponse,
 )
 from ottla.runtime.steps import Steps
+from ottla.security.acl import GROUP_OPERATION_BITS
 
 _NOT_FOUND_FROM: Final = 6
 
@@ -33,7 +33,7 @@ def answer(
     call: Call,
     reply: Callable[[DescribeGroupsResponse | Steps[DescribeGroupsResponse]], None],
 ) -> Steps[None]:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = GROUP_OPERATION_BITS if request.include_authorized_operations else NO_AUTHORIZED_OPERATIONS
 
     def response(described: list[replies.DescribedGroup]) -> Steps[DescribeGroupsResponse]:
         groups: list[DescribedGroup] = []

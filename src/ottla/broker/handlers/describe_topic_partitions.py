@@ -15,7 +15,6 @@ from heapq import merge
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla.broker.handlers.metadata import partition_entry
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import MAX_REQUEST_PARTITION_SIZE_LIMIT
@@ -31,6 +30,7 @@ from ottla.protocol.schemas.describe_topic_partitions import (
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
 from ottla.runtime.steps import parts_of
+from ottla.security.acl import TOPIC_OPERATION_BITS
 
 _NAMES_OF_STEP: Final = 1_000
 
@@ -54,7 +54,7 @@ async def handle(
         if topic is None:
             problem = topic_name_problem(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(_error_entry(name, code, TOPIC_OPERATIONS))
+            response.topics.append(_error_entry(name, code, TOPIC_OPERATION_BITS))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         entry = _topic_entry(topic, first, room, context)
@@ -94,7 +94,7 @@ def _is_sound(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> bool:
 
 def _topic_entry(topic: Topic, first: int, count: int, context: BrokerContext) -> DescribeTopicPartitionsResponseTopic:
     entry = DescribeTopicPartitionsResponseTopic(ErrorCode.NONE, topic.name, topic.topic_id)
-    entry.is_internal, entry.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATIONS
+    entry.is_internal, entry.topic_authorized_operations = topic.name in INTERNAL_TOPICS, TOPIC_OPERATION_BITS
     for index in range(first, min(first + count, len(topic.partitions))):
         known = partition_entry(context, topic.name, index, topic.partitions[index])
         entry.partitions.append(

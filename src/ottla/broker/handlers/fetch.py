@@ -46,7 +46,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_plans import FetchService, FullFetch, SessionFetch, has_long_name
 from ottla.broker.fetching.fetch_read import in_parts
 from ottla.broker.fetching.fetch_response import Topics, fetch_response, fetch_response_steps, joined_steps
@@ -54,7 +53,7 @@ from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.large_fetches import LargeFetch, LargeFetches
 from ottla.broker.fetching.limited_fetch import LimitedFetch
-from ottla.broker.fetching.parked_fetches import FetchPlan, ParkedFetches
+from ottla.broker.fetching.parked_fetches import FetchDeadlines, FetchPlan, ParkedFetches
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
@@ -72,8 +71,7 @@ from ottla.broker.partitions.partition_read import (
 )
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.leader_hints import LeaderHints
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey

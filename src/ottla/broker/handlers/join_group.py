@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.refused_join import note_refused_join
+from ottla.broker.groups.coordinator import note_refused_join
 from ottla.broker.net.limits import GROUP_MEMBER_METADATA_BYTES_MAX, GROUP_REASON_LENGTH_MAX
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.replies import JoinReply

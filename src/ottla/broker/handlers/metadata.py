@@ -28,7 +28,6 @@ from uuid import UUID
 
 from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations, releases_clients
 from ottla.broker.groups.offsets_topic import offsets_topic
-from ottla.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE, MAX_AUTO_CREATE_TOPICS_PER_MINUTE
 from ottla.model.error_code import ErrorCode
@@ -47,6 +46,7 @@ from ottla.protocol.schemas.metadata import (
 )
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.offload import Offload
+from ottla.security.acl import CLUSTER_OPERATION_BITS, TOPIC_OPERATION_BITS
 
 # Of admin APIs.  Of a topic in Metadata they are answered as Apache Kafka does: clients ask again.
 _TREE_AWAY: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
@@ -55,7 +55,7 @@ _IDS_FROM_VERSION: Final = 12
 
 async def handle(request: MetadataRequest, context: BrokerContext, call: Call) -> MetadataResponse:
     turn = LoopOffload()
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = TOPIC_OPERATION_BITS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
     if request.topics is None or (call.api_version == 0 and not request.topics):
         by_name = context.topics.by_name
         topics = []
@@ -88,7 +88,7 @@ async def handle(request: MetadataRequest, context: BrokerContext, call: Call) -
         controller_id=controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+            CLUSTER_OPERATION_BITS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
         ),
     )
 

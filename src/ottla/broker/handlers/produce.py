@@ -35,8 +35,8 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.broker.net.request_tasks import RequestTasks
-from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.partitions.authorized_topics import WritableTopics
 from ottla.broker.partitions.partition import NO_WAIT
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionLookup, PartitionTable

@@ -29,8 +29,7 @@ from ottla.broker.net.client_quotas import ClientQuotas, QuotasOf
 from ottla.broker.net.frame_pace import UnfinishedFrame, UnreadAnswer
 from ottla.broker.net.limits import ANSWERS_PENDING_MAX, PIPELINED_ANSWER_BYTES_MAX, REQUEST_BYTES_MIN
 from ottla.broker.net.outbox import Outbox, Piece
-from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBuffer
+from ottla.broker.net.receive_buffer import LENGTH_BYTES, ReceiveBudget, ReceiveBuffer
 from ottla.broker.net.socket_loop import PeerSocket, SocketLoop
 from ottla.model.listener import DEFAULT_LISTENER_NAME, without_mapping
 from ottla.observe.events import frequent

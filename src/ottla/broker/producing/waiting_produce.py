@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import PARTITIONS_OF_STEP, PIPELINED_PARTITIONS_MAX
 from ottla.broker.net.ready_connections import ReadyConnections
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.broker.net.request_tasks import RequestTasks
-from ottla.broker.net.slow_requests import SlowRequests
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey

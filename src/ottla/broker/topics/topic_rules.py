@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from ottla.broker.context import NewTopic
 from ottla.broker.partitions.topic_configs import log_config
@@ -17,6 +17,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError, RequestError
 from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
 from ottla.model.settings import BrokerSettings
+from ottla.runtime.offload import Offload
 
 DEFAULT_COUNT: Final = -1
 # Each partition is a directory with open files; a typing error must not fill the disk with them.
@@ -136,3 +137,23 @@ def checked_config(config: Mapping[str, str | None], settings: BrokerSettings) -
     except ConfigError as error:
         raise RequestError(ErrorCode.INVALID_CONFIG, str(error), hint=error.hint) from error
     return given
+
+
+class NamedTopic(Protocol):
+    """A topic in a request."""
+
+    name: str
+
+
+Named = TypeVar("Named", bound=NamedTopic)
+
+
+async def topics_by_name(topics: Sequence[Named], turn: Offload) -> tuple[dict[str, Named], Collection[str]]:
+    """The topics in the order of their first places, and the names that occur several times."""
+    named: dict[str, Named] = {}
+    named_twice: set[str] = set()
+    for topic in topics:
+        if named.setdefault(topic.name, topic) is not topic:
+            named_twice.add(topic.name)
+        await turn.pause()
+    return named, named_twice

@@ -17,9 +17,9 @@ from ottla.runtime.mutex import Mutex
 from ottla.runtime.offload import Offload
 from ottla.storage.errors import CorruptLog
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
+from ottla.storage.segment.indexes import TimestampOffset
 from ottla.storage.segment.segment import STEP_BYTES, Segment
 from ottla.storage.segment.segment_list import SegmentList
-from ottla.storage.segment.indexes import TimestampOffset
 
 T = TypeVar("T")
 

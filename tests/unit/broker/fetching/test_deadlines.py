@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.fetching.deadlines import FetchDeadlines
+from ottla.broker.fetching.parked_fetches import FetchDeadlines
 from tests.unit.broker.turned_loop import TurnedLoop
 
 

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.large_fetches import LargeFetches
-from ottla.broker.fetching.parked_fetches import ParkedFetches
+from ottla.broker.fetching.parked_fetches import FetchDeadlines, ParkedFetches
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.large_requests import Turn
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.net.request_tasks import RequestTasks
 from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.steps import Steps

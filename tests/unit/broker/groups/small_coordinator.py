@@ -9,8 +9,7 @@ from uuid import UUID
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.tree import LEASE_FOREVER, Lease

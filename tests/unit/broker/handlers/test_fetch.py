@@ -11,14 +11,14 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.fetching import fetch_session, parked_fetches
-from ottla.broker.fetching.deadlines import FetchDeadlines
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
+from ottla.broker.fetching.parked_fetches import FetchDeadlines
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.replicas.leader_hints import LeaderHints

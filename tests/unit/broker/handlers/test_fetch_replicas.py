@@ -10,8 +10,7 @@ from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.net.advertising import BrokerAddress
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.tree.lease_watch import LeaseWatch
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode

@@ -409,7 +409,7 @@ async def test_refused_member_is_told_why(broker: SmallBroker) -> None:
 async def test_join_of_the_other_protocol_is_refused_and_logged(
     broker: SmallBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "ottla.broker.groups.refused_join")
+    caplog.set_level(logging.INFO, "ottla.broker.groups.coordinator")
     await stable_member(broker, "classic")
     joins = ConsumerGroupHeartbeatRequest(
         "classic", "own-id", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], topic_partitions=[]

@@ -23,7 +23,7 @@ from ottla.broker.net.limits import (
     PIPELINED_PARTITIONS_MAX,
 )
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.partitions.batch_settings import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.broker.producing import opening_threads

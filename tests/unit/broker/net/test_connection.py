@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.net.connection import Answer, Connection, SlowReports
 from ottla.broker.net.limits import RECEIVE_BUFFER_BYTES
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.protocol.primitives import RequestBytes
 from ottla.runtime.disk import FileRun
 from ottla.runtime.posix_disk import PosixDisk

@@ -16,7 +16,7 @@ from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import PIPELINED_ANSWER_BYTES_MAX, RECEIVE_BUFFER_BYTES
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.router import Router
 from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey

@@ -15,7 +15,7 @@ from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import IN_STEPS_BYTES, LARGE_REQUEST_BYTES, LARGE_REQUESTS_AT_ONCE
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.router import Router
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, request_frame

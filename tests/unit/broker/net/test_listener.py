@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import RECEIVE_BUFFER_BYTES, STALLED_PEER_MS, SWEEP_INTERVAL_MS
 from ottla.broker.net.listener import ConnectionLimits, Listener, bind
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.model.errors import ConfigError
 from ottla.protocol.primitives import RequestBytes
 from tests.unit.broker.turned_loop import TurnedLoop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.net.pending_logins import PendingLimits, PendingLogins
+from ottla.broker.net.listener import PendingLimits, PendingLogins
 
 LIMITS = PendingLimits(pending_max=4, per_address_max=2, sweeps_max=3)
 

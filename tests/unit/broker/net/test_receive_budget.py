@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 
 
 class Taker:

@@ -8,8 +8,7 @@ import struct
 import pytest
 
 from ottla.broker.net.limits import FIRST_BUFFER_BYTES, RECEIVE_BUFFER_BYTES
-from ottla.broker.net.receive_budget import ReceiveBudget
-from ottla.broker.net.receive_buffer import ReceiveBuffer
+from ottla.broker.net.receive_buffer import ReceiveBudget, ReceiveBuffer
 
 BUDGET_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.outbox import Piece
 from ottla.broker.net.ready_connections import ReadyConnections
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.net.request_meter import SAMPLING_MASK, RequestMeter
 from ottla.broker.router import Router
 from ottla.protocol.api import ApiKey

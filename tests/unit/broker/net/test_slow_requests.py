@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.net.slow_requests import SlowRequests
+from ottla.broker.net.request_meter import SlowRequests
 from ottla.protocol.api import ApiKey
 
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.security.sasl_session import LoginServices, SaslSession
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_response_header, request_frame

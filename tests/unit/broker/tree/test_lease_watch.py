@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.broker.tree.lease_watch import CHECK_INTERVAL_MS_MAX, RENEWAL_CHECK_MS, LeaseWatch
+from ottla.broker.tree.broker_lifecycle import CHECK_INTERVAL_MS_MAX, RENEWAL_CHECK_MS, BrokerLifecycle, LeaseWatch
 from ottla.coordination.tree import LEASE_FOREVER, Lease
 from tests.unit.broker.roles import HERE
 from tests.unit.broker.turned_loop import TurnedClock
