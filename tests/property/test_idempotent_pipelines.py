@@ -101,7 +101,7 @@ class Cluster:
     def _fetch(self, node: NodeId) -> bool:
         follower, leader = self.partitions[node], self.partitions[self.leader]
         self.served[node].become_stable()
-        fetch = follower.next_fetch()
+        fetch = follower.follower_log.next_fetch()
         if fetch is None:
             return False
         before = follower.log_end_offset
@@ -117,9 +117,9 @@ class Cluster:
             log_start=read.log_start_offset,
             diverging=read.diverging,
         )
-        step = follower.apply_fetched(fetch.request_id, answer, self.now_ms)
+        step = follower.follower_log.apply_fetched(fetch.request_id, answer, self.now_ms)
         if isinstance(step, FollowerStep):
-            run_inline(follower.cut(step, INLINE))
+            run_inline(follower.follower_log.cut(step, INLINE))
         return follower.log_end_offset != before
 
     def values(self) -> list[str]:

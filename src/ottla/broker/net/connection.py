@@ -84,7 +84,7 @@ class Router(Protocol):
 
 
 class SlowReports(Protocol):
-    """Takes the times of requests; see slow_requests.py."""
+    """Takes the times of requests; see `SlowRequests` of request_meter.py."""
 
     @property
     def limit_s(self) -> float: ...

@@ -1,4 +1,4 @@
-"""A follower's log takes what its leader answered: records, a cut, or a new start."""
+"""The log of a follower: what it fetches from its leader, and what an answer does to it: records, a cut, a start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
 from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.following import FollowerAction, FollowerStep
+from ottla.replication.following import FollowerAction, FollowerFetch, FollowerStep
 from ottla.replication.replica import Replica
 from ottla.runtime.offload import Offload
 from ottla.storage.errors import AppendRefused, StorageError
@@ -49,75 +49,120 @@ class AppliedFetch(enum.Enum):
     RETRY = "retry"
 
 
-def apply_fetched(
-    replica: Replica, log: Log, request_id: int, answer: FetchedPartition, now_ms: int
-) -> AppliedFetch | FollowerStep:
-    """Carry out what `replica` makes of the leader's answer to the fetch `request_id`, or return the cut it requires.
+class FollowerLog:
+    """The log of a partition that another broker leads; each call may move the high watermark, as the leader's does."""
 
-    An answer to another fetch than the present one changes nothing.  Raises `StorageError` when the disk fails.
-    """
-    step = replica.on_response(request_id, answer)
-    action = step.action
-    if action is FollowerAction.BACK_OFF:
-        return AppliedFetch.STALE if answer.error_code in _OTHER_STATE else AppliedFetch.RETRY
-    if action is FollowerAction.TRUNCATE or action is FollowerAction.RESET:
-        return step
-    if action is FollowerAction.APPEND:
+    __slots__ = ("_log", "_on_watermark", "_replica")
+
+    def __init__(self, log: Log, replica: Replica, on_watermark: Callable[[], None]) -> None:
+        self._log: Final = log
+        self._replica: Final = replica
+        self._on_watermark: Final = on_watermark
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
+        return self._log.is_being_cut
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """What to fetch from the leader now; None without a leader, and while the log's end is not stable.
+
+        The same fetch is returned until its answer, or another state of the tree, moves the position.
+        """
+        return None if self._log.is_being_cut else self._replica.next_fetch()
+
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep:
+        """Append the records of the leader's answer to the fetch `request_id`, or return the cut that it requires.
+
+        An answer to another fetch than the present one changes nothing.  Raises `StorageError` when this broker's own
+        disk fails.
+        """
         try:
-            log.append_run(answer.records, now_ms)
+            return self._apply(request_id, answer, now_ms)
+        finally:
+            self._on_watermark()
+
+    def _apply(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep:
+        replica, log = self._replica, self._log
+        step = replica.on_response(request_id, answer)
+        action = step.action
+        if action is FollowerAction.BACK_OFF:
+            return AppliedFetch.STALE if answer.error_code in _OTHER_STATE else AppliedFetch.RETRY
+        if action is FollowerAction.TRUNCATE or action is FollowerAction.RESET:
+            return step
+        if action is FollowerAction.APPEND:
+            try:
+                log.append_run(answer.records, now_ms)
+            except AppendRefused as error:
+                _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
+                return AppliedFetch.RETRY
+        # Retention and DeleteRecords of the leader hold here, too, as far as this replica knows what is committed.
+        committed_start = min(answer.log_start_offset, replica.high_watermark)
+        if action is not FollowerAction.DROP and committed_start > log.log_start_offset:
+            log.delete_records_before(committed_start)
+        return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED
+
+    async def cut(self, step: FollowerStep, offload: Offload) -> None:
+        """Make the cut that `apply_fetched` returned; `offload` syncs.  Nothing happens if another state of the tree
+        comes before it does.
+
+        Raises `StorageError` when this broker's own disk fails.
+        """
+        await self._truncate_or_reset(step, offload)
+        self._on_watermark()
+
+    async def _truncate_or_reset(self, step: FollowerStep, offload: Offload) -> None:
+        replica, log, is_wanted = self._replica, self._log, self._follows_on()
+        # Not by `step.offset`: a leader whose log begins above may have the whole of this one dropped, and the part
+        # that it never had goes with the rest.  What it had and deleted is no loss.
+        if 0 <= step.parted_at < replica.high_watermark:
+            facts = fields(
+                partition=log.topic_partition,
+                to_offset=step.parted_at,
+                high_watermark=replica.high_watermark,
+                log_end_offset=log.log_end_offset,
+                leader=replica.leader,
+                leader_epoch=replica.leader_epoch,
+                hint=_BELOW_WATERMARK_HINT,
+            )
+            _log.error("log.cut_below_watermark", extra=facts)
+            try:
+                await log.keep_above(max(step.parted_at, log.log_start_offset), offload)
+            except (OSError, StorageError) as error:
+                # What the cut itself needs: it says whether it can be made.
+                _log.warning("log.cut_not_kept", extra=fields(partition=log.topic_partition, reason=str(error)))
+        if step.action is FollowerAction.TRUNCATE:
+            try:
+                await log.truncate_to(step.offset, offload, is_wanted)
+            finally:
+                replica.on_cut()
+            return
+        _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
+        if await log.reset_to(step.offset, offload, is_wanted):
+            replica.on_reset()
+
+    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
+        """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
+        return (
+            not answer.error_code
+            and answer.diverging is None
+            and self._replica.is_current_fetch(request_id)
+            and self._log.begins_below(answer.records)
+        )
+
+    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
+        """Begin the empty log with these records; `offload` syncs.  As `cut`."""
+        log = self._log
+        try:
+            if await log.begin_with_run(memoryview(records), now_ms, offload, self._follows_on()):
+                self._replica.on_reset()
         except AppendRefused as error:
             _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
-            return AppliedFetch.RETRY
-    # Retention and DeleteRecords of the leader hold here, too, as far as this replica knows what is committed.
-    committed_start = min(answer.log_start_offset, replica.high_watermark)
-    if action is not FollowerAction.DROP and committed_start > log.log_start_offset:
-        log.delete_records_before(committed_start)
-    return AppliedFetch.NOTHING if log.stable_end == log.log_end_offset else AppliedFetch.APPENDED
+            raise
+        self._on_watermark()
 
-
-async def cut_log(replica: Replica, log: Log, step: FollowerStep, offload: Offload) -> None:
-    """Truncate or reset the log of a follower, while it follows the leader that it follows now."""
-    is_wanted = _follows_on(replica)
-    # Not by `step.offset`: a leader whose log begins above may have the whole of this one dropped, and the part that
-    # it never had goes with the rest.  What it had and deleted is no loss.
-    if 0 <= step.parted_at < replica.high_watermark:
-        facts = fields(
-            partition=log.topic_partition,
-            to_offset=step.parted_at,
-            high_watermark=replica.high_watermark,
-            log_end_offset=log.log_end_offset,
-            leader=replica.leader,
-            leader_epoch=replica.leader_epoch,
-            hint=_BELOW_WATERMARK_HINT,
-        )
-        _log.error("log.cut_below_watermark", extra=facts)
-        try:
-            await log.keep_above(max(step.parted_at, log.log_start_offset), offload)
-        except (OSError, StorageError) as error:
-            # What the cut itself needs: it says whether it can be made.
-            _log.warning("log.cut_not_kept", extra=fields(partition=log.topic_partition, reason=str(error)))
-    if step.action is FollowerAction.TRUNCATE:
-        try:
-            await log.truncate_to(step.offset, offload, is_wanted)
-        finally:
-            replica.on_cut()
-        return
-    _log.warning("replica.reset", extra=fields(partition=log.topic_partition, start_offset=step.offset))
-    if await log.reset_to(step.offset, offload, is_wanted):
-        replica.on_reset()
-
-
-async def begin_log(replica: Replica, log: Log, records: bytearray, now_ms: int, offload: Offload) -> None:
-    """Begin the empty log of a follower with records from below its end, while it follows the same leader."""
-    try:
-        if await log.begin_with_run(memoryview(records), now_ms, offload, _follows_on(replica)):
-            replica.on_reset()
-    except AppendRefused as error:
-        _log.error("replica.append_refused", extra=fields(partition=log.topic_partition, reason=str(error)))
-        raise
-
-
-def _follows_on(replica: Replica) -> Callable[[], bool]:
-    """Whether it still follows whom it follows now."""
-    followed = (replica.role, replica.leader, replica.leader_epoch)
-    return lambda: (replica.role, replica.leader, replica.leader_epoch) == followed
+    def _follows_on(self) -> Callable[[], bool]:
+        """Whether it still follows the leader that it follows now."""
+        replica = self._replica
+        followed = (replica.role, replica.leader, replica.leader_epoch)
+        return lambda: (replica.role, replica.leader, replica.leader_epoch) == followed

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ottla.broker.partitions.batch_settings import LOG_APPEND_TIME, opening_of, record_check_of
-from ottla.broker.partitions.follower_log import AppliedFetch, apply_fetched, begin_log, cut_log
+from ottla.broker.partitions.follower_log import FollowerLog
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
@@ -26,8 +26,6 @@ from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET,
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import frequent
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA
-from ottla.protocol.replica_fetch import FetchedPartition
-from ottla.replication.following import FollowerFetch, FollowerStep
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
@@ -102,6 +100,7 @@ class Partition:
         "_withheld_below",
         "_withheld_since_ms",
         "batch_fault",
+        "follower_log",
         "high_watermark",
         "index",
         "is_served",
@@ -158,6 +157,7 @@ class Partition:
         self._withheld_below = 0
         self._withheld_since_ms = 0
         self.waiting: Final = WaitingRequests(log, self._replica)
+        self.follower_log: Final = FollowerLog(log, self._replica, self._follow_watermark)
         self.metrics: Final = PartitionMetrics(log, self._replica)
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
@@ -698,50 +698,3 @@ class Partition:
         if waiting.for_append:
             for fetch in list(waiting.for_append):
                 fetch.on_watermark()
-
-    # --- following --------------------------------------------------------------------------------------------
-
-    def next_fetch(self) -> FollowerFetch | None:
-        """What to fetch from the leader now; None without a leader, and while the log's end is not stable.
-
-        The same fetch is returned until its answer, or another state of the tree, moves the position.
-        """
-        return None if self._log.is_being_cut else self._replica.next_fetch()
-
-    @property
-    def is_being_cut(self) -> bool:
-        """Whether a cut of the log is not durable yet: until then it takes nothing, and fetches nothing."""
-        return self._log.is_being_cut
-
-    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool:
-        """Whether the empty log must begin below its end before it takes these records, by `begin_with`."""
-        return (
-            not answer.error_code
-            and answer.diverging is None
-            and self._replica.is_current_fetch(request_id)
-            and self._log.begins_below(answer.records)
-        )
-
-    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None:
-        """Begin the log with these records; `offload` syncs.  As `cut`."""
-        await begin_log(self._replica, self._log, records, now_ms, offload)
-        self._follow_watermark()
-
-    async def cut(self, step: FollowerStep, offload: Offload) -> None:
-        """Make the cut that `apply_fetched` returned; `offload` syncs.  Nothing happens if another state of the tree
-        comes before it does.
-
-        Raises `StorageError` when this broker's own disk fails.
-        """
-        await cut_log(self._replica, self._log, step, offload)
-        self._follow_watermark()
-
-    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep:
-        """Append the records of the leader's answer to the fetch `request_id`, or return the cut that it requires.
-
-        Raises `StorageError` when this broker's own disk fails.
-        """
-        try:
-            return apply_fetched(self._replica, self._log, request_id, answer, now_ms)
-        finally:
-            self._follow_watermark()

@@ -64,6 +64,23 @@ _SESSION_ERRORS: Final = frozenset(
 )
 
 
+class Follower(Protocol):
+    """The part of `FollowerLog` that a fetcher drives."""
+
+    @property
+    def is_being_cut(self) -> bool: ...
+
+    def next_fetch(self) -> FollowerFetch | None: ...
+
+    async def cut(self, step: FollowerStep, offload: Offload) -> None: ...
+
+    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool: ...
+
+    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None: ...
+
+    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep: ...
+
+
 class FollowedPartition(Protocol):
     """The part of `Partition` that a fetcher drives."""
 
@@ -89,17 +106,7 @@ class FollowedPartition(Protocol):
     def stable_end(self) -> int: ...
 
     @property
-    def is_being_cut(self) -> bool: ...
-
-    def next_fetch(self) -> FollowerFetch | None: ...
-
-    async def cut(self, step: FollowerStep, offload: Offload) -> None: ...
-
-    def begins_below(self, request_id: int, answer: FetchedPartition) -> bool: ...
-
-    async def begin_with(self, records: bytearray, now_ms: int, offload: Offload) -> None: ...
-
-    def apply_fetched(self, request_id: int, answer: FetchedPartition, now_ms: int) -> AppliedFetch | FollowerStep: ...
+    def follower_log(self) -> Follower: ...
 
 
 class Peer(Protocol):
@@ -247,12 +254,12 @@ class ReplicaFetcher:
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
-        if partition.is_being_cut or self._cuts.holds(partition):
+        if partition.follower_log.is_being_cut or self._cuts.holds(partition):
             # It is added again when that is done.
             self._session.forget(key)
             self._request_ids.pop(key, None)
             return
-        fetch = partition.next_fetch()
+        fetch = partition.follower_log.next_fetch()
         if fetch is None or fetch.leader != self.leader_id:
             self._session.forget(key)
             self._request_ids.pop(key, None)
@@ -453,7 +460,7 @@ class ReplicaFetcher:
         if (
             len(part.records)
             and partition.log_start_offset == partition.log_end_offset
-            and partition.begins_below(request_id, part)
+            and partition.follower_log.begins_below(request_id, part)
         ):
             if not self._cuts.has_free_turn:
                 # No limit bounds the memory of all that would wait here with their records.
@@ -461,16 +468,16 @@ class ReplicaFetcher:
                 return None
             # A copy: the records are views of the connection's buffer.
             records = bytearray(part.records)
-            begin = partial(partition.begin_with, records, now_ms, LoopOffload())
+            begin = partial(partition.follower_log.begin_with, records, now_ms, LoopOffload())
             self._begin_cut(key, partition, request_id, begin)
             return None
         try:
-            applied = partition.apply_fetched(request_id, part, now_ms)
+            applied = partition.follower_log.apply_fetched(request_id, part, now_ms)
         except (OttlaError, OSError) as error:
             self._on_partition_failed(key, partition, error)
             return None
         if isinstance(applied, FollowerStep):
-            self._begin_cut(key, partition, request_id, partial(partition.cut, applied, LoopOffload()))
+            self._begin_cut(key, partition, request_id, partial(partition.follower_log.cut, applied, LoopOffload()))
             return None
         if applied is AppliedFetch.STALE or applied is AppliedFetch.RETRY:
             is_news = applied is AppliedFetch.RETRY and key not in self._delays_count
@@ -491,7 +498,7 @@ class ReplicaFetcher:
         """Whether the answer to this fetch still counts, after a wait."""
         if self._is_stopped or self._partitions.get(_key(partition)) is not partition:
             return False
-        fetch = partition.next_fetch()
+        fetch = partition.follower_log.next_fetch()
         return fetch is not None and fetch.request_id == request_id
 
     def _on_cut_failed(self, partition: FollowedPartition, error: OttlaError | OSError) -> bool:

@@ -326,9 +326,9 @@ def test_former_leader_flushes_at_once_what_its_policy_would_let_wait() -> None:
     here.served.append(acks=ACKS_LEADER)
     assert here.served.directory.scheduler.plan(0) is None
     here.be(ELSEWHERE, 2)
-    assert here.partition.next_fetch() is None
+    assert here.partition.follower_log.next_fetch() is None
     here.served.end_flush(here.served.begin_flush())
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     assert fetch.fetch_offset == 1
 
@@ -485,10 +485,10 @@ def take(
     diverging: tuple[int, int] | None = None,
 ) -> AppliedFetch | FollowerStep:
     """The follower here takes an answer to its present fetch."""
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     answer = fetched(records, code=code, high_watermark=high_watermark, log_start=log_start, diverging=diverging)
-    return here.partition.apply_fetched(fetch.request_id, answer, 0)
+    return here.partition.follower_log.apply_fetched(fetch.request_id, answer, 0)
 
 
 def cut(
@@ -502,20 +502,20 @@ def cut(
     """The follower here cuts its log as an answer to its present fetch requires."""
     step = take(here, code=code, high_watermark=high_watermark, log_start=log_start, diverging=diverging)
     assert isinstance(step, FollowerStep)
-    run_inline(here.partition.cut(step, INLINE))
+    run_inline(here.partition.follower_log.cut(step, INLINE))
 
 
 def test_follower_takes_the_leaders_batches_as_they_are_and_fetches_on_when_they_are_stable() -> None:
     there, here = leader(), follower()
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     assert fetch[1:] == (ELSEWHERE, 1, 0, -1)
     assert take(here, records_of(there), high_watermark=1) is AppliedFetch.APPENDED
-    assert here.partition.next_fetch() is None, "what is not flushed must not be reported"
+    assert here.partition.follower_log.next_fetch() is None, "what is not flushed must not be reported"
     assert here.partition.high_watermark == 0
     here.served.become_stable()
     assert here.partition.high_watermark == 1
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     assert fetch[1:] == (ELSEWHERE, 1, 1, 1)
     assert here.served.batches == there.served.batches
@@ -544,7 +544,7 @@ def test_follower_cuts_its_log_where_the_histories_part() -> None:
     cut(here, diverging=(1, 1))
     assert here.partition.log_end_offset == 1
     here.served.become_stable()
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     assert fetch.fetch_offset == 1
 
@@ -641,11 +641,11 @@ def test_empty_follower_that_begins_anew_below_its_end_logs_an_error_and_keeps_n
 
 def test_late_answer_changes_nothing() -> None:
     there, here = leader(), follower()
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     answer = fetched(records_of(there), high_watermark=1)
     here.be(THIRD, 2)
-    assert here.partition.apply_fetched(fetch.request_id, answer, 0) is AppliedFetch.NOTHING
+    assert here.partition.follower_log.apply_fetched(fetch.request_id, answer, 0) is AppliedFetch.NOTHING
     assert here.partition.log_end_offset == 0
 
 
@@ -687,7 +687,7 @@ def test_follower_far_behind_the_leaders_log_start_begins_anew_there() -> None:
     assert (here.partition.log_start_offset, here.partition.log_end_offset) == (70, 70)
     assert here.partition.high_watermark == 70
     here.served.become_stable()
-    fetch = here.partition.next_fetch()
+    fetch = here.partition.follower_log.next_fetch()
     assert fetch is not None
     assert fetch[1:] == (ELSEWHERE, 2, 70, -1)
 

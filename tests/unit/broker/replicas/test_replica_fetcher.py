@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.follower_log import FollowerLog
 from ottla.broker.replicas import replica_fetcher
 from ottla.broker.replicas.peer_connection import PeerLost, PeerRefused, PeerTimedOut
 from ottla.broker.replicas.replica_fetcher import FetcherContext, FetcherLimits, FetcherTotals, ReplicaFetcher
@@ -317,14 +317,14 @@ class HeldCuts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[str] = []
         self.may_end = asyncio.Semaphore(0)
-        self._cut = Partition.cut
-        monkeypatch.setattr(Partition, "cut", lambda partition, step, offload: self.cut(partition, step, offload))
+        self._cut = FollowerLog.cut
+        monkeypatch.setattr(FollowerLog, "cut", lambda followed, step, offload: self.cut(followed, step, offload))
 
-    async def cut(self, partition: Partition, step: FollowerStep, offload: Offload) -> None:
-        self.begun.append(partition.topic_partition.topic)
+    async def cut(self, followed: FollowerLog, step: FollowerStep, offload: Offload) -> None:
+        self.begun.append(followed._log.topic_partition.topic)
         async with asyncio.timeout(5):
             await self.may_end.acquire()
-        await self._cut(partition, step, offload)
+        await self._cut(followed, step, offload)
 
 
 def diverging_followers(setup: Setup, names: str) -> list[Follower]:
@@ -361,8 +361,8 @@ async def test_few_logs_are_cut_at_once_and_the_rest_in_turn(monkeypatch: pytest
         for _ in followers[1:]:
             cuts.may_end.release()
         async with asyncio.timeout(10):
-            while setup.fetcher._cuts:
-                await asyncio.wait(setup.fetcher._cuts)
+            while setup.fetcher._cuts.tasks:
+                await asyncio.wait(setup.fetcher._cuts.tasks)
         assert sorted(cuts.begun) == list("abcde")
         assert [each.log.log_end_offset for each in followers] == [2] * 5
 
@@ -379,8 +379,8 @@ async def test_cut_that_waited_is_not_made_for_another_leader_epoch(monkeypatch:
         for _ in followers:
             cuts.may_end.release()
         async with asyncio.timeout(10):
-            while setup.fetcher._cuts:
-                await asyncio.wait(setup.fetcher._cuts)
+            while setup.fetcher._cuts.tasks:
+                await asyncio.wait(setup.fetcher._cuts.tasks)
         assert cuts.begun == ["a", "b"]
         assert c.log.log_end_offset == 4
         async with asyncio.timeout(10):
@@ -408,8 +408,8 @@ async def test_partition_whose_waiting_cut_is_void_is_fetched_before_its_turn(mo
         for _ in followers:
             cuts.may_end.release()
         async with asyncio.timeout(10):
-            while setup.fetcher._cuts:
-                await asyncio.wait(setup.fetcher._cuts)
+            while setup.fetcher._cuts.tasks:
+                await asyncio.wait(setup.fetcher._cuts.tasks)
         assert cuts.begun == ["a", "b", "c"]
         assert [each.log.log_end_offset for each in followers] == [2, 2, 3]
 
