@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
-from ottla.broker.partitions.batch_settings import opening_of
+from ottla.broker.partitions.topic_configs import opening_of
 from ottla.broker.producing.batch_appender import batch_error
 from ottla.broker.producing.batch_opening import BatchRefused, NoRoom, OpeningTerms, open_batch
 from ottla.records.builder import build_batch

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.broker.fetching.fetch_read import FetchRead, ends_in_older_segment, read_request
-from ottla.broker.fetching.fetch_response import Topics, fetch_response
+from ottla.broker.fetching.fetch_read import FetchRead, Topics, ends_in_older_segment, fetch_response, read_request
 from ottla.broker.fetching.fetch_session import FetchSession, SessionRead
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.net.access import Access

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ottla.broker.fetching.fetch_plans import FullFetch
-from ottla.broker.fetching.fetch_read import FetchRead, in_parts
-from ottla.broker.fetching.fetch_response import fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_read import FetchRead, fetch_response_steps, in_parts, joined_steps
 from ottla.broker.fetching.limited_fetch import throttled
 from ottla.broker.fetching.parked_fetches import ParkedFetches
 from ottla.broker.net.client_quotas import ClientQuotas

@@ -47,8 +47,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla.broker.fetching.fetch_plans import FetchService, FullFetch, SessionFetch, has_long_name
-from ottla.broker.fetching.fetch_read import in_parts
-from ottla.broker.fetching.fetch_response import Topics, fetch_response, fetch_response_steps, joined_steps
+from ottla.broker.fetching.fetch_read import Topics, fetch_response, fetch_response_steps, in_parts, joined_steps
 from ottla.broker.fetching.fetch_session import FetchSession
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.large_fetches import LargeFetch, LargeFetches

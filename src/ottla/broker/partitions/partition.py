@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from ottla.broker.partitions.batch_settings import LOG_APPEND_TIME, opening_of, record_check_of
 from ottla.broker.partitions.follower_log import FollowerLog
 from ottla.broker.partitions.partition_metrics import PartitionMetrics
 from ottla.broker.partitions.partition_read import PartitionRead, ReplicaReader
 from ottla.broker.partitions.sequence_gaps import SequenceGaps
+from ottla.broker.partitions.topic_configs import LOG_APPEND_TIME, opening_of, record_check_of
 from ottla.broker.partitions.waiting_requests import ACKS_ALL, WaitingRequests, wake
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination.topics_view import PartitionNode

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ottla.broker.partitions.batch_settings import BatchOpening
 from ottla.broker.partitions.partition import NO_WAIT, Partition, RestOfPipeline
+from ottla.broker.partitions.topic_configs import BatchOpening
 from ottla.broker.partitions.waiting_requests import ACKS_ALL, ACKS_LEADER
 from ottla.broker.producing.batch_opening import BatchRefused, OpeningTerms, malformed
 from ottla.broker.producing.opening_threads import BatchOpener, Opened

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.broker.partitions.batch_settings import BatchOpening
+from ottla.broker.partitions.topic_configs import BatchOpening
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError

@@ -24,8 +24,8 @@ from ottla.broker.net.limits import (
 )
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.receive_buffer import ReceiveBudget
-from ottla.broker.partitions.batch_settings import record_check_of
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
+from ottla.broker.partitions.topic_configs import record_check_of
 from ottla.broker.producing import opening_threads
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, TopicsView

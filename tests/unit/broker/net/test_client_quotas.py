@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.net.client_quotas import ClientQuotas, Timed
 from ottla.broker.net.connection import Answer, Connection
-from ottla.broker.net.receive_budget import ReceiveBudget
+from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.quotas.limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window

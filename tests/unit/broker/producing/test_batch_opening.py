@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.partitions.batch_settings import opening_of
+from ottla.broker.partitions.topic_configs import opening_of
 from ottla.broker.producing.batch_appender import batch_error
 from ottla.broker.producing.batch_opening import BatchRefused, NoRoom, OpeningTerms, malformed, open_batch
 from ottla.model.error_code import ErrorCode

@@ -16,7 +16,7 @@ from ottla.broker.net.limits import (
     OPENED_QUICKLY_BYTES_MAX,
     WAITING_BATCH_MS_MAX,
 )
-from ottla.broker.partitions.batch_settings import opening_of
+from ottla.broker.partitions.topic_configs import opening_of
 from ottla.broker.producing import opening_threads
 from ottla.broker.producing.batch_opening import OpeningTerms
 from ottla.broker.producing.opening_threads import BatchOpener, Opened, OpensOffLoop
