@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.producing.batch_result import DeliveryStatus
+from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition

@@ -7,8 +7,8 @@ import pytest
 from ottla.client.fetching.fetch import fetch_raw
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import LATEST, list_offsets
-from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.record_producer import Batching, RecordProducer
 from ottla.client.producing.settings import ProducerOptions

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from ottla.client.admin.admin import Admin
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
-from ottla.client.producing.batch_result import DeliveryStatus
+from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

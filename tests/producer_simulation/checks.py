@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.produce_machine import ProduceFlight
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.model.identifiers import TopicPartition
 from tests.seeds.search import Violation
 

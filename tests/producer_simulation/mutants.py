@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.produce_machine import ProduceMachine
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
-from ottla.client.producing.produce_requests import ProduceAnswer
+from ottla.client.producing.produce_requests import DeliveryStatus, ProduceAnswer
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ProducerStopped
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

@@ -6,7 +6,7 @@ import hashlib
 import random
 from typing import Final, NamedTuple
 
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from tests.producer_simulation.checks import Checks, Sent

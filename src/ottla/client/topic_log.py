@@ -12,7 +12,7 @@ from typing import Final
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.messages import Message, messages_between
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.record_producer import RecordProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

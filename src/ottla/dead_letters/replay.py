@@ -11,9 +11,9 @@ from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
-from ottla.client.producing.batch_result import DeliveryStatus
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.produce_machine import ProducerIdentity
+from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

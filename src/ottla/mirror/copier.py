@@ -14,7 +14,7 @@ from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

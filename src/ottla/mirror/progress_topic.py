@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import TopicLog

@@ -38,7 +38,7 @@ from ottla.model.limits import KIB, MIB
 from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from ottla.client.producing.batch_result import BatchResult
+    from ottla.client.producing.produce_requests import BatchResult
     from ottla.client.producing.record_producer import RecordProducer
     from ottla.client.wire.waiting import Waiting
 
@@ -264,7 +264,7 @@ def _look(results: Sequence[BatchResult], verbose: bool, waiting: Waiting) -> No
 
 def _check(results: Iterable[BatchResult], verbose: bool) -> None:
     """Stop at the first batch that was not stored."""
-    from ottla.client.producing.batch_result import DeliveryStatus
+    from ottla.client.producing.produce_requests import DeliveryStatus
 
     for result in results:
         if result.status in (DeliveryStatus.REFUSED, DeliveryStatus.UNKNOWN):

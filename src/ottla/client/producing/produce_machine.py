@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
-from ottla.client.producing.produce_requests import ACKS_NONE, UNKNOWN_OUTCOME, ProduceAnswer
+from ottla.client.producing.produce_requests import (
+    ACKS_NONE,
+    UNKNOWN_OUTCOME,
+    BatchResult,
+    DeliveryStatus,
+    ProduceAnswer,
+)
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped
 from ottla.client.wire.retrying import Deadline, Postponed, Retrying

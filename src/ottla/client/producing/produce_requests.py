@@ -1,9 +1,14 @@
-"""Produce (API key 0): the request in pieces, so that batches are not copied, and the response by partition."""
+"""Produce (API key 0): the request in pieces, so that batches are not copied, and the response by partition.
+
+`BatchResult` is what becomes of each batch when the producer has settled it.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -13,10 +18,41 @@ from ottla.client.producing.produce_queue import PendingBatch
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerRefused, error_code_of
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from ottla.protocol.api import ApiKey, is_flexible
 from ottla.protocol.primitives import uvarint_bytes
 from ottla.protocol.schemas.produce import PartitionProduceResponse, ProduceResponse
+
+
+class DeliveryStatus(Enum):
+    """What became of a batch.
+
+    ACKNOWLEDGED  stored, as durably as `acks` demands
+    SENT          with acks 0: sent, nothing more is known
+    REFUSED       certainly not stored
+    UNKNOWN       stored or not
+    """
+
+    ACKNOWLEDGED = "acknowledged"
+    SENT = "sent"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """`base_offset` is the first record's, -1 unless ACKNOWLEDGED; `tag` is the caller's argument to `send`."""
+
+    partition: TopicPartition
+    tag: object
+    records_count: int
+    size_bytes: int
+    status: DeliveryStatus
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    error: OttlaError | None = None
+
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1

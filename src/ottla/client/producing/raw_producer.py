@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
-from ottla.client.producing.batch_result import BatchResult
 from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdentity
-from ottla.client.producing.produce_requests import ACKS_NONE, produce_body, read_answers
+from ottla.client.producing.produce_requests import ACKS_NONE, BatchResult, produce_body, read_answers
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection_pool import LeaderConnection

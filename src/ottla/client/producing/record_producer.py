@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
-from ottla.client.producing.batch_result import BatchResult
 from ottla.client.producing.partitioner import partition_of_key
+from ottla.client.producing.produce_requests import BatchResult
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster

@@ -8,9 +8,9 @@ from typing import Final
 
 from ottla.client.producing.accumulator import Accumulator
 from ottla.client.producing.batch import Batch
-from ottla.client.producing.batch_result import BatchResult, DeliveryStatus
 from ottla.client.producing.delivery import Acknowledged, BatchDelivery, BatchOutcome, Callback, Failures
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings

@@ -17,8 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from ottla.model.errors import ConfigError
 from ottla.spark.arrow.varint_columns import Ints, Octets
-from ottla.spark.schemas.avro_decoder import AvroDecoder
-from ottla.spark.schemas.avro_types import arrow_type, resolved
+from ottla.spark.schemas.avro_decoder import AvroDecoder, arrow_type, resolved
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema, shared_reader
 from ottla.spark.schemas.registry_security import RegistrySecurity
 from ottla.spark.schemas.rows import DecodedRows, error_text, rows_as_column

@@ -15,9 +15,8 @@ LateRows            the rows that a stateful operator drops, as a side output
 
 from __future__ import annotations
 
-from ottla.spark.streams.changing_table import ChangingTable
 from ottla.spark.streams.event_windows import dedup, sessions, top_k, windowed
-from ottla.spark.streams.joins import join_within
+from ottla.spark.streams.joins import ChangingTable, join_within
 from ottla.spark.streams.late_rows import LateRows, drops_rows, drops_sessions, drops_windows
 
 __all__ = [

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.producing.batch_result import DeliveryStatus
+from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.record_producer import Batching, RecordProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.model.error_code import ErrorCode

@@ -14,9 +14,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from ottla.spark.schemas.avro_columns import NotByColumns, column_reader
-from ottla.spark.schemas.avro_decoder import AvroDecoder
-from ottla.spark.schemas.avro_types import resolved
+from ottla.spark.schemas.avro_decoder import AvroDecoder, NotByColumns, column_reader, resolved
 from ottla.spark.schemas.registry_decoder import RegistryDecoder, split
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema
 
