@@ -60,7 +60,8 @@ class Producer(ProducerApi[KeyT, ValueT]):
     partitioner            `(key as bytes, count of partitions) -> partition`; without one as Java's clients (murmur2)
     security               TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
 
-    Raises ConfigError for a setting that cannot be used.
+    `ottla.client.producing.settings.ProducerSettings()` shows the defaults.  Raises ConfigError for a setting that
+    cannot be used.
     """
 
     def __enter__(self) -> Producer[KeyT, ValueT]:

@@ -46,6 +46,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     zookeeper_digest          "user:password", where the cluster's nodes in ZooKeeper belong to a user
     security                  TLS and SASL of the connections to brokers: a mapping of librdkafka's or Kafka's names, or
                               a `ClientSecurity`
+
+    `ottla.client.streams.settings.StreamSettings()` shows the defaults.
     """
 
     def __enter__(self) -> ConsumerConnector[KeyT, ValueT]:
