@@ -22,5 +22,5 @@ def zookeeper() -> Iterator[RunningZooKeeper]:
 
 @pytest.fixture
 def connect(zookeeper: RunningZooKeeper) -> str:
-    """A connect string with an unused chroot."""
-    return f"{zookeeper.connect}/test/{next(_chroots)}"
+    """A connect string with an unused chroot, which has no parent: a test that closes its own does not close others."""
+    return f"{zookeeper.connect}/test-{next(_chroots)}"

@@ -8,17 +8,34 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client.admin.access import create_acls, describe_acls, describe_users, set_password
+from ottla.client.wire.cluster import Cluster
 from ottla.coordination import layout
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
+from ottla.coordination.zookeeper.inspection import inspect_tree
+from ottla.coordination.zookeeper.security import client_security
 from ottla.runtime.event_loop import run
+from ottla.security.acl import (
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from ottla.security.mechanism import SaslMechanism
+from ottla.security.secret import Secret
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
 from tests.cluster.conftest import Member
 from tests.cluster.traffic import consume, make_topic, metadata, produce
 from tests.eventually import eventually
 
 
-def adopt(data_dir: Path, connect: str) -> subprocess.CompletedProcess[str]:
+def adopt(data_dir: Path, connect: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "cluster", "adopt", "--data-dir", str(data_dir), "--zookeeper", connect]
+    command += [] if config is None else ["--config", str(config)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -47,6 +64,35 @@ def test_adopted_records_ids_and_offsets_continue_in_the_cluster(
     assert sorted(consume(second.bootstrap, "orders", 40, "readers")) == sorted(f"second {n}" for n in range(40))
     produce(second.bootstrap, "orders", ["third"])
     assert consume(second.bootstrap, "orders", 1, "readers") == ["third"]
+
+
+def test_users_acls_and_rights_come_along(tmp_path: Path, connect: str) -> None:
+    """From a broker that has them to nodes that only the brokers can read."""
+    digest = tmp_path / "digest"
+    digest.write_text("brokers:secret\n")
+    digest.chmod(0o600)
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+        "super.users=User:ANONYMOUS\n"
+        f"zookeeper.digest.file={digest}\n"
+    )
+    settings = dict(line.split("=", 1) for line in config.read_text().splitlines())
+    acl = Acl(
+        ResourcePattern(ResourceType.TOPIC, PatternType.LITERAL, "orders"),
+        AccessEntry("User:alice", "*", Operation.READ, Permission.ALLOW),
+    )
+    with RunningBroker(tmp_path / "single", settings=settings) as single, Cluster(single.bootstrap) as cluster:
+        set_password(cluster, "alice", Secret("secret of alice"), [SaslMechanism.SCRAM_SHA_512])
+        assert create_acls(cluster, [acl]) == {acl: None}
+    done = adopt(single.data_dir, connect, config)
+    assert done.returncode == 0, done.stderr
+    assert f"--config {config}" in done.stdout
+    broker = RunningBroker(tmp_path / "single", settings={**settings, "zookeeper.connect": connect})
+    with broker, Cluster(broker.bootstrap) as cluster:
+        assert list(describe_users(cluster)) == ["alice"]
+        assert describe_acls(cluster, AclFilter()) == [acl]
+    assert inspect_tree(connect, client_security({"zookeeper.digest": "brokers:secret"}), 30.0).open_paths == []
 
 
 def test_adopted_directory_does_not_start_standalone(single: RunningBroker, connect: str) -> None:

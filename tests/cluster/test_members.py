@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -219,3 +220,24 @@ def test_topic_with_three_replicas_requires_two_in_sync_when_ottla_creates_it(me
     create("loose", "--replication-factor", "3", "--config", "min.insync.replicas=1")
     create("pair", "--replication-factor", "2")
     assert [min_in_sync(name) for name in ("safe", "loose", "pair")] == ["2", "1", "1"]
+
+
+AUTHORIZED = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
+
+
+def test_open_tree_is_refused_with_an_authorizer_until_it_is_closed(member: Member, connect: str) -> None:
+    member(1).stop()
+    text = refusal(member, 1, **AUTHORIZED)
+    assert "zookeeper.digest is not set" in text
+    assert "zookeeper.unprotected.unsafely.allowed=true" in text
+    text = refusal(member, 1, **AUTHORIZED, zookeeper_digest="ottla:open-sesame")
+    assert "any client of ZooKeeper may change the users" in text
+    protect = [sys.executable, "-m", "ottla", "cluster", "protect", "--zookeeper", connect]
+    environment = {**os.environ, "OTTLA_ZOOKEEPER_DIGEST": "ottla:open-sesame"}
+    done = subprocess.run(protect, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "belong to ottla" in done.stdout
+    member(1, **AUTHORIZED, zookeeper_digest="ottla:open-sesame")

@@ -26,11 +26,11 @@ from ottla.coordination.registries import BrokerListener, BrokerRegistration, Br
 from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.access import (
     BadConnectString,
-    DigestCredentials,
     ZooKeeperRefused,
     ZooKeeperUnreachable,
 )
 from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.security import UNSECURED, client_security
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.runtime.clock import SystemClock
@@ -61,8 +61,8 @@ def server() -> Iterator[RunningZooKeeper]:
 
 def in_tree(connect: str, work: Callable[[Tree], Awaitable[Found]], *, digest: str | None = None) -> Found:
     async def done() -> Found:
-        credentials = None if digest is None else DigestCredentials.parse(digest)
-        session = await ZooKeeperBackend(connect, connection_timeout_ms=60_000, digest=credentials).connect()
+        security = UNSECURED if digest is None else client_security({"zookeeper.digest": digest})
+        session = await ZooKeeperBackend(connect, connection_timeout_ms=60_000, security=security).connect()
         try:
             return await work(session)
         finally:
@@ -257,7 +257,8 @@ def test_consumer_without_the_credentials_of_the_cluster_gets_an_error(zookeeper
         assert isinstance(failed, Failed)
         assert isinstance(failed.error, ZooKeeperRefused)
         assert stranger.events == [failed]
-    one = Member(connect, TreeOptions(connection_timeout_ms=60_000, digest="ottla:secret"))
+    security = client_security({"zookeeper.digest": "ottla:secret"})
+    one = Member(connect, TreeOptions(connection_timeout_ms=60_000, security=security))
     with closing(one):
         eventually(lambda: one.owns(4))
 
@@ -277,8 +278,8 @@ def test_invalid_options_are_refused_and_the_password_is_not_shown() -> None:
     with pytest.raises(ConfigError, match="session_timeout_ms"):
         TreeOptions(session_timeout_ms=0)
     with pytest.raises(ConfigError, match="user:password"):
-        TreeMembership("localhost", "jobs", TreeOptions(digest="no-colon"))
-    assert "secret" not in repr(TreeOptions(digest="ottla:secret"))
+        client_security({"zookeeper.digest": "no-colon"})
+    assert "secret" not in repr(TreeOptions(security=client_security({"zookeeper.digest": "ottla:secret"})))
 
 
 def test_ids_of_consumers_are_unique_and_name_the_process() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from ottla.coordination import layout
 from ottla.coordination.tree import (
     AccessDenied,
     CreateNode,
@@ -25,6 +26,13 @@ from ottla.coordination.zookeeper.access import (
     ZooKeeperUnreachable,
 )
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
+from ottla.coordination.zookeeper.protection import (
+    TreeUnprotected,
+    protect_tree,
+    require_protection,
+    unprotected_paths,
+)
+from ottla.coordination.zookeeper.security import ZooKeeperSecurity
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import RunningZooKeeper
@@ -34,7 +42,7 @@ OTTLA = DigestCredentials("ottla", "secret")
 
 
 async def session_of(connect: str, *, digest: DigestCredentials | None = None) -> ZooKeeperSession:
-    return await ZooKeeperBackend(connect, digest=digest).connect()
+    return await ZooKeeperBackend(connect, security=ZooKeeperSecurity(digest)).connect()
 
 
 async def test_missing_chroot_is_created_also_by_several_at_once(connect: str) -> None:
@@ -201,3 +209,52 @@ async def test_lease_ends_before_the_nodes_when_a_session_is_closed(connect: str
     await closing_session.close()
     await until(lambda: leases == [0])
     await observer.close()
+
+
+BROKERS = ZooKeeperSecurity(OTTLA, consumers=DigestCredentials("readers", "theirs"))
+CONSUMERS = ZooKeeperSecurity(DigestCredentials("readers", "theirs"))
+
+
+async def test_consumers_change_only_what_is_theirs_and_the_brokers_can_use_it(connect: str) -> None:
+    broker = await ZooKeeperBackend(connect, security=BROKERS).connect()
+    await layout.lay_out(broker)
+    await broker.multi([CreateNode(layout.CLUSTER_ID), CreateNode(f"{layout.TOPICS}/orders")])
+    consumer = await ZooKeeperBackend(connect, security=CONSUMERS).connect()
+    assert await consumer.children(layout.TOPICS) == ["orders"]
+    await consumer.get(layout.CLUSTER_ID)
+    await consumer.multi([CreateNode("/consumers/jobs"), CreateNode("/consumers/jobs/ids", ephemeral=True)])
+    closed = [
+        consumer.get(layout.USER_CONFIGS),
+        consumer.children(layout.ACLS),
+        consumer.set(f"{layout.TOPICS}/orders", b"theirs", 0),
+        consumer.create(f"{layout.TOPICS}/more"),
+        consumer.create(f"{layout.BROKER_IDS}/7"),
+        consumer.delete(layout.CHANGES),
+        consumer.protect(layout.CONSUMERS),
+    ]
+    for attempt in closed:
+        with pytest.raises(AccessDenied):
+            await attempt
+    assert (await broker.get("/consumers/jobs")).data == b""
+    await consumer.close()
+    await broker.delete("/consumers/jobs")
+    assert await unprotected_paths(broker) == []
+    await broker.close()
+
+
+async def test_tree_that_was_open_is_closed_with_all_that_is_in_it(connect: str) -> None:
+    anyone = await session_of(connect)
+    await layout.lay_out(anyone)
+    await anyone.multi([CreateNode("/config/users/alice", b"keys"), CreateNode("/consumers/jobs")])
+    broker = await ZooKeeperBackend(connect, security=BROKERS).connect()
+    with pytest.raises(TreeUnprotected, match=r"/, /changes, /cluster and .* more are open") as failure:
+        await require_protection(broker)
+    assert "ottla cluster protect" in (failure.value.hint or "")
+    assert await protect_tree(broker) > 10
+    await require_protection(broker)
+    for path in ("/config/users/alice", "/consumers/jobs", "/"):
+        with pytest.raises(AccessDenied):
+            await anyone.get(path)
+    consumer = await ZooKeeperBackend(connect, security=CONSUMERS).connect()
+    await consumer.delete("/consumers/jobs")
+    await asyncio.gather(anyone.close(), broker.close(), consumer.close())

@@ -17,6 +17,7 @@ from ottla.coordination.registries import (
 )
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.inspection import TreeInspection, inspect_tree
+from ottla.coordination.zookeeper.security import UNSECURED
 from ottla.model.identifiers import NodeId
 from ottla.runtime.clock import SystemClock
 
@@ -24,7 +25,7 @@ REGISTRATION = BrokerRegistration(NodeId(7), (BrokerListener("PLAINTEXT", "PLAIN
 
 
 async def inspected(connect: str) -> TreeInspection:
-    return await asyncio.to_thread(inspect_tree, connect, None, 30.0)
+    return await asyncio.to_thread(inspect_tree, connect, UNSECURED, 30.0)
 
 
 async def test_registered_broker_is_seen_with_the_offset_of_its_clock(connect: str) -> None:

@@ -35,6 +35,7 @@ _TESTING: Final[Mapping[str, Verb]] = {
 _CLUSTER: Final[Mapping[str, Verb]] = {
     "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
     "adopt": Verb("ottla.cli.cluster.adopt", "Make a standalone broker the first one of a cluster."),
+    "protect": Verb("ottla.cli.cluster.protect", "Close a tree in ZooKeeper to all but the brokers."),
     "rejoin": Verb("ottla.cli.cluster.rejoin", "Accept a stale copy of a data directory, which the others refill."),
     "status": Verb("ottla.cli.cluster.status", "Show brokers, leaders, replicas that lag, and ZooKeeper's health."),
     "plan": Verb("ottla.cli.cluster.moves", "Show the moves that would spread replicas evenly.", "plan"),

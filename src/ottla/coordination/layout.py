@@ -18,6 +18,8 @@ TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 GROUP_CONFIGS: Final = "/config/groups"
+USER_CONFIGS: Final = "/config/users"
+ACLS: Final = "/acls"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 # Of groups whose consumers share partitions without a coordinator: the client's `consumer_registry` has the nodes
@@ -27,7 +29,7 @@ CONSUMERS: Final = "/consumers"
 ADOPTION: Final = "/adoption"
 
 # Parents before children.  Created once; nothing below creates missing parents.
-_STANDING: Final = (
+STANDING: Final = (
     CHANGES,
     "/cluster",
     "/brokers",
@@ -38,10 +40,10 @@ _STANDING: Final = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
-    "/config/users",
+    USER_CONFIGS,
     "/config/clients",
     "/config/ips",
-    "/acls",
+    ACLS,
     "/admin",
     DELETED_TOPICS,
     "/admin/reassign",
@@ -96,8 +98,8 @@ def deleted_topic_path(topic_id: UUID) -> str:
 async def lay_out(tree: Tree) -> None:
     """Create the root nodes; the first process creates them, the others find them."""
     while True:
-        nodes = await tree.get_many(_STANDING)
-        missing = [path for path, node in zip(_STANDING, nodes, strict=True) if node is None]
+        nodes = await tree.get_many(STANDING)
+        missing = [path for path, node in zip(STANDING, nodes, strict=True) if node is None]
         if not missing:
             return
         try:

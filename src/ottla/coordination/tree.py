@@ -32,8 +32,9 @@ NO_OWNER: Final = 0
 # ZooKeeper refuses a request of more than jute.maxbuffer (1 MiB less one byte); its header and the end of a `multi`
 # take less than the rest.
 REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1024
-# The part of an operation that is not its path or data: numbers and lengths (30 bytes), the chroot and the access list.
-OPERATION_BYTES: Final = 320
+# The part of an operation that is not its path or data: numbers and lengths (30 bytes), the chroot, and an access list
+# with two users.
+OPERATION_BYTES: Final = 448
 # A larger node would work in one backend and fail in the other.  The rest of the request is for its path.
 NODE_BYTES_MAX: Final = 1_000_000
 LEASE_FOREVER: Final = 2**63 - 1

@@ -22,12 +22,12 @@ from ottla.model.setting import (
     number,
     optional_int32,
     optional_int64,
-    optional_password,
     optional_text,
     word,
     words,
 )
 from ottla.model.windows import DEFAULT_WINDOW_MS
+from ottla.model.zookeeper_settings import ZOOKEEPER_SECURITY_SETTINGS
 
 NODE_ID: Final = int32(
     "node.id",
@@ -79,10 +79,6 @@ ZOOKEEPER_CONNECTION_TIMEOUT_MS: Final = optional_int32(
 )
 CONTROLLED_SHUTDOWN_ENABLE: Final = flag(
     "controlled.shutdown.enable", True, "A broker of a cluster that stops hands its partitions over first."
-)
-ZOOKEEPER_DIGEST: Final = optional_password(
-    "zookeeper.digest",
-    "`USER:PASSWORD` of ZooKeeper's scheme digest: all nodes belong to it then, and no other user can read them.",
 )
 
 LISTENERS: Final = word(
@@ -554,7 +550,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         ZOOKEEPER_CONNECT,
         ZOOKEEPER_SESSION_TIMEOUT_MS,
         ZOOKEEPER_CONNECTION_TIMEOUT_MS,
-        ZOOKEEPER_DIGEST,
+        *ZOOKEEPER_SECURITY_SETTINGS,
         CONTROLLED_SHUTDOWN_ENABLE,
     ),
     "Schemas": (

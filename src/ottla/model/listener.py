@@ -62,12 +62,16 @@ class Listener(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it.  A name other than `localhost` is not trusted."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback_host(self.host)
+
+
+def is_loopback_host(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_address(text: str, *, name: str = DEFAULT_LISTENER_NAME) -> Listener:

@@ -13,12 +13,13 @@ import importlib.util
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from ottla.coordination.zookeeper.access import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.model.errors import OttlaError
@@ -89,7 +90,7 @@ def _newest(place: Path, pattern: str) -> Path | None:
     return max(place.rglob(pattern), key=lambda jar: jar.name, default=None)
 
 
-__all__ = ["RunningEnsemble", "RunningZooKeeper", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
+__all__ = ["RunningEnsemble", "RunningZooKeeper", "ServerTls", "ZooKeeperDidNotStart", "ZooKeeperUnavailable"]
 
 HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 60.0
@@ -132,11 +133,40 @@ class ZooKeeperDidNotStart(OttlaError):
     hint = "its own message is above; the data directory and the ports are the usual reasons"
 
 
+class ServerTls(NamedTuple):
+    """PEM files: the server's key with its certificate, and the CA of that one and of its clients' certificates.
+
+    Their names must end in `.pem`, and the key must be PKCS#8: ZooKeeper reads no others.  With `demands_certificate` a
+    client needs one, too.
+    """
+
+    keystore: Path
+    truststore: Path
+    demands_certificate: bool = False
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        found = {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(self.truststore.absolute()),
+        }
+        if self.demands_certificate:
+            found["zookeeper.ssl.keystore.location"] = str(self.keystore.absolute())
+        return found
+
+    def client_context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.truststore))
+        if self.demands_certificate:
+            context.load_cert_chain(self.keystore)
+        return context
+
+
 class RunningZooKeeper(Running):
     """A ZooKeeper server.  Without `data_dir` it gets a temporary directory, which is removed with it.
 
     With `own_group` a terminal's Ctrl-C does not reach it; at another `place` it needs a fixed port.  `server_id`,
     `ports` and `peers` are for a member of an ensemble: its number, its own ports and the ensemble's `server.N` lines.
+    With `tls` it serves TLS alone, unless a `plain_port` is given as well.
     Raises `ZooKeeperUnavailable`.
     """
 
@@ -151,6 +181,8 @@ class RunningZooKeeper(Running):
         server_id: int = 0,
         peers: Sequence[str] = (),
         place: Place = LOOPBACK,
+        tls: ServerTls | None = None,
+        plain_port: int = 0,
     ) -> None:
         assert place is LOOPBACK or port, "a free port is looked for on loopback"
         self._place = place
@@ -162,6 +194,8 @@ class RunningZooKeeper(Running):
         self._jvm_options = tuple(jvm_options)
         self._server_id = server_id
         self._peers = tuple(peers)
+        self._tls = tls
+        self._plain_port = plain_port
         self._process: subprocess.Popen[bytes] | None = None
         self.port = port
 
@@ -243,9 +277,15 @@ class RunningZooKeeper(Running):
                 raise ZooKeeperDidNotStart("ZooKeeper did not start:\n" + "\n".join(lines))
             time.sleep(POLL_INTERVAL_S)
 
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings of TLS with which brokers and consumers reach it."""
+        return {} if self._tls is None else self._tls.client_settings
+
     def ask(self, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
         """The answer to a four-letter word (`conf`, `cons`, `mntr`, `ruok`, `srvr`), empty when there is none."""
-        return ask_zookeeper(self._place.host, self.port, word, timeout_s=timeout_s)
+        context = None if self._tls is None else self._tls.client_context()
+        return ask_zookeeper(self._place.host, self.port, word, timeout_s=timeout_s, tls=context)
 
     def stop(self) -> None:
         """Stop it as an operator would (SIGTERM)."""
@@ -295,13 +335,28 @@ class RunningZooKeeper(Running):
         path.write_text(text)
         return str(path)
 
+    def _port_lines(self) -> list[str]:
+        if self._tls is None:
+            return [f"clientPort={self.port}", f"clientPortAddress={self._place.host}"]
+        plain = [f"clientPort={self._plain_port}", f"clientPortAddress={self._place.host}"] if self._plain_port else []
+        return [
+            *plain,
+            f"secureClientPort={self.port}",
+            f"secureClientPortAddress={self._place.host}",
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={self._tls.keystore.absolute()}",
+            "ssl.keyStore.type=PEM",
+            f"ssl.trustStore.location={self._tls.truststore.absolute()}",
+            "ssl.trustStore.type=PEM",
+            f"ssl.clientAuth={'need' if self._tls.demands_certificate else 'none'}",
+        ]
+
     def _configuration(self) -> str:
         lines = [
             f"tickTime={self._tick_ms}",
             f"maxSessionTimeout={SESSION_TIMEOUT_MS_MAX}",
             f"dataDir={self._data}",
-            f"clientPort={self.port}",
-            f"clientPortAddress={self._place.host}",
+            *self._port_lines(),
             "maxClientCnxns=0",
             "admin.enableServer=false",
             "4lw.commands.whitelist=conf,cons,mntr,ruok,srvr",

@@ -15,6 +15,7 @@ from ottla.client.membership.kafka_group.options import CLASSIC, CONSUMER, Kafka
 from ottla.client.membership.membership import Membership
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.client.wire.cluster import Cluster
+from ottla.coordination.zookeeper.security import UNSECURED
 from ottla.model.identifiers import TopicPartition
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
@@ -109,7 +110,7 @@ class TreeBackend(_Topics):
         return TreeMembership(self._connect, group, TreeOptions(session_timeout_ms=SESSION_MS))
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        with TreeGroupAdmin(self._connect, None, connection_timeout_ms=SESSION_MS) as admin:
+        with TreeGroupAdmin(self._connect, UNSECURED, connection_timeout_ms=SESSION_MS) as admin:
             if not admin.has(group):
                 return {}
             return {partition: at.offset for partition, at in admin.committed(group).items()}

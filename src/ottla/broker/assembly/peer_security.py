@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import Final
 
 from ottla.broker.assembly.broker_start import BrokerStart
@@ -12,17 +10,16 @@ from ottla.broker.replicas.peer_connection import PeerLogin, PeerSecurity
 from ottla.model import security_settings as setting
 from ottla.model.errors import ConfigError
 from ottla.model.settings import BrokerSettings
+from ottla.runtime.secret_file import read_secret_file
 from ottla.security.jaas import parse_jaas
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.secret import Secret
 
-_PASSWORD_BYTES_MAX: Final = 4_096
 _JAAS: Final = {
     SaslMechanism.PLAIN: setting.PLAIN_SASL_JAAS_CONFIG,
     SaslMechanism.SCRAM_SHA_256: setting.SCRAM_SHA_256_SASL_JAAS_CONFIG,
     SaslMechanism.SCRAM_SHA_512: setting.SCRAM_SHA_512_SASL_JAAS_CONFIG,
 }
-_READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
 
 
 def peer_security(start: BrokerStart, listening: Listening) -> PeerSecurity:
@@ -41,7 +38,7 @@ def _login(settings: BrokerSettings) -> PeerLogin:
     password = settings[setting.SASL_INTER_BROKER_PASSWORD]
     path = settings[setting.SASL_INTER_BROKER_PASSWORD_FILE]
     if path is not None:
-        password = _password_of(path)
+        password = read_secret_file(path, setting.SASL_INTER_BROKER_PASSWORD_FILE.name)
     mechanism = SaslMechanism.parse(settings[setting.SASL_MECHANISM_INTER_BROKER_PROTOCOL])
     jaas = settings[_JAAS[mechanism]]
     if username is None and jaas is not None:
@@ -53,14 +50,3 @@ def _login(settings: BrokerSettings) -> PeerLogin:
             hint="set sasl.inter.broker.username and sasl.inter.broker.password.file; ottla user add makes the user",
         )
     return PeerLogin(mechanism, username, Secret(password))
-
-
-def _password_of(path: str) -> str:
-    name = setting.SASL_INTER_BROKER_PASSWORD_FILE.name
-    try:
-        with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & _READABLE_BY_OTHERS:
-                raise ConfigError(f"{name}: others can read {path}", hint=f"chmod 600 {path}")
-            return file.readline(_PASSWORD_BYTES_MAX).decode().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot read {path}: {error}") from None

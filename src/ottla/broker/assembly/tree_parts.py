@@ -90,11 +90,16 @@ async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBacken
         backend = await open_embedded(start.disk, path, start.clock, space.relieve)
     else:
         # It imports the client of ZooKeeper, which a standalone broker does not need.
-        from ottla.broker.tree.zookeeper_backend import SharedTreeBackend, zookeeper_backend
+        from ottla.broker.tree.zookeeper_backend import SharedTreeBackend, protection_check, zookeeper_backend
 
         waits = start.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None
         backend = SharedTreeBackend(
-            zookeeper_backend(start.settings, start.clock), start.disk, path, start.clock, waits=waits
+            zookeeper_backend(start.settings, start.clock),
+            start.disk,
+            path,
+            start.clock,
+            waits=waits,
+            check=protection_check(start.settings, start.retries),
         )
     start.closing.push_async_callback(backend.close)
     return backend

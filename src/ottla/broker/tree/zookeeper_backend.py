@@ -14,15 +14,20 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla.coordination.tree import SessionState, Tree
-from ottla.coordination.zookeeper.access import DigestCredentials, SessionCredentials, ZooKeeperUnreachable
+from ottla.coordination.tree_retries import TreeRetries
+from ottla.coordination.zookeeper.access import SessionCredentials, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.protection import require_protection
+from ottla.coordination.zookeeper.security import zookeeper_security
 from ottla.model.broker_settings import (
     ZOOKEEPER_CONNECT,
     ZOOKEEPER_CONNECTION_TIMEOUT_MS,
-    ZOOKEEPER_DIGEST,
     ZOOKEEPER_SESSION_TIMEOUT_MS,
 )
+from ottla.model.errors import ConfigError
+from ottla.model.security_settings import AUTHORIZER_CLASS_NAME
 from ottla.model.settings import BrokerSettings
+from ottla.model.zookeeper_settings import ZOOKEEPER_UNPROTECTED
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk, read_file, replace_file
@@ -32,6 +37,7 @@ from ottla.runtime.mutex import Mutex
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Check = Callable[[SessionKeeper], Awaitable[None]]
 
 SESSION_FILE: Final = "zookeeper-session"
 # Of a start that waits for ZooKeeper.
@@ -41,30 +47,60 @@ RETRY_DELAY_S: Final = 0.5
 
 def zookeeper_backend(settings: BrokerSettings, clock: Clock) -> ZooKeeperBackend:
     """The ZooKeeper that the settings name.  Raises `ConfigError`."""
-    connect, digest = settings[ZOOKEEPER_CONNECT], settings[ZOOKEEPER_DIGEST]
+    connect = settings[ZOOKEEPER_CONNECT]
     assert connect is not None
     return ZooKeeperBackend(
         connect,
         session_timeout_ms=settings[ZOOKEEPER_SESSION_TIMEOUT_MS],
         connection_timeout_ms=settings[ZOOKEEPER_CONNECTION_TIMEOUT_MS],
-        digest=None if digest is None else DigestCredentials.parse(digest),
+        security=zookeeper_security(settings),
         clock=clock,
     )
+
+
+def protection_check(settings: BrokerSettings, retries: TreeRetries) -> Check | None:
+    """What a broker with an authorizer demands of the tree; None where nothing is.  Raises `ConfigError`."""
+    if not settings[AUTHORIZER_CLASS_NAME] or settings[ZOOKEEPER_UNPROTECTED]:
+        return None
+    security = zookeeper_security(settings)
+    if security.digest is None or not security.sets_acl:
+        missing = "zookeeper.digest is not set" if security.digest is None else "zookeeper.set.acl is false"
+        raise ConfigError(
+            f"there is an authorizer, and any client of ZooKeeper could change the users and the ACLs: {missing}",
+            hint="set zookeeper.digest.file on all brokers (docs/security.md), or accept it with "
+            f"{ZOOKEEPER_UNPROTECTED.name}=true",
+        )
+
+    async def check(keeper: SessionKeeper) -> None:
+        await retries.until_done(partial(require_protection, keeper))
+
+    return check
 
 
 class SharedTreeBackend:
     """`TreeBackend` of a broker of a cluster.  Its data directory must be locked: that ends its former process.
 
-    `waits`: for a ZooKeeper that does not answer, as long as it takes.
+    `waits`: for a ZooKeeper that does not answer, as long as it takes.  `check` looks at the tree before anything is
+    written there; it may be called again.
     """
 
-    def __init__(self, backend: ZooKeeperBackend, disk: Disk, data_dir: str, clock: Clock, *, waits: bool) -> None:
+    def __init__(
+        self,
+        backend: ZooKeeperBackend,
+        disk: Disk,
+        data_dir: str,
+        clock: Clock,
+        *,
+        waits: bool,
+        check: Check | None = None,
+    ) -> None:
         self._backend = backend
         self._file = SessionFile(disk, data_dir)
         self._writing = Mutex()
         self._remembering: asyncio.Task[None] | None = None
         self._clock = clock
         self._waits = waits
+        self._check = check
 
     async def connect(self) -> Tree:
         """End the session of the former process, if it has one, and begin sessions of this one."""
@@ -73,6 +109,12 @@ class SharedTreeBackend:
             log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
             await self._reached(partial(self._backend.end_session, former))
         keeper = await self._reached(partial(SessionKeeper.open, self._backend))
+        if self._check is not None:
+            try:
+                await self._check(keeper)
+            except BaseException:
+                await keeper.close()
+                raise
         await self._remember(keeper)
 
         def remember_next(state: SessionState) -> None:

@@ -22,14 +22,15 @@ from ottla.observe.events import start_logging
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The settings that the broker will have; for zookeeper.digest.",
+    help="The settings that the broker will have: zookeeper.digest and TLS to ZooKeeper.",
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting by its name.")
 def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tuple[str, ...]) -> None:
     """Move the tree of a standalone broker to a ZooKeeper, so that it can be one of several.
 
-    Topics, their ids and settings, and committed offsets stay as they are: the records are not touched.  Afterwards the
-    directory is started with --zookeeper only.  An interrupted move is repeated with the same command.
+    Topics, their ids and settings, users, ACLs and committed offsets stay as they are: the records are not touched.
+    With zookeeper.digest the nodes belong to it from the start.  Afterwards the directory is started with --zookeeper
+    only.  An interrupted move is repeated with the same command.
     """
     start_logging("WARNING")
     settings = given_settings(assignments, config, zookeeper=zookeeper)
@@ -44,4 +45,6 @@ def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tup
         say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
     else:
         say(f"cluster {adopted.cluster_id}: {counted(adopted.nodes_count, 'node')} of the tree moved and read back")
-    say(f"start it now with: {shlex.join(['ottla', 'serve', '--data-dir', data_dir, '--zookeeper', zookeeper])}")
+    start = ["ottla", "serve", "--data-dir", data_dir, "--zookeeper", zookeeper]
+    start += [] if config is None else ["--config", str(config)]
+    say(f"start it now with: {shlex.join(start)}")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import DEFAULT_BOOTSTRAP, command_config_flag, flags, given_security, open_cluster
+from ottla.cli.client_flags import (
+    DEFAULT_BOOTSTRAP,
+    command_config_flag,
+    command_config_path,
+    flags,
+    given_security,
+    open_cluster,
+)
 from ottla.cli.cluster.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla.client.wire.cluster import Cluster
+    from ottla.coordination.zookeeper.security import ZooKeeperSecurity
 
 CLIENT_ID: Final = "ottla-cluster"
 CONNECT_SETTING: Final = "zookeeper.connect"
@@ -51,22 +61,40 @@ def registered_brokers(zookeeper: str, within_ms: int) -> str:
     try:
         found = brokers_of_tree(
             zookeeper,
-            digest=given_digest(os.environ),
+            security=given_zookeeper_security(),
             timeout_ms=within_ms,
             protocol=given_security().protocol,
         )
     except ZooKeeperRefused as error:
-        error.hint = "give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST"
+        error.hint = "give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST, or in --command-config"
         raise
     return ",".join(found)
 
 
-def given_digest(environment: Mapping[str, str]) -> str | None:
-    """As for brokers: from the environment, since a command line is visible."""
-    from ottla.model.broker_settings import ZOOKEEPER_DIGEST
-    from ottla.model.setting_sources import from_environment
+def given_zookeeper_security() -> ZooKeeperSecurity:
+    """Of the file of --command-config, else of variables as brokers have them; a command line is visible.
 
-    return next((raw.text for raw in from_environment(environment)[0] if raw.name == ZOOKEEPER_DIGEST.name), None)
+    Raises `ConfigError`.
+    """
+    from ottla.client.wire.security.names import read_client_properties
+    from ottla.coordination.zookeeper.security import client_security
+    from ottla.model.setting_sources import from_environment
+    from ottla.model.zookeeper_settings import ZOOKEEPER_CLIENT_SETTINGS
+
+    names = {setting.name for setting in ZOOKEEPER_CLIENT_SETTINGS}
+    path = command_config_path()
+    of_file = {} if path is None else read_client_properties(Path(path))
+    found = {name: text for name, text in of_file.items() if name in names}
+    for raw in from_environment(os.environ)[0]:
+        if raw.name in names:
+            found.setdefault(raw.name, raw.text)
+    return client_security(found)
+
+
+def given_zookeeper_tls() -> ssl.SSLContext | None:
+    """The TLS of these, for questions to a server without a session."""
+    tls = given_zookeeper_security().tls
+    return None if tls is None else tls.context()
 
 
 def zookeeper_of(cluster: Cluster, node_ids: Iterable[int]) -> str | None:

@@ -12,6 +12,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.partition_state import NO_LEADER
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla.client.admin.replicas import StoredReplica
     from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
     from ottla.coordination.zookeeper.access import ConnectString
@@ -206,11 +208,13 @@ def health_object(health: ClusterHealth) -> dict[str, object]:
     }
 
 
-def servers_health(where: ConnectString, timeout_s: float) -> Sequence[ZooKeeperHealth]:
+def servers_health(
+    where: ConnectString, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> Sequence[ZooKeeperHealth]:
     """Of each server of a ZooKeeper.  `timeout_s` is one server's: one that hangs does not hide the others."""
     from ottla.coordination.zookeeper.access import ask_zookeeper
 
     return [
-        zookeeper_health(address, ask_zookeeper(host, port, "srvr", timeout_s=timeout_s))
+        zookeeper_health(address, ask_zookeeper(host, port, "srvr", timeout_s=timeout_s, tls=tls))
         for (host, port), address in zip(where.servers, where.addresses, strict=True)
     ]

@@ -13,6 +13,7 @@ from ottla.cli.cluster.connection import (
     CLIENT_ID,
     cluster_flag,
     default_bootstrap,
+    given_zookeeper_tls,
     registered_brokers,
     zookeeper_of,
 )
@@ -57,10 +58,12 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
     if bootstrap is None and zookeeper is not None:
         try:
             bootstrap = registered_brokers(zookeeper, ANSWER_WITHIN_MS)
-        except OttlaError:
+        except OttlaError as error:
             if any(each.problem is not None for each in servers):
                 _show(cluster_health(ClusterInfo(), [], {}, servers), as_json=as_json)
                 say("", "no broker is known: name one with --bootstrap-server", err=True)
+                if error.hint is not None:
+                    say(f"hint: {error.hint}", err=True)
                 return FAILED
             raise
     health = _health(_answers_of(bootstrap or default_bootstrap()), servers, zookeeper)
@@ -72,7 +75,11 @@ def _servers(zookeeper: str | None) -> Sequence[ZooKeeperHealth]:
     from ottla.cli.cluster.health import servers_health
     from ottla.coordination.zookeeper.access import ConnectString
 
-    return [] if not zookeeper else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000)
+    return (
+        []
+        if not zookeeper
+        else servers_health(ConnectString.parse(zookeeper), ANSWER_WITHIN_MS / 1_000, given_zookeeper_tls())
+    )
 
 
 def _show(health: ClusterHealth, *, as_json: bool) -> None:

@@ -19,10 +19,12 @@ from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
+from ottla.model.listener import is_loopback_host
 from ottla.model.topic_settings import MIN_INSYNC_REPLICAS
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.health import ZooKeeperHealth
+    from ottla.coordination.zookeeper.access import ConnectString
     from ottla.coordination.zookeeper.inspection import TreeInspection
     from ottla.model.settings import BrokerSettings
 
@@ -181,32 +183,37 @@ _LATENCY: Final = "Latency min/avg/max"
 def zookeeper_findings(settings: BrokerSettings) -> Iterator[Finding | TreeInspection]:
     """Findings, and at last what the tree has, if it could be read."""
     from ottla.cli.cluster.health import servers_health
-    from ottla.coordination.zookeeper.access import ConnectString, DigestCredentials, ask_zookeeper
+    from ottla.coordination.zookeeper.access import ConnectString, ask_zookeeper
     from ottla.coordination.zookeeper.inspection import inspect_tree
-    from ottla.model.broker_settings import ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SESSION_TIMEOUT_MS
+    from ottla.coordination.zookeeper.security import zookeeper_security
+    from ottla.model.broker_settings import ZOOKEEPER_CONNECT, ZOOKEEPER_SESSION_TIMEOUT_MS
+    from ottla.model.security_settings import AUTHORIZER_CLASS_NAME
 
-    connect, digest = settings[ZOOKEEPER_CONNECT], settings[ZOOKEEPER_DIGEST]
+    connect = settings[ZOOKEEPER_CONNECT]
     assert connect is not None
     try:
         where = ConnectString.parse(connect)
-        credentials = None if digest is None else DigestCredentials.parse(digest)
+        security = zookeeper_security(settings)
+        tls = None if security.tls is None else security.tls.context()
     except OttlaError as error:
         yield problem(ZOOKEEPER, str(error), error.hint or "correct zookeeper.connect and zookeeper.digest")
         return
-    yield from server_findings(servers_health(where, ANSWER_WITHIN_S))
+    yield from server_findings(servers_health(where, ANSWER_WITHIN_S, tls))
     confs = {
-        address: ask_zookeeper(host, port, "conf", timeout_s=ANSWER_WITHIN_S)
+        address: ask_zookeeper(host, port, "conf", timeout_s=ANSWER_WITHIN_S, tls=tls)
         for (host, port), address in zip(where.servers, where.addresses, strict=True)
     }
     yield from timeout_findings(confs, settings[ZOOKEEPER_SESSION_TIMEOUT_MS])
     started_s = time.perf_counter()
     try:
-        seen = inspect_tree(connect, credentials, ANSWER_WITHIN_S)
+        seen = inspect_tree(connect, security, ANSWER_WITHIN_S)
     except OttlaError as error:
         yield problem(ZOOKEEPER, f"the tree cannot be read: {error}", error.hint or "look at ZooKeeper's own log")
         return
     yield ok(ZOOKEEPER, f"the tree was read in {(time.perf_counter() - started_s) * 1_000:.0f} ms")
-    yield from tree_findings(seen, has_digest=credentials is not None)
+    has_digest, has_authorizer = security.digest is not None, bool(settings[AUTHORIZER_CLASS_NAME])
+    yield from tree_findings(seen, has_digest=has_digest, has_authorizer=has_authorizer)
+    yield from network_findings(where, has_tls=tls is not None, has_digest=has_digest)
     yield seen
 
 
@@ -260,7 +267,7 @@ def timeout_findings(confs: Mapping[str, str], session_timeout_ms: int) -> Itera
             )
 
 
-def tree_findings(seen: TreeInspection, *, has_digest: bool) -> Iterator[Finding]:
+def tree_findings(seen: TreeInspection, *, has_digest: bool, has_authorizer: bool = False) -> Iterator[Finding]:
     """What the tree has: the cluster, its registered brokers, and who may change it."""
     if seen.cluster_id is None:
         yield warning(
@@ -274,14 +281,20 @@ def tree_findings(seen: TreeInspection, *, has_digest: bool) -> Iterator[Finding
     if seen.open_paths and has_digest:
         yield problem(
             ZOOKEEPER,
-            f"any client may change {', '.join(seen.open_paths)}: they were made without zookeeper.digest",
-            "set their ACLs by ZooKeeper's zkCli.sh: setAcl -R",
+            f"any client may change {_shown(seen.open_paths)}: they were made without zookeeper.digest",
+            "close them: ottla cluster protect",
+        )
+    elif seen.open_paths and has_authorizer:
+        yield problem(
+            ZOOKEEPER,
+            "any client that reaches ZooKeeper may change the users and the ACLs: the authorizer protects nothing",
+            "give all brokers zookeeper.digest, and close the tree: ottla cluster protect",
         )
     elif seen.open_paths:
         yield warning(
             ZOOKEEPER,
             "any client that reaches ZooKeeper may change the tree",
-            "protect its port, or give all brokers zookeeper.digest before the first start",
+            "protect its port, or give all brokers zookeeper.digest and close the tree: ottla cluster protect",
         )
     ahead = {node_id: broker.ahead_ms for node_id, broker in seen.brokers.items()}
     if len(ahead) > 1:
@@ -292,6 +305,27 @@ def tree_findings(seen: TreeInspection, *, has_digest: bool) -> Iterator[Finding
             yield warning("clocks", f"{text} (against ZooKeeper's: {worst})", "run chrony or ntpd on every machine")
         else:
             yield ok("clocks", text)
+
+
+def network_findings(where: ConnectString, *, has_tls: bool, has_digest: bool) -> Iterator[Finding]:
+    """Whether what is sent to ZooKeeper can be read on the way."""
+    if has_tls:
+        yield ok(ZOOKEEPER, "TLS to the servers, host names verified")
+        return
+    remote = [host for host, _ in where.servers if not is_loopback_host(host)]
+    if remote:
+        what = "its password and the tree" if has_digest else "the tree"
+        yield warning(
+            ZOOKEEPER,
+            f"no TLS to {', '.join(remote)}: everyone on the network reads and changes {what}",
+            "set zookeeper.ssl.client.enable=true (docs/security.md)",
+        )
+
+
+def _shown(paths: Sequence[str]) -> str:
+    from ottla.coordination.zookeeper.protection import shown_paths
+
+    return shown_paths(paths)
 
 
 def directory_findings(seen: TreeInspection, node_id: int, identity: Mapping[str, str]) -> Iterator[Finding]:

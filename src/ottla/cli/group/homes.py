@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -10,7 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from ottla.cli.client_flags import flags, open_cluster
-from ottla.cli.cluster.connection import cluster_flag, connect, given_digest, registered_brokers, zookeeper_of
+from ottla.cli.cluster.connection import (
+    cluster_flag,
+    connect,
+    given_zookeeper_security,
+    registered_brokers,
+    zookeeper_of,
+)
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
@@ -220,4 +225,4 @@ def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:
 def _open_tree(zookeeper: str, within_ms: int) -> TreeGroupAdmin:
     from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
 
-    return TreeGroupAdmin(zookeeper, given_digest(os.environ), within_ms)
+    return TreeGroupAdmin(zookeeper, given_zookeeper_security(), within_ms)

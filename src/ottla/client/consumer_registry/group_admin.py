@@ -52,8 +52,8 @@ from ottla.coordination.tree import (
     Tree,
     batches,
 )
-from ottla.coordination.zookeeper.access import DigestCredentials
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
+from ottla.coordination.zookeeper.security import ZooKeeperSecurity
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -353,16 +353,16 @@ _SESSION_TIMEOUT_MS: Final = 10_000
 class TreeGroupAdmin:
     """`TreeGroups` for a caller that blocks, in one session with ZooKeeper; a `GroupHome`.  Use it with `with`.
 
-    `digest` is `user:password`.  Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperRefused`.
+    Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperDistrusted`, `ZooKeeperRefused`.
     """
 
-    def __init__(self, connect: str, digest: str | None, connection_timeout_ms: int) -> None:
+    def __init__(self, connect: str, security: ZooKeeperSecurity, connection_timeout_ms: int) -> None:
         clock = SystemClock()
         home = ZooKeeperBackend(
             connect,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             connection_timeout_ms=connection_timeout_ms,
-            digest=None if digest is None else DigestCredentials.parse(digest),
+            security=security,
             clock=clock,
         )
         self._loop = BlockingLoop()

@@ -44,6 +44,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
                               contact, it is tried again for ever
     group_protocol            "auto", "consumer" (KIP-848) or "classic"; of brokers only
     zookeeper_digest          "user:password", where the cluster's nodes in ZooKeeper belong to a user
+    zookeeper_security        TLS and the user of the connection to ZooKeeper: a mapping of the brokers' names, such as
+                              zookeeper.ssl.client.enable, zookeeper.ssl.truststore.location, zookeeper.digest.file
     security                  TLS and SASL of the connections to brokers: a mapping of librdkafka's or Kafka's names, or
                               a `ClientSecurity`
 

@@ -225,11 +225,13 @@ def core_of(
         # Imported late: most users have no ZooKeeper.
         from ottla.client.membership.tree.brokers import brokers_of_tree
         from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
+        from ottla.coordination.zookeeper.security import client_security
 
+        of_zookeeper = client_security(settings.of_zookeeper)
         of_tree = TreeOptions(
             connection_timeout_ms=settings.connection_timeout_ms,
             client_id=settings.client_id,
-            digest=settings.zookeeper_digest,
+            security=of_zookeeper,
         )
         if settings.session_timeout_ms is not None:
             of_tree = replace(of_tree, session_timeout_ms=settings.session_timeout_ms)
@@ -237,15 +239,17 @@ def core_of(
             TreeMembership(zookeeper, group, of_tree),
             lambda: brokers_of_tree(
                 zookeeper,
-                digest=settings.zookeeper_digest,
+                security=of_zookeeper,
                 timeout_ms=settings.connection_timeout_ms,
                 protocol=settings.security.protocol,
             ),
             settings,
         )
     assert bootstrap is not None
-    if settings.zookeeper_digest is not None:
-        raise ConfigError("a zookeeper_digest was given, but no ZooKeeper", hint="it goes with zookeeper=...")
+    if settings.of_zookeeper:
+        raise ConfigError(
+            "zookeeper_digest or zookeeper_security was given, but no ZooKeeper", hint="it goes with zookeeper=..."
+        )
     brokers = parse_bootstrap(bootstrap)
     of_group = KafkaGroupOptions(protocol=settings.group_protocol)
     if settings.session_timeout_ms is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
@@ -51,7 +51,9 @@ class StreamSettings:
     # Of the group: None is the default of its coordination.
     session_timeout_ms: int | None = None
     group_protocol: str = AUTO
-    zookeeper_digest: str | None = None
+    zookeeper_digest: str | None = field(default=None, repr=False)
+    # It may have a password, too.
+    zookeeper_security: Mapping[str, str] | None = field(default=None, repr=False)
     security: ClientSecurity = PLAINTEXT
 
     def __post_init__(self) -> None:
@@ -59,16 +61,22 @@ class StreamSettings:
             raise ConfigError(
                 f"auto_offset_reset is {self.auto_offset_reset!r}", hint='use "latest", "earliest" or "error"'
             )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not field.name.endswith(("_ms", "_bytes")) or (value is None and field.name in _MAY_BE_NONE):
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not each.name.endswith(("_ms", "_bytes")) or (value is None and each.name in _MAY_BE_NONE):
                 continue
-            least = 0 if field.name in _MAY_BE_ZERO else 1
+            least = 0 if each.name in _MAY_BE_ZERO else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{field.name} is {value!r}", hint=f"it is a whole number of at least {least}")
+                raise ConfigError(f"{each.name} is {value!r}", hint=f"it is a whole number of at least {least}")
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is called with the bytes")
+
+    @property
+    def of_zookeeper(self) -> dict[str, str]:
+        """The settings of the connection to ZooKeeper by their names."""
+        of_digest = {} if self.zookeeper_digest is None else {"zookeeper.digest": self.zookeeper_digest}
+        return {**(self.zookeeper_security or {}), **of_digest}
 
 
 class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
@@ -92,6 +100,7 @@ class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     connection_timeout_ms: int
     group_protocol: str
     zookeeper_digest: str | None
+    zookeeper_security: Mapping[str, str] | None
     client_id: str
     security: ClientSecurity | Mapping[str, object] | None
 

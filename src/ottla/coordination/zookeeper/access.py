@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import socket
+import ssl
 from typing import Final, NamedTuple
 
 from ottla.coordination.tree import TreeError, check_path
@@ -37,6 +40,12 @@ class ZooKeeperUnreachable(OttlaError):
     hint = "check that ZooKeeper runs, its address (of brokers: zookeeper.connect), and the network between"
 
 
+class ZooKeeperDistrusted(OttlaError):
+    """A server was reached, and TLS with it failed: its certificate, this client's, or a port without TLS."""
+
+    error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 class ZooKeeperRefused(OttlaError):
     """A server answered, but refuses these credentials."""
 
@@ -53,7 +62,7 @@ class OperationRefused(TreeError):
 
 
 class DigestCredentials(NamedTuple):
-    """User and password of ZooKeeper's scheme `digest`: nodes are created for this user alone."""
+    """User and password of ZooKeeper's scheme `digest`."""
 
     user: str
     password: str
@@ -71,6 +80,13 @@ class DigestCredentials(NamedTuple):
     @property
     def credential(self) -> str:
         return f"{self.user}:{self.password}"
+
+    @property
+    def identity(self) -> str:
+        """As access lists have it: the server makes it of the credential."""
+        # The protocol demands SHA-1; a list can be read by its owner only.
+        digest = hashlib.sha1(self.credential.encode(), usedforsecurity=False).digest()
+        return f"{self.user}:{base64.b64encode(digest).decode()}"
 
     def __repr__(self) -> str:
         return f"DigestCredentials({self.user!r}, password hidden)"
@@ -137,16 +153,31 @@ def _server(text: str, address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def ask_zookeeper(host: str, port: int, word: str, *, timeout_s: float = ANSWER_WITHIN_S) -> str:
+def ask_zookeeper(
+    host: str, port: int, word: str, *, timeout_s: float = ANSWER_WITHIN_S, tls: ssl.SSLContext | None = None
+) -> str:
     """The answer to a command of four letters, which needs no session: `conf`, `cons`, `mntr`, `ruok`, `srvr`.
 
-    Empty when no server answers."""
+    Empty when no server answers, or none that `tls` trusts."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            connection.sendall(word.encode())
-            answer = bytearray()
-            while len(answer) < ANSWER_BYTES_MAX and (piece := connection.recv(65_536)):
-                answer += piece
+            if tls is None:
+                return _answer(connection, word)
+            with tls.wrap_socket(connection, server_hostname=host) as secured:
+                return _answer(secured, word)
     except OSError:
         return ""
+
+
+def _answer(connection: socket.socket, word: str) -> str:
+    connection.sendall(word.encode())
+    answer = bytearray()
+    while len(answer) < ANSWER_BYTES_MAX:
+        try:
+            piece = connection.recv(65_536)
+        except ssl.SSLEOFError:
+            break  # ZooKeeper closes without the end of TLS
+        if not piece:
+            break
+        answer += piece
     return answer.decode(errors="replace")

@@ -25,7 +25,9 @@ from ottla.coordination.tree import (
     Stat,
     Watch,
 )
-from ottla.coordination.zookeeper.access import ConnectString, DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.access import ConnectString, SessionCredentials
+from ottla.coordination.zookeeper.node_access import AccessList
+from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.model.errors import OttlaError
 from ottla.observe.events import fields
@@ -38,7 +40,7 @@ SESSION_TIMEOUT_MS: Final = 18_000
 class ZooKeeperBackend:
     """`connect` names the servers and the chroot (`zk1:2181,zk2:2181/ottla`).  Raises `BadConnectString`.
 
-    With `digest` every node is made for that user alone.
+    `security` has the users of its sessions, and with them the rights of the nodes that they create.
     """
 
     def __init__(
@@ -47,20 +49,20 @@ class ZooKeeperBackend:
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
-        digest: DigestCredentials | None = None,
+        security: ZooKeeperSecurity = UNSECURED,
         clock: Clock | None = None,
     ) -> None:
         self._connect = ConnectString.parse(connect)
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
-        self._digest = digest
+        self._security = security
         self._clock = clock
 
     async def connect(self, *, lease: Lease | None = None) -> ZooKeeperSession:
         """Start a session; its first read sees everything that was committed before.
 
         `lease` is the object that it extends, for a holder that outlives the session.  Raises `ZooKeeperUnreachable`,
-        `ZooKeeperRefused`.
+        `ZooKeeperDistrusted`, `ZooKeeperRefused`, and `ConfigError` for files of TLS that cannot be used.
         """
         session = self._session(lease=lease)
         try:
@@ -86,7 +88,12 @@ class ZooKeeperBackend:
 
     def _session(self, *, lease: Lease | None = None, former: SessionCredentials | None = None) -> ZooKeeperSession:
         return ZooKeeperSession(
-            self._connect, self._session_timeout_ms, digest=self._digest, former=former, lease=lease, clock=self._clock
+            self._connect,
+            self._session_timeout_ms,
+            security=self._security,
+            former=former,
+            lease=lease,
+            clock=self._clock,
         )
 
 
@@ -113,7 +120,7 @@ class SessionKeeper(SingleWrites):
 
     @classmethod
     async def open(cls, backend: ZooKeeperBackend) -> SessionKeeper:
-        """With the first session.  Raises `ZooKeeperUnreachable`, `ZooKeeperRefused`."""
+        """With the first session.  Raises `ZooKeeperUnreachable`, `ZooKeeperDistrusted`, `ZooKeeperRefused`."""
         keeper = cls(backend)
         keeper._use(await backend.connect(lease=keeper.lease))
         return keeper
@@ -149,6 +156,12 @@ class SessionKeeper(SingleWrites):
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         return await self._present(operations[0].path if operations else "/").multi(operations)
+
+    async def access_of(self, path: str) -> AccessList:
+        return await self._present(path).access_of(path)
+
+    async def protect(self, path: str) -> Stat:
+        return await self._present(path).protect(path)
 
     async def sync(self) -> None:
         await self._present("/").sync()

@@ -21,21 +21,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
-from kazoo.handlers.utils import create_socket_pair, create_tcp_connection, selector_select
+from kazoo.handlers.utils import create_socket_pair
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
-from ottla.coordination.zookeeper.access import DigestCredentials, SessionCredentials
+from ottla.coordination.zookeeper.access import SessionCredentials
+from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
+from ottla.coordination.zookeeper.tls import (
+    CLOSED_HINT,
+    NO_TLS_HINT,
+    TlsFailure,
+    connect_socket,
+    select_sockets,
+    shut_down,
+    tls_failure,
+)
 from ottla.runtime.clock import Clock
 
 # Whether the event loop makes progress, as kazoo's thread sees it.
@@ -96,8 +107,11 @@ class LoopHandler:
     sleep_func = staticmethod(time.sleep)
     running: Final = True
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connect_timeout_s: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, connect_timeout_s: float, context: ssl.SSLContext | None
+    ) -> None:
         self._loop = loop
+        self._context = context
         self._connect_timeout_s = connect_timeout_s
 
     def start(self) -> None: ...
@@ -113,12 +127,12 @@ class LoopHandler:
         self.call_soon(callback.func, *callback.args)
 
     def select(self, *arguments: Any, **options: Any) -> Any:
-        return selector_select(*arguments, **options)
+        return select_sockets(*arguments, **options)
 
     def create_connection(self, *arguments: Any, **options: Any) -> Any:
         """kazoo would wait a whole session timeout for a server that does not answer, and lose the session by it."""
         options["timeout"] = min(options.get("timeout") or self._connect_timeout_s, self._connect_timeout_s)
-        return create_tcp_connection(socket, *arguments, **options)
+        return connect_socket(self._context, *arguments, **options)
 
     def create_socket_pair(self) -> Any:
         return create_socket_pair(socket)
@@ -146,6 +160,27 @@ HANDSHAKE_S_MIN: Final = 1.0
 BEAT_LATE_AFTER_TIMEOUTS: Final = 1 / 4
 
 
+class ConnectProblem(NamedTuple):
+    """Why a server gave no session.  `is_distrust`: TLS with it failed, which no repetition helps."""
+
+    text: str = ""
+    hint: str | None = None
+    is_distrust: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException, host: str, port: int, *, has_tls: bool) -> ConnectProblem:
+        """kazoo's error of a connection, whose context is that of the socket."""
+        where, cause = f"{host}:{port}", error.__context__
+        if isinstance(cause, ssl.SSLError):
+            cause = tls_failure(cause, host)
+        if isinstance(cause, TlsFailure):
+            return cls(f"{where}: {cause.problem}", cause.hint, is_distrust=cause.is_final)
+        was_closed = isinstance(error, ConnectionDropped) and (cause is None or isinstance(cause, ConnectionResetError))
+        # A server that is only starting does so, too: it is tried again.
+        closed_hint = CLOSED_HINT if has_tls else NO_TLS_HINT
+        return cls(f"{where}: {str(error) or type(error).__name__}", closed_hint if was_closed else None)
+
+
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which also reports what its server granted and why a server was left."""
 
@@ -155,8 +190,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         """Break the connection; kazoo's thread notices and reconnects."""
         connected = self._socket
         if connected is not None:
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+            shut_down(connected)
 
     def _invoke(self, timeout: float, request: Request, xid: int | None = None) -> Any:
         if isinstance(request, Connect):
@@ -189,7 +223,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             return super()._connect(host, *address)
         except Exception as error:
-            self.client.note_problem(f"{host}:{address[-1]}: {str(error) or type(error).__name__}")
+            self.client.note_problem(ConnectProblem.of(error, host, int(address[-1]), has_tls=self.client.has_tls))
             raise
 
 
@@ -206,25 +240,30 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         on_state: Callable[[KazooState], None],
         pulse: LoopPulse,
         *,
-        digest: DigestCredentials | None = None,
+        security: ZooKeeperSecurity = UNSECURED,
         session: SessionCredentials | None = None,
     ) -> None:
         self._pulse = pulse
         self.negotiated_timeout_ms = timeout_ms
-        self.problem = ""
+        self.problem = ConnectProblem()
         self.is_refused = False
         # A server that answers does not continue the session.
         self.is_ahead = False
+        self.has_tls = security.tls is not None
         self._on_state = on_state
         self._sending = threading.RLock()
         # A connection must be had and the session found alive within its timeout, so no server may use it all.
-        handler = LoopHandler(asyncio.get_running_loop(), timeout_ms / 1000 / (len(servers) + 1))
+        handler = LoopHandler(
+            asyncio.get_running_loop(),
+            timeout_ms / 1000 / (len(servers) + 1),
+            None if security.tls is None else security.tls.context(),
+        )
         super().__init__(
             hosts=",".join(servers),
             timeout=timeout_ms / 1000,
             client_id=session,
             handler=handler,
-            auth_data=[("digest", digest.credential)] if digest is not None else None,
+            auth_data=security.auth_data,
             connection_retry=KazooRetry(
                 max_tries=-1,
                 delay=RECONNECT_DELAY_S_MIN,
@@ -275,9 +314,12 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         """A server granted this session timeout; 0: the session has expired."""
         if timeout_ms > 0:
             self.negotiated_timeout_ms = timeout_ms
+            self.problem = ConnectProblem()
 
-    def note_problem(self, problem: str) -> None:
-        self.problem = problem
+    def note_problem(self, problem: ConnectProblem) -> None:
+        # Of a host with two addresses one may refuse the connection, which explains less.
+        if problem.is_distrust or not self.problem.is_distrust:
+            self.problem = problem
 
     def _session_callback(self, state: KeeperState) -> None:
         with self._sending:

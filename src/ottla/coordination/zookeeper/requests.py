@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from kazoo.exceptions import ConnectionLoss as LossOfConnection
 
 from ottla.coordination.tree import (
+    ANY_VERSION,
     CheckNode,
     ConnectionLoss,
     CreateNode,
@@ -28,6 +29,7 @@ from ottla.coordination.tree import (
     TreeError,
 )
 from ottla.coordination.zookeeper.client import Answer, Request
+from ottla.coordination.zookeeper.node_access import AccessEntry, AccessList, NodeAccess, Rights
 from ottla.runtime.clock import Clock
 
 # Codes of org.apache.zookeeper.ZooDefs.OpCode.
@@ -35,13 +37,14 @@ CREATE: Final = 1
 DELETE: Final = 2
 GET_DATA: Final = 4
 SET_DATA: Final = 5
+GET_ACL: Final = 6
+SET_ACL: Final = 7
 CHECK: Final = 13
 MULTI: Final = 14
 MULTI_READ: Final = 22
 ERROR: Final = -1
 
 EPHEMERAL_FLAG: Final = 1
-PERMISSIONS_ALL: Final = 31
 # Codes of org.apache.zookeeper.KeeperException.Code.
 OK: Final = 0
 RUNTIME_INCONSISTENCY: Final = -2
@@ -52,22 +55,6 @@ _HEADER: Final = Struct(">i?i")  # of one operation: its type, whether the list 
 # czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, dataLength, numChildren, pzxid
 _STAT: Final = Struct(">qqqqiiiqiiq")
 _END: Final = _HEADER.pack(ERROR, True, ERROR)
-
-
-class AccessList(NamedTuple):
-    """One entry of an access list: all rights for `identity` of a scheme."""
-
-    scheme: str
-    identity: str
-
-    def serialize(self) -> bytes:
-        entry = _INT.pack(PERMISSIONS_ALL) + _text(self.scheme) + _text(self.identity)
-        return _INT.pack(1) + entry
-
-
-OPEN: Final = AccessList("world", "anyone")
-# The server replaces it by the users of the session that creates the node.
-CREATOR_ONLY: Final = AccessList("auth", "")
 
 
 class Failure(NamedTuple):
@@ -82,18 +69,18 @@ class MultiWrite:
 
     type: Final = MULTI
 
-    def __init__(self, operations: Sequence[Operation], chroot: str, access: AccessList) -> None:
+    def __init__(self, operations: Sequence[Operation], chroot: str, access: NodeAccess) -> None:
         self._operations = operations
         self._chroot = chroot
         self._access = access
 
     def serialize(self) -> bytes:
-        access = self._access.serialize()
         parts: list[bytes] = []
         for operation in self._operations:
             path = _text(full_path(self._chroot, operation.path))
             match operation:
                 case CreateNode(_, data, ephemeral):
+                    access = _access_bytes(self._access(operation.path))
                     flags = _INT.pack(EPHEMERAL_FLAG if ephemeral else 0)
                     parts += (_HEADER.pack(CREATE, False, ERROR), path, _bytes(data), access, flags)
                 case SetNode(_, data, version):
@@ -164,6 +151,50 @@ class MultiRead:
                 results.append(None if code == NO_NODE else code)
 
 
+class ReadAccess:
+    """The access list of a node."""
+
+    type: Final = GET_ACL
+
+    def __init__(self, path: str, chroot: str) -> None:
+        self._path = full_path(chroot, path)
+
+    def serialize(self) -> bytes:
+        return _text(self._path)
+
+    def deserialize(self, buffer: bytes, offset: int) -> AccessList:
+        (count,) = _INT.unpack_from(buffer, offset)
+        offset += _INT.size
+        entries: list[AccessEntry] = []
+        for _ in range(count):
+            (rights,) = _INT.unpack_from(buffer, offset)
+            scheme, offset = _read_text(buffer, offset + _INT.size)
+            identity, offset = _read_text(buffer, offset)
+            entries.append(AccessEntry(Rights(rights), scheme, identity))
+        return tuple(entries)
+
+
+class WriteAccess:
+    """Replaces the access list of a node."""
+
+    type: Final = SET_ACL
+
+    def __init__(self, path: str, chroot: str, access: AccessList) -> None:
+        self._path = full_path(chroot, path)
+        self._access = access
+
+    def serialize(self) -> bytes:
+        return _text(self._path) + _access_bytes(self._access) + _INT.pack(ANY_VERSION)
+
+    def deserialize(self, buffer: bytes, offset: int) -> Stat:
+        return _stat(buffer, offset)
+
+
+def _access_bytes(access: AccessList) -> bytes:
+    entries = [_INT.pack(entry.rights) + _text(entry.scheme) + _text(entry.identity) for entry in access]
+    return _INT.pack(len(entries)) + b"".join(entries)
+
+
 def full_path(chroot: str, path: str) -> str:
     """The path on the server."""
     return (chroot or "/") if path == "/" else chroot + path
@@ -172,6 +203,13 @@ def full_path(chroot: str, path: str) -> str:
 def _text(text: str) -> bytes:
     encoded = text.encode()
     return _INT.pack(len(encoded)) + encoded
+
+
+def _read_text(buffer: bytes, offset: int) -> tuple[str, int]:
+    (length,) = _INT.unpack_from(buffer, offset)
+    offset += _INT.size
+    end = offset + max(length, 0)
+    return bytes(buffer[offset:end]).decode(), end
 
 
 def _bytes(data: bytes) -> bytes:

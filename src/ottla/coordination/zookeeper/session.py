@@ -22,7 +22,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kazoo.exceptions import ZookeeperError
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
@@ -54,23 +54,25 @@ from ottla.coordination.tree import (
 )
 from ottla.coordination.zookeeper.access import (
     ConnectString,
-    DigestCredentials,
     OperationRefused,
     SessionCredentials,
+    ZooKeeperDistrusted,
     ZooKeeperRefused,
     ZooKeeperUnreachable,
 )
 from ottla.coordination.zookeeper.client import LoopPulse, Request, SessionClient
+from ottla.coordination.zookeeper.node_access import AccessList, NodeAccess
 from ottla.coordination.zookeeper.requests import (
-    CREATOR_ONLY,
-    OPEN,
     Call,
     Failure,
     MultiRead,
     MultiWrite,
+    ReadAccess,
     RequestQueue,
+    WriteAccess,
     full_path,
 )
+from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
 from ottla.model.session_lease import lease_ms
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock, SystemClock
@@ -122,7 +124,7 @@ class ZooKeeperSession(SingleWrites):
         connect: ConnectString,
         timeout_ms: int,
         *,
-        digest: DigestCredentials | None = None,
+        security: ZooKeeperSecurity = UNSECURED,
         former: SessionCredentials | None = None,
         lease: Lease | None = None,
         clock: Clock | None = None,
@@ -131,13 +133,13 @@ class ZooKeeperSession(SingleWrites):
         self.lease = lease or Lease()
         self._connect = connect
         self._chroot = connect.chroot
-        self._digest = digest
-        self._access = OPEN if digest is None else CREATOR_ONLY
+        self._digest = security.digest
+        self._access = security.access
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._pulse = LoopPulse(self._clock)
         self._client = SessionClient(
-            connect.addresses, timeout_ms, self._on_state, self._pulse, digest=digest, session=former
+            connect.addresses, timeout_ms, self._on_state, self._pulse, security=security, session=former
         )
         self._requests = RequestQueue(self._client, self._clock, self.lease)
         self._credentials: SessionCredentials | None = None
@@ -181,9 +183,11 @@ class ZooKeeperSession(SingleWrites):
             async with asyncio.timeout(within_ms / 1000):
                 yield
         except TimeoutError:
-            reason = f": {self._client.problem}" if self._client.problem else ""
-            problem = f"no ZooKeeper gave a session at {self._connect} within {within_ms} ms{reason}"
-            raise ZooKeeperUnreachable(problem) from None
+            found = self._client.problem
+            problem = f"no ZooKeeper gave a session at {self._connect} within {within_ms} ms: {found.text}"
+            if found.is_distrust:
+                raise ZooKeeperDistrusted(problem, hint=found.hint) from None
+            raise ZooKeeperUnreachable(problem.removesuffix(": "), hint=found.hint) from None
 
     async def _wait_for_state(self) -> None:
         while self.state is SessionState.SUSPENDED:
@@ -257,6 +261,17 @@ class ZooKeeperSession(SingleWrites):
         stat: ZnodeStat | None = await self._read(Exists(self._full(path), _watcher(watch)), path)
         return None if stat is None else _stat(stat)
 
+    async def access_of(self, path: str) -> AccessList:
+        """Who may do what with a node.  Raises `NoNode`, `AccessDenied`."""
+        return cast("AccessList", await self._read(ReadAccess(path, self._chroot), path))
+
+    async def protect(self, path: str) -> Stat:
+        """Give a node the rights that it would have if this session created it.  Raises `NoNode`, `AccessDenied`."""
+        check_path(path)
+        self._require_session(path)
+        request = WriteAccess(path, self._chroot, self._access(path))
+        return cast("Stat", await self._ask(request, path, is_write=True))
+
     async def sync(self) -> None:
         """A write of nothing: when it is answered, this session's server has applied all that came before it.
 
@@ -297,13 +312,16 @@ class ZooKeeperSession(SingleWrites):
         for path, node in zip(paths, await self._read_chunk(paths, "", skip_closed=True) if paths else [], strict=True):
             if node is None:
                 try:
-                    await self._write([CreateNode(path)], "")
+                    # The consumers read the tree's root; what is above it is only passed.
+                    await self._write([CreateNode(path)], "", access=lambda _: self._access("/"))
                 except NodeExists:
                     continue  # another broker was faster
 
-    async def _write(self, operations: Sequence[Operation], chroot: str) -> list[Stat | None]:
+    async def _write(
+        self, operations: Sequence[Operation], chroot: str, *, access: NodeAccess | None = None
+    ) -> list[Stat | None]:
         path = operations[0].path
-        results = await self._ask(MultiWrite(operations, chroot, self._access), path, is_write=True)
+        results = await self._ask(MultiWrite(operations, chroot, access or self._access), path, is_write=True)
         if results and isinstance(results[0], Failure):
             raise _failure(operations, results[0])
         return list(results)
@@ -426,7 +444,7 @@ class ZooKeeperSession(SingleWrites):
             facts = fields(
                 connect=str(self._connect),
                 timeout_ms=self.timeout_ms,
-                problem=self._client.problem,
+                problem=self._client.problem.text,
                 hint=_SUSPENDED_HINT,
             )
             log.error("session.not_continued", extra=facts)

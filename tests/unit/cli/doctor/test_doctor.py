@@ -38,7 +38,7 @@ def findings_of(out: str) -> list[dict[str, str]]:
     ("settings", "level", "told"),
     [
         ({"log_segment_byte": "1000000"}, Severity.PROBLEM, "unknown name"),
-        ({"zookeeper_set_acl": "true"}, Severity.WARNING, "has no effect here"),
+        ({"zookeeper_max_in_flight_requests": "10"}, Severity.WARNING, "has no effect here"),
         ({"ssl_cipher_suites": "x"}, Severity.WARNING, "protects nothing here"),
         (
             {"log_retention_ms": "90000000", "log_retention_hours": "1"},

@@ -9,6 +9,7 @@ import pytest
 from ottla.cli.cluster.health import zookeeper_health
 from ottla.cli.doctor.cluster import (
     directory_findings,
+    network_findings,
     server_findings,
     timeout_findings,
     topic_findings,
@@ -18,6 +19,7 @@ from ottla.cli.doctor.findings import Finding, Severity
 from ottla.client.wire.address import Address
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from ottla.coordination.registries import BrokerListener, BrokerRegistration
+from ottla.coordination.zookeeper.access import ConnectString
 from ottla.coordination.zookeeper.inspection import SeenBroker, TreeInspection
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import NodeId
@@ -107,6 +109,25 @@ def test_clocks_are_compared_as_of_the_registrations() -> None:
 @pytest.mark.parametrize(("has_digest", "level"), [(True, "problem"), (False, "warning")])
 def test_tree_that_anybody_may_change_is_told(has_digest: bool, level: str) -> None:
     assert levels(list(tree_findings(tree(0, open_paths=["/changes"]), has_digest=has_digest))) == ["ok", level]
+
+
+def test_open_tree_below_an_authorizer_is_a_problem() -> None:
+    seen = tree(0, open_paths=["/", "/changes", "/acls", "/config"])
+    _, found = tree_findings(seen, has_digest=False, has_authorizer=True)
+    assert found.level is Severity.PROBLEM
+    assert "the authorizer protects nothing" in found.text
+    assert "ottla cluster protect" in (found.advice or "")
+    _, found = tree_findings(seen, has_digest=True, has_authorizer=True)
+    assert "/, /changes, /acls and 1 more" in found.text
+
+
+def test_password_that_crosses_a_network_without_tls_is_warned_of() -> None:
+    [found] = network_findings(ConnectString.parse("zk1:2181,127.0.0.1:2181"), has_tls=False, has_digest=True)
+    assert found.level is Severity.WARNING
+    assert "no TLS to zk1: everyone on the network reads and changes its password" in found.text
+    assert not list(network_findings(ConnectString.parse("localhost:2181"), has_tls=False, has_digest=True))
+    [found] = network_findings(ConnectString.parse("zk1:2281"), has_tls=True, has_digest=True)
+    assert found.level is Severity.OK
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ from ottla.coordination.tree import (
     Stat,
     request_bytes,
 )
-from ottla.coordination.zookeeper.access import CHROOT_BYTES_MAX, USER_BYTES_MAX
+from ottla.coordination.zookeeper.access import CHROOT_BYTES_MAX, USER_BYTES_MAX, DigestCredentials
+from ottla.coordination.zookeeper.node_access import open_access, shared_access
 from ottla.coordination.zookeeper.requests import (
-    OPEN,
-    AccessList,
     Failure,
     MultiRead,
     MultiWrite,
@@ -49,7 +48,7 @@ def test_multi_is_written_as_kazoo_writes_it() -> None:
             CheckVersion("/root", 3),
         ]
     )
-    assert MultiWrite(OPERATIONS, "/root", OPEN).serialize() == bytes(theirs.serialize())
+    assert MultiWrite(OPERATIONS, "/root", open_access).serialize() == bytes(theirs.serialize())
 
 
 def test_multi_of_reads_is_written_like_a_multi() -> None:
@@ -68,13 +67,13 @@ def test_answer_of_a_multi_has_the_stat_of_each_set() -> None:
         ]
     )
     stat = Stat(version=3, czxid=11, mzxid=12, ephemeral_owner=99, ctime_ms=1_600_000_000_000, children_count=2)
-    assert MultiWrite(OPERATIONS, "", OPEN).deserialize(b"head" + answer, 4) == [None, stat, None, None]
+    assert MultiWrite(OPERATIONS, "", open_access).deserialize(b"head" + answer, 4) == [None, stat, None, None]
 
 
 def test_answer_of_a_failed_multi_is_its_first_failure() -> None:
     codes = [0, 0, -103, -2, -2]
     answer = b"".join(MultiHeader(-1, False, code).serialize() + struct.pack(">i", code) for code in codes) + END
-    assert MultiWrite(OPERATIONS, "", OPEN).deserialize(answer, 0) == [Failure(2, -103)]
+    assert MultiWrite(OPERATIONS, "", open_access).deserialize(answer, 0) == [Failure(2, -103)]
 
 
 def test_answer_of_a_multi_of_reads_has_nodes_and_gaps() -> None:
@@ -101,10 +100,11 @@ def test_paths_are_below_the_chroot() -> None:
     ]
 
 
-def test_estimate_of_a_request_covers_the_longest_chroot_and_user() -> None:
+def test_estimate_of_a_request_covers_the_longest_chroot_and_users() -> None:
     """The server keeps a digest user as `name:` and 28 characters of a hash in the list of each node."""
-    access = AccessList("digest", "u" * USER_BYTES_MAX + ":" + "h" * 28)
+    access = shared_access(*(DigestCredentials(letter * USER_BYTES_MAX, "secret") for letter in "bc"))
     chroot = "/" + "c" * (CHROOT_BYTES_MAX - 1)
-    written = len(MultiWrite(OPERATIONS, chroot, access).serialize())
-    assert len(END) < written <= request_bytes(OPERATIONS)
-    assert written > request_bytes(OPERATIONS) - len(OPERATIONS) * OPERATION_BYTES
+    operations = [CreateNode("/consumers/jobs", b"data"), *OPERATIONS]
+    written = len(MultiWrite(operations, chroot, access).serialize())
+    assert len(END) < written <= request_bytes(operations)
+    assert written > request_bytes(operations) - len(operations) * OPERATION_BYTES

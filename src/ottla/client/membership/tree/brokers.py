@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ottla.client.wire.address import Address
 from ottla.coordination.registries import BrokerRegistration
-from ottla.coordination.zookeeper.access import ConnectString, DigestCredentials
+from ottla.coordination.zookeeper.access import ConnectString
 from ottla.coordination.zookeeper.inspection import inspect_tree
+from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
 from ottla.model.errors import OttlaError
 from ottla.security.protocol import SecurityProtocol
 
@@ -17,18 +18,17 @@ class NoBrokersInTree(OttlaError):
 def brokers_of_tree(
     zookeeper: str,
     *,
-    digest: str | None = None,
+    security: ZooKeeperSecurity = UNSECURED,
     timeout_ms: int = 10_000,
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
 ) -> list[str]:
     """The addresses of the live brokers' listeners of `protocol`, each `host:port`: for `bootstrap` of a client.
     Changes nothing.
 
-    Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperRefused`, `NoBrokersInTree`, and
-    `NodeDamaged`.
+    Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperDistrusted`, `ZooKeeperRefused`,
+    `NoBrokersInTree`, and `NodeDamaged`.
     """
-    credentials = None if digest is None else DigestCredentials.parse(digest)
-    seen = inspect_tree(zookeeper, credentials, timeout_ms / 1000)
+    seen = inspect_tree(zookeeper, security, timeout_ms / 1000)
     where = ConnectString.parse(zookeeper)
     if seen.cluster_id is None:
         raise NoBrokersInTree(

@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -26,8 +26,8 @@ from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace
-from ottla.coordination.zookeeper.access import DigestCredentials
 from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock
@@ -47,13 +47,13 @@ class TreeOptions:
     session_timeout_ms     a consumer that ZooKeeper misses for so long is dead: others take its partitions
     connection_timeout_ms  how long the first connection may take; later ones are tried for as long as it takes
     client_id              for people: `ottla group describe` shows it
-    digest                 where the nodes of the cluster belong to a user: `user:password`
+    security               TLS, and the user where the nodes of the cluster belong to one
     """
 
     session_timeout_ms: int = 6_000
     connection_timeout_ms: int = 10_000
     client_id: str = "ottla"
-    digest: str | None = field(default=None, repr=False)
+    security: ZooKeeperSecurity = UNSECURED
 
     def __post_init__(self) -> None:
         for name in ("session_timeout_ms", "connection_timeout_ms"):
@@ -92,7 +92,7 @@ class TreeMembership:
             zookeeper,
             session_timeout_ms=options.session_timeout_ms,
             connection_timeout_ms=options.connection_timeout_ms,
-            digest=None if options.digest is None else DigestCredentials.parse(options.digest),
+            security=options.security,
             clock=self._clock,
         )
         self._thread: threading.Thread | None = None
