@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -256,3 +257,29 @@ def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: no Java ")
     assert "hint: " in done.stderr
     assert not (tmp_path / "cluster").exists()
+
+
+def test_secure_cluster_lets_in_only_clients_that_log_in(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    with up(data_dir, "--port", "0", "--brokers", "1", "--secure") as running:
+        bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
+        zookeeper = running.said(r"^zookeeper +(\S+/ottla)$")[1]
+        properties = Path(running.said(r"^log in as admin +--command-config (\S+)$")[1])
+        assert stat.S_IMODE(properties.stat().st_mode) == 0o600
+
+        def verb(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "ottla", *arguments]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+            )
+
+        # The brokers' addresses are in the tree, which the file opens as well.
+        found = verb("cluster", "status", "--zookeeper", zookeeper, "--json", "--command-config", str(properties))
+        assert json.loads(found.stdout)["is_well"], found.stderr
+        plain = verb("topic", "list", "-b", bootstrap)
+        assert plain.returncode == 1
+        assert "security.protocol" in plain.stderr
+        refused = verb("cluster", "status", "--zookeeper", zookeeper)
+        assert "set zookeeper.ssl.client.enable=true" in refused.stderr
+    content = json.loads((data_dir / "cluster.json").read_text())
+    assert content["secure"] is True

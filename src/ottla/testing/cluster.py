@@ -26,8 +26,10 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
+from ottla.testing.cluster_security import CHROOT, PROTOCOL, ClusterSecurity
 from ottla.testing.running import LOOPBACK, Place, Running
 from ottla.testing.zookeeper import RunningZooKeeper, find_zookeeper_jars, find_zookeeper_java
 
@@ -51,7 +53,7 @@ class RunningCluster(Running):
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
     `zookeeper_port` are fixed ports, 0 for a free one; they stay the same over restarts.  `command`, `own_group` and
     `also_listen` as for `RunningBroker`.  `places`: where each broker runs, and `zookeeper_place` ZooKeeper, which then
-    needs a port.
+    needs a port.  With `security` brokers and ZooKeeper are secured, and `bootstrap` is for clients that log in.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class RunningCluster(Running):
         places: Sequence[Place] = (),
         zookeeper_place: Place = LOOPBACK,
         also_listen: Sequence[str] = (),
+        security: ClusterSecurity | None = None,
     ) -> None:
         assert brokers_count >= 1
         assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
@@ -76,11 +79,17 @@ class RunningCluster(Running):
         assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
         find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
         super().__init__(data_dir, "ottla-cluster-")
+        self.security = security
         self.zookeeper = RunningZooKeeper(
-            self.data_dir / "zookeeper", port=zookeeper_port, own_group=own_group, place=zookeeper_place
+            self.data_dir / "zookeeper",
+            port=zookeeper_port,
+            own_group=own_group,
+            place=zookeeper_place,
+            tls=None if security is None else security.zookeeper_tls,
         )
-        self._settings = dict(settings or {})
-        self._also_listen = tuple(also_listen)
+        self._settings = {**({} if security is None else security.settings), **(settings or {})}
+        of_brokers = [] if security is None else [f"{PROTOCOL}://127.0.0.1:0"]
+        self._also_listen = (*of_brokers, *also_listen)
         self._racks = tuple(racks)
         self._ports = tuple(ports) or (0,) * brokers_count
         self._places = tuple(places) or (LOOPBACK,) * brokers_count
@@ -100,6 +109,11 @@ class RunningCluster(Running):
         return self._brokers[node_id]
 
     @property
+    def zookeeper_connect(self) -> str:
+        """For `zookeeper.connect` of the brokers."""
+        return self.zookeeper.connect + ("" if self.security is None else CHROOT)
+
+    @property
     def bootstrap(self) -> str:
         """All brokers' addresses, for `bootstrap.servers`."""
         return ",".join(broker.bootstrap for broker in self._brokers.values())
@@ -111,7 +125,11 @@ class RunningCluster(Running):
         started then runs on until `close`.
         """
         if not self.zookeeper.is_running:
+            if self.security is not None:
+                self.security.make_missing()
             self.zookeeper.start()
+            if self.security is not None:
+                self.security.prepare(self.zookeeper_connect)
         check()
         for node_id in range(1, len(self._ports) + 1):
             if node_id not in self._brokers:
@@ -209,7 +227,7 @@ class RunningCluster(Running):
         replicas until then.  Brokers that were started elsewhere may be registered, too."""
         everybody = set(self._brokers)
         for node_id, broker in self._brokers.items():
-            look = partial(_ask, broker.bootstrap, lambda admin: set(admin.describe_cluster().brokers))
+            look = partial(self._ask, broker.bootstrap, lambda admin: set(admin.describe_cluster().brokers))
             self.wait_for(f"broker {node_id} to know all the others", look, everybody.issubset)
 
     def wait_for(
@@ -250,21 +268,22 @@ class RunningCluster(Running):
         running = [broker.bootstrap for broker in self._brokers.values() if broker.is_running]
         for bootstrap in running[:-1]:
             try:
-                return _ask(bootstrap, ask)
+                return self._ask(bootstrap, ask)
             except ClientError:
                 continue
-        return _ask(running[-1] if running else self.bootstrap, ask)
+        return self._ask(running[-1] if running else self.bootstrap, ask)
 
     def _new_broker(self, node_id: int) -> RunningBroker:
         place = self._places[node_id - 1]
+        protocol = "" if self.security is None else f"{PROTOCOL}://"
         return RunningBroker(
             self.data_dir / f"broker-{node_id}",
-            listen=f"{place.host}:{self._ports[node_id - 1]}",
+            listen=f"{protocol}{place.host}:{self._ports[node_id - 1]}",
             settings=self._settings,
             command=(*place.enter, *self._command),
             own_group=self._own_group,
             serves_metrics=self._serves_metrics,
-            zookeeper=self.zookeeper.connect,
+            zookeeper=self.zookeeper_connect,
             node_id=node_id,
             rack=self._racks[node_id - 1] if self._racks else None,
             log_path=self.data_dir / f"broker-{node_id}.log",
@@ -272,10 +291,13 @@ class RunningCluster(Running):
             also_listen=self._also_listen,
         )
 
-
-def _ask(bootstrap: str, ask: Callable[[Admin], Seen]) -> Seen:
-    options = ClientOptions(
-        client_id="ottla-cluster", call_timeout_ms=CALL_TIMEOUT_MS, connect_timeout_ms=1_000, request_timeout_ms=2_000
-    )
-    with Cluster(bootstrap, options) as cluster:
-        return ask(Admin(cluster))
+    def _ask(self, bootstrap: str, ask: Callable[[Admin], Seen]) -> Seen:
+        options = ClientOptions(
+            client_id="ottla-cluster",
+            call_timeout_ms=CALL_TIMEOUT_MS,
+            connect_timeout_ms=1_000,
+            request_timeout_ms=2_000,
+            security=PLAINTEXT if self.security is None else self.security.client,
+        )
+        with Cluster(bootstrap, options) as cluster:
+            return ask(Admin(cluster))

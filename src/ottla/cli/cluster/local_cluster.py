@@ -34,6 +34,7 @@ class LocalCluster(NamedTuple):
     racks: tuple[str, ...] = ()
     # Those of all brokers that `--set` gave.
     settings: Mapping[str, str] = _NO_SETTINGS
+    is_secure: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -90,7 +91,8 @@ def read_local_cluster(data_dir: Path) -> LocalCluster | None:
                 hint="a newer Ottla wrote it: use that one",
             )
         racks, settings = tuple(content.get("racks", ())), dict(content.get("settings", {}))
-        found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]), racks, settings)
+        is_secure = content.get("secure", False) is True
+        found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]), racks, settings, is_secure)
         if not found.ports or not all(type(port) is int and 0 < port <= PORT_MAX for port in (*found.ports, found[0])):
             raise ValueError("its ports are no ports")
         if racks and len(racks) != len(found.ports):
@@ -112,6 +114,7 @@ def write_local_cluster(data_dir: Path, cluster: LocalCluster) -> None:
         "ports": list(cluster.ports),
         "racks": list(cluster.racks),
         "settings": dict(cluster.settings),
+        "secure": cluster.is_secure,
     }
     (data_dir / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
@@ -123,12 +126,20 @@ def planned(
     zookeeper_port: int | None,
     racks: Sequence[str] = (),
     settings: Mapping[str, str] = _NO_SETTINGS,
+    *,
+    is_secure: bool = False,
 ) -> LocalCluster:
     """What to start: as saved, unless flags say otherwise.  The first port is `port`, and the others follow it.
 
     A setting without a value is one that was saved, and holds no more.  Raises `LocalClusterError` for fewer brokers
-    than there were, whose replicas would be missing without a word, and for brokers without a rack beside others.
+    than there were, whose replicas would be missing without a word, for brokers without a rack beside others, and for a
+    plain cluster that should be secure: its tree is elsewhere, and open.
     """
+    if saved is not None and is_secure and not saved.is_secure:
+        raise LocalClusterError(
+            "this cluster was made without --secure",
+            hint="choose another --data-dir for a secure one, and copy its topics with `ottla mirror`",
+        )
     count = brokers_count or (3 if saved is None else len(saved.ports))
     if saved is not None and count < len(saved.ports):
         known = counted(len(saved.ports), "broker")
@@ -154,4 +165,6 @@ def planned(
     if zookeeper_port is None:
         zookeeper_port = saved.zookeeper_port if saved is not None else 0 if port == 0 else 2181
     wanted = {**({} if saved is None else saved.settings), **settings}
-    return LocalCluster(zookeeper_port, ports, racks, {name: value for name, value in wanted.items() if value})
+    is_secure = is_secure if saved is None else saved.is_secure
+    kept = {name: value for name, value in wanted.items() if value}
+    return LocalCluster(zookeeper_port, ports, racks, kept, is_secure)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.runtime.interrupts import Interrupts
     from ottla.testing.broker import RunningBroker
     from ottla.testing.cluster import RunningCluster
+    from ottla.testing.cluster_security import ClusterSecurity
 
 LOOK_EVERY_S: Final = 0.2
 LAST_LINES: Final = 5
@@ -74,6 +75,12 @@ REPLICAS_MAX: Final = 3
     metavar="KEY=VALUE",
     help="A setting of all brokers, as for `ottla serve`.  Kept; `KEY=` ends it.",
 )
+@click.option(
+    "--secure",
+    "is_secure",
+    is_flag=True,
+    help="TLS and logins for brokers, clients and ZooKeeper, an authorizer, and a user admin.  Kept.",
+)
 def command(
     brokers_count: int | None,
     data_dir: Path,
@@ -81,18 +88,22 @@ def command(
     zookeeper_port: int | None,
     racks: tuple[str, ...],
     settings: tuple[str, ...],
+    is_secure: bool,
 ) -> int:
     """Run ZooKeeper and several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks
     and settings.
 
     Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
     ends unasked is reported, with the command that starts it again; the others continue.
+
+    With --secure certificates, passwords and the client.properties of the user admin are made in DIR/security, each
+    readable by its owner only.
     """
     from ottla.runtime.interrupts import Interrupts
     from ottla.testing.cluster import RunningCluster
 
     given = assignments(settings, "--set")
-    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given)
+    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given, is_secure=is_secure)
     # A wrong setting is reported here, and not in the log of each broker.
     start_logging("warning")
     given_settings([f"{key}={value}" for key, value in plan.settings.items()], None)
@@ -107,6 +118,7 @@ def command(
             ports=plan.ports,
             zookeeper_port=plan.zookeeper_port,
             own_group=True,
+            security=_security(data_dir) if plan.is_secure else None,
         )
         # Before ZooKeeper starts: a second one over the same data would spoil it.
         closing.enter_context(claimed_local_cluster(data_dir))
@@ -125,6 +137,12 @@ def command(
     return 0
 
 
+def _security(data_dir: Path) -> ClusterSecurity:
+    from ottla.testing.cluster_security import ClusterSecurity
+
+    return ClusterSecurity(data_dir / "security")
+
+
 def _defaults(brokers_count: int) -> dict[str, str]:
     replicas_count = min(brokers_count, REPLICAS_MAX)
     return {
@@ -138,7 +156,9 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
     count = len(cluster.brokers)
     say(f"{counted(count, 'broker')}, ready after {took_s:.1f} s; Ctrl-C ends all")
     say(f"bootstrap servers  {cluster.bootstrap}")
-    say(f"zookeeper          {cluster.zookeeper.connect}")
+    say(f"zookeeper          {cluster.zookeeper_connect}")
+    if cluster.security is not None:
+        say(f"log in as admin    --command-config {cluster.security.client_properties}")
     say(f"data and logs      {cluster.data_dir}{os.sep}")
 
 

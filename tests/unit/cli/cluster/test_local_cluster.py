@@ -50,6 +50,14 @@ def test_cluster_does_not_shrink() -> None:
         planned(SAVED, 2, None, None)
 
 
+def test_secure_cluster_stays_so_and_a_plain_one_does_not_become_one() -> None:
+    secure = planned(None, None, None, None, is_secure=True)
+    assert secure.is_secure
+    assert planned(secure, None, None, None).is_secure
+    with pytest.raises(LocalClusterError, match="made without --secure"):
+        planned(SAVED, None, None, None, is_secure=True)
+
+
 def test_port_beyond_the_last_is_refused() -> None:
     with pytest.raises(LocalClusterError, match="port 65536 is above 65535"):
         planned(None, 3, 65534, None)
