@@ -127,6 +127,16 @@ LONG_SUITES: Final = (
         "a kill stay, and the simulation kills brokers during reassignments",
     ),
     LongSuite(
+        ("tests/cluster/test_change_to_secure.py",),
+        (
+            "tests/cluster/test_secure_cluster.py",
+            "tests/cluster/test_members.py::test_open_tree_is_refused",
+            "tests/cluster/test_rolling_restart.py",
+        ),
+        "twelve restarts of brokers under load; a cluster that is secure from the start, a tree that is closed later, "
+        "and restarts under load stay",
+    ),
+    LongSuite(
         ("tests/cluster/test_stuck_syncs.py",),
         (
             "tests/cluster/test_loop_syncs.py",

@@ -118,6 +118,11 @@ INTER_BROKER_LISTENER_NAME: Final = optional_text(
     "The listener by which the brokers of a cluster reach each other.  Only brokers may use it: where it is set, "
     "replicas fetch from no other listener.",
 )
+INTER_BROKER_FORMER_LISTENER_NAME: Final = optional_text(
+    "inter.broker.former.listener.name",
+    "While the brokers change to another listener one after the other: those that still use this one may fetch from "
+    "it.  Remove it when all have changed.",
+)
 SECURITY_INTER_BROKER_PROTOCOL: Final = optional_text(
     "security.inter.broker.protocol",
     "Instead of `inter.broker.listener.name`: the first listener with this protocol.",
@@ -170,6 +175,7 @@ LOGIN_SETTINGS: Final[tuple[AnySetting, ...]] = (
 )
 INTER_BROKER_SETTINGS: Final[tuple[AnySetting, ...]] = (
     INTER_BROKER_LISTENER_NAME,
+    INTER_BROKER_FORMER_LISTENER_NAME,
     SECURITY_INTER_BROKER_PROTOCOL,
     SASL_MECHANISM_INTER_BROKER_PROTOCOL,
     SASL_INTER_BROKER_USERNAME,

@@ -42,6 +42,7 @@ from ottla.model.listener import (
 from ottla.model.security_settings import (
     CLIENT_AUTH_NONE,
     CLIENT_AUTH_REQUIRED,
+    INTER_BROKER_FORMER_LISTENER_NAME,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SETTINGS,
     SASL_OAUTHBEARER_EXPECTED_AUDIENCE,
@@ -100,6 +101,8 @@ class ServeOptions:
     registry: RegistryOptions | None = None
     # The name of the listener at which brokers reach each other, when one is for them alone.
     inter_broker_name: str | None = None
+    # The one that was it before, at which some brokers still fetch.
+    former_inter_broker_name: str | None = None
 
     @property
     def processes_listener_index(self) -> int | None:
@@ -109,6 +112,13 @@ class ServeOptions:
         found = [n for n, each in enumerate(self.listeners) if (each.protocol == PLAINTEXT) is wants_plain]
         of_clients = [n for n in found if wants_plain or self.listeners[n].name != self.inter_broker_name]
         return next(iter(of_clients or found), None)
+
+    @property
+    def replica_listeners(self) -> frozenset[str]:
+        """The names of the only listeners on which brokers may fetch; empty: any."""
+        if self.inter_broker_name is None:
+            return frozenset()
+        return frozenset(name for name in (self.inter_broker_name, self.former_inter_broker_name) if name is not None)
 
     @property
     def inter_broker_listener(self) -> Listener:
@@ -144,6 +154,7 @@ def serve_options(
         admin_listener=admin_listener,
         registry=_registry(settings, insecure_listen=insecure_listen),
         inter_broker_name=_inter_broker_name(settings, listeners),
+        former_inter_broker_name=_former_inter_broker_name(settings, listeners),
     )
     if options.registry is not None or settings[AUDIT_ENABLE]:
         _require_processes_listener(options)
@@ -167,6 +178,23 @@ def _inter_broker_name(settings: BrokerSettings, listeners: tuple[Listener, ...]
     raise ConfigError(
         f"{given} is not among the listeners {', '.join(map(str, listeners))}", hint="add it to listeners"
     )
+
+
+def _former_inter_broker_name(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> str | None:
+    name = settings[INTER_BROKER_FORMER_LISTENER_NAME]
+    if name is None:
+        return None
+    if settings[INTER_BROKER_LISTENER_NAME] is None and settings[SECURITY_INTER_BROKER_PROTOCOL] is None:
+        raise ConfigError(
+            "inter.broker.former.listener.name is set, and inter.broker.listener.name is not",
+            hint="set the listener to which the brokers change",
+        )
+    if name.upper() not in {listener.name for listener in listeners}:
+        raise ConfigError(
+            f"inter.broker.former.listener.name={name} is not among the listeners {', '.join(map(str, listeners))}",
+            hint="remove it: no broker can use a listener that is closed",
+        )
+    return name.upper()
 
 
 def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOptions | None:

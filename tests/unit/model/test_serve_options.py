@@ -111,10 +111,22 @@ def test_listener_for_brokers_is_found_by_its_name_or_protocol(given: dict[str, 
     assert options.inter_broker_listener.name == (name or "SASL_SSL")
 
 
+def test_replicas_fetch_from_the_former_listener_while_the_brokers_change() -> None:
+    one = {"inter.broker.listener.name": "INTERNAL"}
+    both = {**one, "inter.broker.former.listener.name": "sasl_ssl"}
+    found = [serve_options(BrokerSettings.of({**SECURE, **given}), insecure_listen=True) for given in ({}, one, both)]
+    assert [options.replica_listeners for options in found] == [set(), {"INTERNAL"}, {"INTERNAL", "SASL_SSL"}]
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
         ({"inter.broker.listener.name": "OTHER"}, "OTHER is not among the listeners"),
+        ({"inter.broker.former.listener.name": "SASL_SSL"}, "inter.broker.listener.name is not"),
+        (
+            {"inter.broker.listener.name": "INTERNAL", "inter.broker.former.listener.name": "OTHER"},
+            "OTHER is not among the listeners",
+        ),
         ({"security.inter.broker.protocol": "PLAINTEXT"}, "PLAINTEXT is not among the listeners"),
         ({"inter.broker.listener.name": "INTERNAL", "security.inter.broker.protocol": "SSL"}, "are both set"),
         ({"schema.registry.listeners": "http://127.0.0.1:8081"}, "reach it by a PLAINTEXT listener"),

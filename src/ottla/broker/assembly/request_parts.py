@@ -163,7 +163,7 @@ def serve_requests(
         None if cluster is None else cluster.gone_followers.on_connection_closed,
         selector,
         flushing.lease_watch,
-        start.options.inter_broker_name,
+        start.options.replica_listeners,
     )
     response_budget = ResponseBudget()
     gate = None if authorizer is None else authorizer.gate

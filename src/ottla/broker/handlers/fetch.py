@@ -119,16 +119,16 @@ class FetchHandler:
         on_replica_closed: Callable[[NodeId, int], None] | None = None,
         selector: RackAwareSelector | None = None,
         lease_watch: LeaseWatch | None = None,
-        replica_listener: str | None = None,
+        replica_listeners: frozenset[str] = frozenset(),
     ) -> None:
         """`lifecycle`: the brokers that may fetch as replicas; none may without it.
 
         `on_replica_closed` is called with node id and broker epoch when a replica's connection has closed.
         `selector` knows the followers near a consumer; without one the leader serves every consumer.
         `lease_watch`: compared before each read; None where no session could end.
-        `replica_listener`: the name of the only listener on which replicas fetch; None: on any.
+        `replica_listeners`: the names of the only listeners on which replicas fetch; empty: on any.
         """
-        self._replica_listener = replica_listener
+        self._replica_listeners = replica_listeners
         self._service = FetchService(table, size_bytes_max, sessions, clock, leader_hints, lease_watch)
         self._sessions = sessions
         self._clock = clock
@@ -399,7 +399,7 @@ class FetchHandler:
         lifecycle = self._lifecycle
         if lifecycle is None or lifecycle.is_sole or request.replica_epoch < 0:
             return _NO_BROKER
-        if self._replica_listener not in (None, connection.listener_name):
+        if self._replica_listeners and connection.listener_name not in self._replica_listeners:
             return _NO_BROKER
         broker_epoch = lifecycle.live.get(NodeId(request.replica_id))
         if broker_epoch != request.replica_epoch:
