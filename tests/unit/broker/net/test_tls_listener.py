@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from select import select as wait_readable
 
 import pytest
 
@@ -144,6 +145,18 @@ def test_requests_of_any_size_are_answered(served: Served, size_bytes: int, vers
     assert served.exchange(client, framed(body), size_bytes) == body
     # Several at once, in one record.
     assert served.exchange(client, framed(b"one.....") + framed(b"two....."), 16) == b"one.....two....."
+
+
+def test_pipelined_requests_of_a_record_each_are_taken_at_one_wake_up(served: Served) -> None:
+    client = served.client()
+    assert served.exchange(client, framed(b"first..."), 8) == b"first..."
+    [connection] = served.router.connections
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for number in range(10):
+        client.send(framed(b"request%d" % number))
+    wait_readable([connection._socket], [], [])
+    served.loop.readers[connection._socket.fileno()]()
+    assert len(served.router.connections) == 1 + 10
 
 
 @pytest.mark.parametrize("length_bytes", [1_000, 60_000, LARGE_BYTES])
