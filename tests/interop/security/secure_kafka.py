@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 import trustme
-from cryptography.hazmat.primitives import serialization
 
 from tests.interop.security.identity_provider import AUDIENCE, ISSUER, IdentityProvider
 from tests.peers.apache_kafka import HOST, ApacheKafka
+from tests.peers.pem_keystore import pem_keystore
 
 USERNAME: Final = "alice"
 PASSWORD: Final = "geheim-17=x"
@@ -55,7 +55,7 @@ def secure_kafka(directory: Path) -> Iterator[SecureKafka]:
     ca_path, keystore, keys = directory / "ca.pem", directory / "broker.pem", directory / "jwks.json"
     authority.cert_pem.write_to_path(str(ca_path))
     leaf = authority.issue_cert(HOST, "localhost")
-    keystore.write_bytes(_pkcs8(leaf) + b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    keystore.write_bytes(pem_keystore(leaf))
     with IdentityProvider() as provider:
         provider.write_keys(keys)
         kafka = ApacheKafka(
@@ -96,11 +96,3 @@ def _properties(ca_path: Path, keystore: Path, keys: Path) -> Mapping[str, str]:
         for mechanism in ("scram-sha-256", "scram-sha-512"):
             properties[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = _SCRAM
     return properties
-
-
-def _pkcs8(leaf: trustme.LeafCert) -> bytes:
-    """Kafka reads keys in this form only."""
-    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
