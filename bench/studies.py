@@ -23,6 +23,7 @@ from bench.paper import study as paper
 from bench.raw_client.build import BUILD_DIR, build_raw_client
 from bench.spark import study as spark
 from bench.study import Observed, Study, StudyOptions, say, write
+from bench.tls import study as tls
 
 # A result is of one session: figures of different code, machines or sizes are not put side by side.
 MUST_BE_SAME: Final = ("commit", "has_local_changes", "machine", "is_quick")
@@ -44,6 +45,7 @@ STUDIES: Final[Mapping[str, Study]] = {
         spark.STUDY,
         audit.STUDY,
         authorizer.STUDY,
+        tls.STUDY,
     )
 }
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -25,13 +25,22 @@ STOP_TIMEOUT_S: Final = 30
 class OttlaPeer:
     """`ottla serve` of this tree in a process of its own, with one flush policy."""
 
-    def __init__(self, policy: str, port: int, home: Path, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+    def __init__(
+        self,
+        policy: str,
+        port: int,
+        home: Path,
+        settings: Mapping[str, str] = NO_SETTINGS,
+        also_listen: Sequence[str] = (),
+    ) -> None:
+        """`also_listen`: further addresses, as `SSL://127.0.0.1:9093`."""
         self.name = f"ottla-{policy}"
         self.port = port
         self.data_dir = home / "data"
         self._log_path = home / "server.log"
         self._command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir)]
-        self._command += ["--listen", f"{HOST}:{port}"]
+        for address in (f"{HOST}:{port}", *also_listen):
+            self._command += ["--listen", address]
         for name, value in ({"log.flush.policy": policy} | HOUSEKEEPING | dict(settings)).items():
             self._command += ["--set", f"{name}={value}"]
         self.start()
@@ -71,10 +80,12 @@ class OttlaPeer:
 
 
 @contextmanager
-def start_ottla(policy: str, work_dir: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[OttlaPeer]:
+def start_ottla(
+    policy: str, work_dir: Path, settings: Mapping[str, str] = NO_SETTINGS, also_listen: Sequence[str] = ()
+) -> Iterator[OttlaPeer]:
     """A fresh broker in a directory of its own below `work_dir`; nothing of it is left afterwards."""
     with tempfile.TemporaryDirectory(prefix=f"ottla-{policy}-", dir=work_dir, ignore_cleanup_errors=True) as home:
-        peer = OttlaPeer(policy, find_free_ports(1, HOST)[0], Path(home), settings)
+        peer = OttlaPeer(policy, find_free_ports(1, HOST)[0], Path(home), settings, also_listen)
         try:
             yield peer
         finally:

@@ -2,8 +2,8 @@
  * request in flight, as a consumer does.  It moves on by the headers of the whole batches that it received. */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
+#include "channel.h"
 #include "measurement.h"
 #include "modes.h"
 #include "record_batch.h"
@@ -12,7 +12,7 @@
 enum { AT_CORRELATION_ID = 8, RESPONSE_SLACK_BYTES = 64 << 20 };
 
 struct fetcher {
-    int fd;
+    struct channel channel;
     int32_t partition;
     int64_t fetch_offset;
     int64_t passes;
@@ -67,7 +67,8 @@ static void send_request(struct fetcher *fetcher, int64_t now) {
     fetcher->sent_ns = now;
     fetcher->is_waiting = 1;
     /* One small request into an idle socket always fits its send buffer. */
-    ssize_t sent = send(fetcher->fd, fetcher->request, fetcher->request_bytes, MSG_NOSIGNAL);
+    struct iovec request = {fetcher->request, fetcher->request_bytes};
+    ssize_t sent = channel_send(&fetcher->channel, &request, 1);
     if (sent != (ssize_t)fetcher->request_bytes) die("send: %s", sent < 0 ? strerror(errno) : "cut short");
 }
 
@@ -128,8 +129,8 @@ static void take_answer(struct run *run, struct fetcher *fetcher, size_t answer_
 /* Reads until the socket is dry or the one answer is whole. */
 static void read_answer(struct run *run, struct fetcher *fetcher) {
     for (;;) {
-        ssize_t got = recv(fetcher->fd, fetcher->received + fetcher->received_bytes,
-                           fetcher->capacity_bytes - fetcher->received_bytes, 0);
+        ssize_t got = channel_receive(&fetcher->channel, fetcher->received + fetcher->received_bytes,
+                                      fetcher->capacity_bytes - fetcher->received_bytes);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (got < 0) die("receive: %s", strerror(errno));
         if (got == 0) die("the broker closed the connection");
@@ -164,7 +165,8 @@ int run_fetch(const struct options *options) {
     struct pollfd *polled = take_memory(sizeof(struct pollfd) * count);
     for (size_t i = 0; i < count; i++) {
         struct fetcher *fetcher = &fetchers[i];
-        fetcher->fd = polled[i].fd = open_connection(options);
+        fetcher->channel = open_channel(options);
+        polled[i].fd = fetcher->channel.fd;
         polled[i].events = POLLIN;
         fetcher->partition = (int32_t)(i % (size_t)options->partitions);
         fetcher->capacity_bytes = (size_t)options->partition_bytes_max + 4096;

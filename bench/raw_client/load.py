@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 
 from bench.raw_client.build import build_raw_client
@@ -94,10 +95,18 @@ class LoadResult:
     records_total: float
 
 
-def put_load(load: ProduceLoad | FetchLoad, port: int, topic: str, host: str = "127.0.0.1") -> LoadResult:
-    """Run the load to its end.  Raises LoadFailed on any error code or failure."""
+def put_load(
+    load: ProduceLoad | FetchLoad, port: int, topic: str, host: str = "127.0.0.1", *, ca: Path | None = None
+) -> LoadResult:
+    """Run the load to its end.  Raises LoadFailed on any error code or failure.
+
+    `ca`: connect with TLS to a broker whose certificate this authority has signed, for `host`.
+    """
     words = [word for argument in load.arguments() for word in argument.split("=", 1)]
-    command = [str(build_raw_client()), *words, "--host", host, "--port", str(port), "--topic", topic]
+    if ca is not None:
+        words += ["--ca", str(ca)]
+    client = build_raw_client(with_tls=ca is not None)
+    command = [str(client), *words, "--host", host, "--port", str(port), "--topic", topic]
     timeout_s = COUNTED_S_MAX if isinstance(load, ProduceLoad) and load.requests > 0 else load.seconds + load.warmup_s
     timeout_s += OVERTIME_S
     try:

@@ -7,7 +7,7 @@
 
 static const char USAGE[] =
     "usage: raw_client produce|fetch --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
-    "         [--warmup-s S] [--seconds S] [--busy-poll-us N]\n"
+    "         [--warmup-s S] [--seconds S] [--busy-poll-us N] [--ca PEM (TLS)]\n"
     "         produce: [--batch-records N] [--value-bytes N] [--in-flight N] [--acks -1|1] [--requests N]\n"
     "                  [--requests-per-s N]\n"
     "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1]";
@@ -23,6 +23,7 @@ static double number(const char *name, const char *text, double least, double mo
 static int set_option(struct options *options, const char *name, const char *text) {
     if (strcmp(name, "--host") == 0) options->host = text;
     else if (strcmp(name, "--topic") == 0) options->topic = text;
+    else if (strcmp(name, "--ca") == 0) options->ca = text;
     else if (strcmp(name, "--port") == 0) options->port = (int)number(name, text, 1, 65535);
     else if (strcmp(name, "--partitions") == 0) options->partitions = (int)number(name, text, 1, 100000);
     else if (strcmp(name, "--connections") == 0) options->connections = (int)number(name, text, 1, 1000);

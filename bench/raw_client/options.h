@@ -8,6 +8,7 @@ struct options {
     const char *host;
     int port;
     const char *topic;
+    const char *ca; /* of the broker's certificate, in PEM; NULL = without TLS */
     int partitions;
     int connections;
     double warmup_s;

@@ -4,9 +4,9 @@
  * answer has been read: frames answered <= written <= assigned <= answered + F. */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "channel.h"
 #include "measurement.h"
 #include "modes.h"
 #include "record_batch.h"
@@ -21,7 +21,7 @@ struct slot {
 };
 
 struct producer {
-    int fd;
+    struct channel channel;
     uint64_t assigned;
     uint64_t written;
     uint64_t answered;
@@ -132,9 +132,7 @@ static void write_frames(struct run *run, struct producer *producer) {
     size_t frame_bytes = run->own_bytes + run->shared_bytes;
     while (producer->written < producer->assigned) {
         struct iovec vectors[VECTORS_MAX];
-        struct msghdr message = {.msg_iov = vectors};
-        message.msg_iovlen = (size_t)gather(run, producer, vectors);
-        ssize_t sent = sendmsg(producer->fd, &message, MSG_NOSIGNAL);
+        ssize_t sent = channel_send(&producer->channel, vectors, (size_t)gather(run, producer, vectors));
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (sent < 0) die("send: %s", strerror(errno));
         size_t progress = producer->partly_written + (size_t)sent;
@@ -166,9 +164,10 @@ static void take_answer(struct run *run, struct producer *producer, const uint8_
                        (int64_t)run->batch.size_bytes);
 }
 
-static void read_answers(struct run *run, struct producer *producer) {
-    ssize_t got = recv(producer->fd, producer->received + producer->received_bytes,
-                       RECEIVE_BYTES - producer->received_bytes, 0);
+/* What one receive gives. */
+static void read_some(struct run *run, struct producer *producer) {
+    ssize_t got = channel_receive(&producer->channel, producer->received + producer->received_bytes,
+                                  RECEIVE_BYTES - producer->received_bytes);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) die("receive: %s", strerror(errno));
     if (got == 0) die("the broker closed the connection with %llu requests unanswered",
@@ -189,6 +188,14 @@ static void read_answers(struct run *run, struct producer *producer) {
     memmove(producer->received, producer->received + position, producer->received_bytes);
 }
 
+static void read_answers(struct run *run, struct producer *producer) {
+    uint64_t answered;
+    do {
+        answered = producer->answered;
+        read_some(run, producer);
+    } while (producer->answered > answered && channel_holds_received(&producer->channel));
+}
+
 int run_produce(const struct options *options) {
     struct run *run = take_memory(sizeof *run);
     run->options = options;
@@ -202,7 +209,8 @@ int run_produce(const struct options *options) {
     struct producer *producers = take_memory(sizeof(struct producer) * count);
     struct pollfd *polled = take_memory(sizeof(struct pollfd) * count);
     for (size_t i = 0; i < count; i++) {
-        producers[i].fd = polled[i].fd = open_connection(options);
+        producers[i].channel = open_channel(options);
+        polled[i].fd = producers[i].channel.fd;
         prepare_slots(run, &producers[i]);
     }
     measurement_start(&run->measurement, options, options->requests > 0);
@@ -215,7 +223,8 @@ int run_produce(const struct options *options) {
             assign_frames(run, &producers[i], now);
             write_frames(run, &producers[i]);
             open_count += producers[i].assigned - producers[i].answered;
-            polled[i].events = (short)(POLLIN | (producers[i].written < producers[i].assigned ? POLLOUT : 0));
+            int waits = producers[i].written < producers[i].assigned || channel_flush(&producers[i].channel);
+            polled[i].events = (short)(POLLIN | (waits ? POLLOUT : 0));
         }
         if (open_count == 0 && !may_send(run)) break;
         wait_for_news(polled, count, options, may_send(run) ? wake_ns(run, producers, count) : 0);

@@ -16,6 +16,7 @@ from bench.paper.study import check_stored, paper_table, scenario_name
 from bench.raw_client.load import LoadFailed, ProduceLoad
 from bench.studies import STUDIES, CannotContinue, continued
 from bench.study import ROUND, Observed, number, percentile, write
+from bench.tls.study import CORES, CPU_PER_GB, FETCH, TLS, line_name, tls_table
 
 
 def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
@@ -182,3 +183,16 @@ def test_study_that_measured_nothing_still_writes_its_problems(name: str, tmp_pa
     write(STUDIES[name], observed, tmp_path / "run")
     assert "no java command" in (tmp_path / "run.md").read_text()
     assert "no java command" in (tmp_path / "run.json").read_text()
+
+
+@pytest.mark.parametrize(("ottla_mb_per_s", "verdict"), [(160.0, "0.8x: met"), (150.0, "0.8x: missed")])
+def test_table_of_tls_judges_a_line_with_tls_by_its_aim_and_compares_processor_time(
+    ottla_mb_per_s: float, verdict: str
+) -> None:
+    observed = Observed({})
+    for name, rate, cpu in (("apache-kafka", 200.0, 3.0), ("ottla-os", ottla_mb_per_s, 1.5)):
+        figures = {ROUND: 0, "mb_per_s": rate, CPU_PER_GB: cpu, CORES: 0.5}
+        observed.add(line_name(FETCH, TLS), name, figures)
+    [line] = [line for line in tls_table(observed).splitlines() if line.startswith("| fetch-1m, MB/s | tls |")]
+    assert verdict in line
+    assert "| 3 (0.5) s/GB | 1.5 (0.5) s/GB | 2.00x |" in line

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from bench.raw_client.build import NoRawClient, build_raw_client
 from bench.raw_client.load import FetchLoad, LoadFailed, ProduceLoad, put_load
+from bench.tls.peers import Keys
 from bench.wire import Wire
 
+from ottla.testing.broker import RunningBroker
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.java_tool import CONSOLE_CONSUMER, DUMP_LOG_SEGMENTS, run_tool
 
@@ -81,3 +84,37 @@ def test_topic_is_gone_after_its_deletion(wire: Wire) -> None:
     assert [state.error_code for state in wire.partitions("short-lived")] == [0, 0]
     wire.delete_topic("short-lived")
     assert wire.partitions("short-lived") == []
+
+
+@pytest.fixture(scope="module")
+def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, Keys]]:
+    try:
+        build_raw_client(with_tls=True)
+    except NoRawClient as reason:
+        pytest.skip(str(reason))
+    keys = Keys.made_in(tmp_path_factory.mktemp("keys"))
+    with RunningBroker(settings=keys.settings, also_listen=["SSL://127.0.0.1:0"]) as broker:
+        yield broker, keys
+
+
+def test_raw_client_produces_and_fetches_with_tls(tls_broker: tuple[RunningBroker, Keys]) -> None:
+    broker, keys = tls_broker
+    tls_port = int(broker.addresses["SSL"].rpartition(":")[2])
+    with Wire(broker.port) as wire:
+        wire.create_topic("encrypted", 1)
+        for batch_records, requests in ((1, 300), (4000, 12)):
+            load = ProduceLoad(batch_records, in_flight=100, requests=requests)
+            assert put_load(load, tls_port, "encrypted", ca=keys.ca).records_total == batch_records * requests
+        assert wire.end_offsets("encrypted", 1) == {0: 300 + 12 * 4000}
+    result = put_load(FetchLoad(1 << 20, seconds=0.5, warmup_s=0), tls_port, "encrypted", ca=keys.ca)
+    assert result.records_total > 300, "batches of both sizes are read"
+
+
+def test_raw_client_refuses_a_certificate_of_another_authority(
+    tls_broker: tuple[RunningBroker, Keys], tmp_path: Path
+) -> None:
+    broker, _ = tls_broker
+    tls_port = int(broker.addresses["SSL"].rpartition(":")[2])
+    foreign = Keys.made_in(tmp_path)
+    with pytest.raises(LoadFailed, match=r"TLS handshake: .*certificate verify failed"):
+        put_load(ProduceLoad(1, in_flight=1, requests=1), tls_port, "encrypted", ca=foreign.ca)
