@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from ottla.client.admin.access import set_password
 from ottla.client.admin.admin import Admin
@@ -112,8 +112,7 @@ class Site:
         for node_id in NODE_IDS:
             assert self.brokers[node_id].stop() == 0
             self.start(node_id, zookeeper, settings, listeners)
-            produced_count = traffic.produced_count
-            eventually(lambda: traffic.delivered_count, lambda count, least=produced_count: count > least)  # type: ignore[misc]
+            traffic.wait_until_delivered()
             self.wait_until_in_sync(security)
 
     def wait_until_in_sync(self, security: ClientSecurity) -> None:
@@ -148,7 +147,8 @@ class Traffic:
     def __init__(self, properties: Mapping[str, str], first: int) -> None:
         self.errors: list[object] = []
         self.read: set[int] = set()
-        self.delivered_count = 0
+        # The last number by partition, of those that were acknowledged.
+        self._delivered = dict.fromkeys(range(PARTITIONS_COUNT), -1)
         self._first = self.next = first
         self._producer = Producer({**properties, "acks": "all", "enable.idempotence": True, "linger.ms": 5})
         self._consumer = Consumer({**properties, "group.id": GROUP, "auto.offset.reset": "earliest"})
@@ -180,14 +180,18 @@ class Traffic:
                     self.read.add(int(message.value() or b""))
         self._consumer.close()
 
-    def _on_delivery(self, error: object, _: object) -> None:
+    def _on_delivery(self, error: object, message: Message) -> None:
         if error is not None:
             self.errors.append(error)
-        self.delivered_count += 1
+        else:
+            number, partition = int(message.value() or b""), message.partition()
+            assert partition is not None
+            self._delivered[partition] = max(self._delivered[partition], number)
 
-    @property
-    def produced_count(self) -> int:
-        return self.next - self._first
+    def wait_until_delivered(self) -> None:
+        """In every partition a record that is produced from now on: all its in-sync replicas have it."""
+        from_number = self.next
+        eventually(lambda: min(self._delivered.values()), lambda number: number >= from_number)
 
     @contextmanager
     def running(self) -> Iterator[None]:
