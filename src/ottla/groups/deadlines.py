@@ -10,7 +10,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from ottla.groups.decision import Decision, Moment
+from ottla.groups.decision import Decision
+from ottla.runtime.clock import Moment
 
 
 class DeadlineOwner(Protocol):

@@ -41,17 +41,6 @@ class GroupLog(Protocol):
         ...
 
 
-class Moment(NamedTuple):
-    """The time of a command or a deadline.
-
-    `wall_ms` is for what records and users see (commit times, expiry of offsets); it may jump.  `monotonic_ms` is for
-    every time-out (sessions, rebalances, pending members); it never goes back.
-    """
-
-    wall_ms: int
-    monotonic_ms: int
-
-
 class Decision(NamedTuple):
     """`records` are appended as one batch and then replayed; after that `reply` is due, once the batch is stable.
 

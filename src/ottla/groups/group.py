@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, Protocol
 
 from ottla.groups.commands import CommitOffsets
 from ottla.groups.deadlines import Deadline, DeadlineOwner, Deadlines
-from ottla.groups.decision import GroupRecord, Moment
+from ottla.groups.decision import GroupRecord
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shared_bytes import SharedBytes
 from ottla.model.error_code import ErrorCode
 from ottla.observe.transition_history import TransitionHistory
+from ottla.runtime.clock import Moment
 
 # A client that never returns costs an id, and possibly a group made for it alone, for the session time-out that it
 # requested: up to half an hour.  So an id expires after the shard has issued this many others; a client that joins with

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
-from ottla.groups.decision import GroupRecord, Moment
+from ottla.groups.decision import GroupRecord
 from ottla.groups.group import CONSUMER, ShardServices
 from ottla.groups.group_table import AnyGroup, GroupTable
 from ottla.groups.offset_records import (
@@ -27,6 +27,7 @@ from ottla.groups.refusals import code_for_committer, code_for_member
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.groups.shared_bytes import SharedBytes, network_of
 from ottla.model.error_code import ErrorCode
+from ottla.runtime.clock import Moment
 
 # Visited in one slice, so that the event loop is not blocked; about a third of a millisecond.
 OFFSETS_PER_SLICE: Final = 1_000

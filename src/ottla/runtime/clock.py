@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 # `Clock.boottime_ms` in nanoseconds, for code that reads it once for each message.
 boottime_ns: Final[Callable[[], int]] = (
@@ -14,6 +14,17 @@ boottime_ns: Final[Callable[[], int]] = (
 )
 # Nanoseconds since the epoch: for where a call of `now_ms` for each message would be much of the work.
 wall_time_ns: Final = time.time_ns
+
+
+class Moment(NamedTuple):
+    """The time of a command or a deadline.
+
+    `wall_ms` is for what records and users see (commit times, expiry of offsets); it may jump.  `monotonic_ms` is for
+    every time-out (sessions, rebalances, pending members); it never goes back.
+    """
+
+    wall_ms: int
+    monotonic_ms: int
 
 
 class Clock(Protocol):

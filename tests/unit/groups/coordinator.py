@@ -20,7 +20,6 @@ from ottla.groups.commands import (
     SyncGroup,
     TopicPartitions,
 )
-from ottla.groups.decision import Moment
 from ottla.groups.replies import (
     CommitReply,
     DescribedGroup,
@@ -35,6 +34,7 @@ from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, Shared
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+from ottla.runtime.clock import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

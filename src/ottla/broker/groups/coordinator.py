@@ -25,7 +25,6 @@ from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
-from ottla.groups.decision import Moment
 from ottla.groups.group_table import GroupMetrics
 from ottla.groups.refusals import refusal
 from ottla.groups.replies import ListReply
@@ -42,7 +41,7 @@ from ottla.model.limits import MINUTE_MS
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, frequent
 from ottla.replication.replica import Role
-from ottla.runtime.clock import Clock
+from ottla.runtime.clock import Clock, Moment
 from ottla.runtime.steps import Steps
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.waiting_requests import ACKS_ALL
-from ottla.groups.decision import GroupRecord, Moment
+from ottla.groups.decision import GroupRecord
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
 from ottla.groups.shared_bytes import SharedBytes
@@ -18,6 +18,7 @@ from ottla.model.errors import RequestError
 from ottla.observe.events import fields
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
+from ottla.runtime.clock import Moment
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from ottla.groups.commands import (
     SyncGroup,
 )
 from ottla.groups.deadlines import Deadline
-from ottla.groups.decision import Decision, GroupRecord, Moment
+from ottla.groups.decision import Decision, GroupRecord
 from ottla.groups.group import CLASSIC, GroupKind, ShardServices
 from ottla.groups.group_metadata import GroupMetadata, group_key
 from ottla.groups.replies import (
@@ -30,6 +30,7 @@ from ottla.groups.shared_bytes import BARE_MEMBER_BYTES, bytes_of_protocols, net
 from ottla.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.model.error_code import ErrorCode
 from ottla.observe.transition_history import TransitionHistory
+from ottla.runtime.clock import Moment
 
 Reply = Callable[[JoinReply], None]
 

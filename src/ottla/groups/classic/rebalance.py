@@ -16,7 +16,6 @@ from typing import Final
 from ottla.groups.classic.member import Member, Roster, newcomer
 from ottla.groups.commands import JoinGroup, JoinProtocol
 from ottla.groups.deadlines import Deadline
-from ottla.groups.decision import Moment
 from ottla.groups.group import Group, ShardServices
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_record
 from ottla.groups.refusals import code_for_member
@@ -24,6 +23,7 @@ from ottla.groups.replies import JoinedMember, JoinReply, SyncReply
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.protocol.primitives import INT32_MAX
+from ottla.runtime.clock import Moment
 
 
 class GroupState(Enum):

@@ -34,7 +34,7 @@ from ottla.groups.consumer.member import (
 from ottla.groups.consumer.records import ConsumerRecordKey, ConsumerRecordType, RecordDraft, tombstone
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.deadlines import Deadline, Deadlines
-from ottla.groups.decision import Decision, GroupRecord, Moment
+from ottla.groups.decision import Decision, GroupRecord
 from ottla.groups.group import CONSUMER, Group, GroupKind
 from ottla.groups.replies import (
     ConsumerGroupDescription,
@@ -49,6 +49,7 @@ from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.observe.transition_history import TransitionHistory
+from ottla.runtime.clock import Moment
 
 
 def check_request(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:

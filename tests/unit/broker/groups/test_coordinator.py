@@ -22,8 +22,8 @@ from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordina
 from tests.unit.broker.roles import lead, resign
 
 if TYPE_CHECKING:
-    from ottla.groups.decision import Moment
     from ottla.groups.replies import ListReply
+    from ottla.runtime.clock import Moment
 
 
 @pytest.fixture

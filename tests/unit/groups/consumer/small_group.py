@@ -10,13 +10,13 @@ from ottla.groups.commands import ConsumerGroupHeartbeat, TopicIdPartitions
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.records import decode_key
 from ottla.groups.deadlines import Deadlines
-from ottla.groups.decision import Moment
 from ottla.groups.replies import ConsumerGroupHeartbeatReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, SharedBytes
 from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
+from ottla.runtime.clock import Moment
 
 if TYPE_CHECKING:
     from ottla.groups.assignors import Assignment

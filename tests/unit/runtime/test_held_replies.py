@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.shard import HeldReplies
+from ottla.runtime.held_replies import HeldReplies
 
 
 def test_replies_leave_in_their_order_when_the_log_is_stable_up_to_their_end() -> None:
