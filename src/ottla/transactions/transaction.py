@@ -65,3 +65,16 @@ class Transaction(NamedTuple):
         """What was decided; only for one that is prepared or complete."""
         assert self.state.is_prepared or self.state.is_complete, self.state
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
+
+    @property
+    def next_identity(self) -> tuple[int, int]:
+        """The producer id and epoch of its producer's next transaction: the end gives them before the markers are
+        written."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether `next_identity` may be given to a producer: after a fence its epoch may be the one for markers."""
+        return self.next_identity[1] <= EPOCH_MAX
