@@ -14,7 +14,7 @@ StorageError            the disk, or its content
   SwapRefused           the log is not what a clean read: cleaned segments cannot replace its own
 OffsetOutOfRange        a read or a cut outside of what the log holds
 AppendRefused           the batch itself is refused; the log is as it was
-  OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge
+  OutOfOrderSequence, InvalidProducerEpoch, WrongTransactionState, CoordinatorReplaced, BatchTooLarge
     BeginningMissing    what a producer that is not known here sends first is not its first batch
   CorruptRun            what a leader sent is damaged
   RunDoesNotFollow      what a leader sent does not continue the log: another offset, an older epoch
@@ -196,6 +196,18 @@ class InvalidProducerEpoch(AppendRefused):
     """A batch of a producer that a newer one has replaced."""
 
     error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class WrongTransactionState(AppendRefused):
+    """A batch that is in no open transaction, or one outside of its producer's open transaction."""
+
+    error_code = ErrorCode.INVALID_TXN_STATE
+
+
+class CoordinatorReplaced(AppendRefused):
+    """A marker of a coordinator that a newer one has replaced."""
+
+    error_code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class BatchTooLarge(AppendRefused):

@@ -11,7 +11,6 @@ from typing_extensions import Buffer
 
 from ottla.records.header import HEADER
 from ottla.runtime.disk import Disk, File, write_fully
-from ottla.storage.compaction.transactions import AbortedTransaction, format_aborted
 from ottla.storage.log_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -20,6 +19,7 @@ from ottla.storage.log_files import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from ottla.storage.producers.aborted_transactions import AbortedTransaction, format_aborted
 from ottla.storage.segment.indexes import OffsetIndex, TimeIndex
 
 CLEANED_SUFFIX: Final = ".cleaned"

@@ -20,9 +20,10 @@ from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules, Walk
 from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX, CleanedFiles, CleanedSegment
 from ottla.storage.compaction.compacted_mark import raise_compacted_end
 from ottla.storage.compaction.plan import CleanedGroup, CleanJob, CleanSummary, SourceSegment
-from ottla.storage.compaction.transactions import Transactions, read_aborted
+from ottla.storage.compaction.transactions import Transactions
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_files import segment_file_name
+from ottla.storage.producers.aborted_transactions import read_aborted
 from ottla.storage.segment.batch_scan import BatchScan, BatchTuple
 from ottla.storage.segment.indexes import OFFSET_ENTRY_BYTES
 from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX

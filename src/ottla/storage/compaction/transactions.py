@@ -1,8 +1,5 @@
 """Finds the batches of aborted transactions in an imported log, and the markers without remaining data.
 
-This broker writes no transactions; logs of Apache Kafka hold them, with a `.txnindex` beside a segment for the aborted
-ones that end in it: entries of int16 version (0), int64 producer id, first offset, last offset, last stable offset.
-
 Batches must be passed in offset order.  A marker is needed as long as a batch of its transaction was passed.
 """
 
@@ -11,56 +8,14 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ottla.runtime.disk import Disk, read_file
-from ottla.storage.errors import CorruptLog
-from ottla.storage.log_files import TRANSACTION_INDEX_SUFFIX
+from ottla.storage.producers.aborted_transactions import AbortedTransaction
 
-_ENTRY: Final = struct.Struct(">hqqqq")
-_VERSION: Final = 0
 # The key of a control record: int16 version, int16 type.
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _ABORT: Final = 0
 _COMMIT: Final = 1
-
-
-class AbortedTransaction(NamedTuple):
-    """Offsets are inclusive; `last_offset` is the marker's."""
-
-    first_offset: int
-    last_offset: int
-    producer_id: int
-    last_stable_offset: int
-
-
-def read_aborted(disk: Disk, directory: str) -> list[AbortedTransaction]:
-    """Those of all segments of a partition, in the order of their first offsets.  Raises `CorruptLog`."""
-    found: list[AbortedTransaction] = []
-    for name in disk.list_directory(directory):
-        if name.endswith(TRANSACTION_INDEX_SUFFIX):
-            path = f"{directory}/{name}"
-            found += _parse(read_file(disk, path), path)
-    return sorted(found)
-
-
-def _parse(content: bytes, path: str) -> list[AbortedTransaction]:
-    if len(content) % _ENTRY.size:
-        raise CorruptLog(path, len(content), -1, f"{len(content)} bytes are no whole entries of {_ENTRY.size}")
-    found = []
-    for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(content):
-        if version != _VERSION or not 0 <= first_offset <= last_offset:
-            raise CorruptLog(path, 0, first_offset, "an entry that cannot be an aborted transaction")
-        found.append(AbortedTransaction(first_offset, last_offset, producer_id, last_stable_offset))
-    return found
-
-
-def format_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
-    """The content of a `.txnindex`."""
-    return b"".join(
-        _ENTRY.pack(_VERSION, each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
-        for each in transactions
-    )
 
 
 class Transactions:

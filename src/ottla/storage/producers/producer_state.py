@@ -170,11 +170,32 @@ class ProducerStates:
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_active_ms = now_ms
 
-    def replay(self, header: BatchHeader, now_ms: int) -> None:
+    def open_transaction(self, producer_id: int, first_offset: int) -> bool:
+        """A transactional batch was remembered that starts at `first_offset`; whether it opens a transaction."""
+        entry = self._entries[producer_id]
+        if entry.current_txn_first_offset != NO_OFFSET:
+            return False
+        entry.current_txn_first_offset = first_offset
+        return True
+
+    def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int) -> int:
+        """A marker was appended: it keeps the window, or starts a new epoch.  Returns the first offset of the
+        transaction that it ends, `NO_OFFSET` when none was open."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._add(producer_id, ProducerEntry(epoch))
+        entry.start_epoch(epoch)
+        entry.last_active_ms = now_ms
+        entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
+        first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
+        return first_offset
+
+    def replay(self, header: BatchHeader, now_ms: int, coordinator_epoch: int = 0) -> None:
         """Remember a batch that is in the log already, in offset order; nothing is checked.
 
         `now_ms` counts as its producer's last activity: when it truly was is not written in the batch.
         A control batch ends its producer's transaction and keeps the window, or starts a new epoch.
+        `coordinator_epoch` is in the marker's value; 0, for one that is not opened, fences no coordinator.
         """
         if header.producer_id < 0:
             return
@@ -185,8 +206,7 @@ class ProducerStates:
         entry.last_active_ms = now_ms
         if header.is_control:
             entry.current_txn_first_offset = NO_OFFSET
-            # The marker's value has the true one and is not opened; 0, the first one, fences no coordinator.
-            entry.coordinator_epoch = max(entry.coordinator_epoch, 0)
+            entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
             return
         last_sequence = (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
         entry.add((header.base_sequence, last_sequence, header.base_offset, header.last_offset_delta))
@@ -241,7 +261,9 @@ class ProducerStates:
         return entry
 
     def _forget_longest_silent(self, count: int) -> None:
-        silent = heapq.nsmallest(count, self._entries.items(), key=lambda item: item[1].last_active_ms)
+        # One with an open transaction is kept: its end must still find where it started.
+        closed = (item for item in self._entries.items() if item[1].current_txn_first_offset == NO_OFFSET)
+        silent = heapq.nsmallest(count, closed, key=lambda item: item[1].last_active_ms)
         for producer_id, _ in silent:
             del self._entries[producer_id]
 

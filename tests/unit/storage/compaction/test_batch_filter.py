@@ -20,7 +20,8 @@ from ottla.records.header import (
 )
 from ottla.records.record import Record, decode_batch
 from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules
-from ottla.storage.compaction.transactions import AbortedTransaction, Transactions
+from ottla.storage.compaction.transactions import Transactions
+from ottla.storage.producers.aborted_transactions import AbortedTransaction
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
