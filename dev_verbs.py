@@ -75,7 +75,7 @@ usage: ./dev VERB [arguments]
            (tests/mirror/README.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions without a coordinator,
-           sim --producer for a producer of batches
+           sim --producer for a producer of batches, sim --transactions for transactions
 """
 
 
@@ -385,6 +385,8 @@ def main(arguments: list[str]) -> int:
                 return run(PYTHON, "-m", "tests.consumers_simulation", *rest[1:])
             if rest[:1] == ["--producer"]:
                 return run(PYTHON, "-m", "tests.producer_simulation", *rest[1:])
+            if rest[:1] == ["--transactions"]:
+                return run(PYTHON, "-m", "tests.transactions_simulation", *rest[1:])
             return run(PYTHON, "-m", "tests.simulation", *rest)
         case "chaos":
             if rest[:1] == ["cluster"]:

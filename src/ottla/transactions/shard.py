@@ -92,7 +92,9 @@ class TransactionServices(Protocol):
     def write_markers(self, markers: EndMarkers) -> None:
         """Write each marker until its partition has it or is deleted; then call `on_marker_written`.
 
-        It may be called again with the same markers, and its calls end with the shard.
+        It may be called again with the same markers, while the first ones are being written: each has one request in
+        flight, and its answer counts for both.  Where the end keeps the epoch, a second request that arrives after the
+        next transaction has started would end that.
         """
         ...
 
@@ -316,12 +318,12 @@ class TransactionShard:
         """`partition` has its marker of `producer`, an id and the marker's epoch, or was deleted."""
         entry = self._ids.get(transactional_id)
         found = None if entry is None else entry.known.transaction
-        if entry is None or found is None or self._failure is not None:
+        if entry is None or found is None:
             return
         if not found.state.is_prepared or (found.producer_id, found.producer_epoch) != producer:
             return
         entry.unwritten.discard(partition)
-        if not entry.unwritten:
+        if not entry.unwritten and self._failure is None:
             self._complete(entry, moment)
         self._held.release(self._log.stable_end)
 
@@ -478,7 +480,10 @@ class TransactionShard:
             # The wall clock may have jumped since the start: a transaction is never given more than its time-out.
             spent_ms = min(max(moment.wall_ms - found.started_ms, 0), found.timeout_ms)
             entry.expires_ms = moment.monotonic_ms + found.timeout_ms - spent_ms
-        if found.state.is_prepared:
+        if found.state.is_prepared and not entry.unwritten:
+            # Every marker was written before, and the completion was not logged.
+            entry.retry_ms = moment.monotonic_ms
+        elif found.state.is_prepared:
             self._held.hold(self._appended_end, self._request_markers, _Decided(entry.name, found))
         self._arm(entry)
 

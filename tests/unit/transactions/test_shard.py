@@ -315,6 +315,18 @@ def test_completion_that_the_log_refuses_is_tried_again() -> None:
     assert state_of(coordinator)[0] == "CompleteCommit"
 
 
+def test_completion_that_the_log_refused_is_tried_again_after_a_suspension() -> None:
+    coordinator = open_transaction()
+    coordinator.end((P, 0), commits=True)
+    coordinator.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    coordinator.write_all_markers()
+    coordinator.shard.suspend(ErrorCode.NOT_COORDINATOR)
+    coordinator.log.refusal = None
+    coordinator.shard.resume(coordinator.moment)
+    coordinator.pass_ms(0)
+    assert state_of(coordinator)[0] == "CompleteCommit"
+
+
 # --- time-outs --------------------------------------------------------------------------------------------------------
 
 
@@ -495,6 +507,17 @@ def test_suspended_shard_continues_with_its_decisions() -> None:
     coordinator.shard.resume(coordinator.moment)
     assert len(coordinator.markers) == 1
     assert coordinator.end((P, 0), commits=True) == [ProducerReply(NONE, P, 1)]
+
+
+def test_markers_that_are_written_during_a_suspension_count_after_it() -> None:
+    coordinator = open_transaction()
+    coordinator.end((P, 0), commits=True)
+    coordinator.shard.suspend(ErrorCode.NOT_COORDINATOR)
+    coordinator.write_all_markers()
+    assert state_of(coordinator)[0] == "PrepareCommit"
+    coordinator.shard.resume(coordinator.moment)
+    coordinator.pass_ms(0)
+    assert (state_of(coordinator)[0], coordinator.markers) == ("CompleteCommit", [])
 
 
 # --- what administrators see ------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Transactions under faults, in virtual time: `./dev sim --transactions`."""

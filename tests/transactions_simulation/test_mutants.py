@@ -1,0 +1,28 @@
+"""The simulation finds planted bugs, each within a few seeds: `./dev sim --transactions --mutants` shows how many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.transactions_simulation.mutants import MUTANTS
+from tests.transactions_simulation.search import run_seeds
+
+SEEDS_MAX: Final = 200
+DOCS: Final = Path(__file__).parents[2] / "docs" / "transactions.md"
+
+
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_planted_bug_breaks_a_guarantee(bug: str) -> None:
+    assert MUTANTS[bug].seeds_needed(SEEDS_MAX) is not None
+
+
+def test_same_seeds_break_nothing_without_the_bugs() -> None:
+    assert run_seeds(range(6)).violations == {}
+
+
+def test_docs_list_every_planted_bug() -> None:
+    text = DOCS.read_text()
+    assert [bug for bug in MUTANTS if f"| {bug} |" not in text] == []

@@ -1,0 +1,51 @@
+"""Transactions under faults that a seed chooses; a failed run is replayed by `./dev sim --transactions --seed N`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from tests.seeds.search import TRACE_LINES, seeds_until
+from tests.transactions_simulation.plan import FAULT_KINDS, Plan
+from tests.transactions_simulation.search import replay, run_seeds
+from tests.transactions_simulation.simulation import Simulation
+
+# How long fresh seeds run in `./dev test`, and in `./dev suites`.
+FRESH_SECONDS: Final = (5, 40)
+
+
+def test_equal_seeds_are_equal_runs() -> None:
+    first, second, other = (Simulation(seed, traces=True).run() for seed in (11, 11, 12))
+    assert first == second
+    assert first.digest != other.digest
+
+
+@pytest.mark.parametrize("seconds", FRESH_SECONDS)
+def test_guarantees_hold_in_fresh_seeds(seconds: int, record_property: Callable[[str, object], None]) -> None:
+    # Of the current time in milliseconds, so that no range is run twice.
+    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
+    found = run_seeds(seeds_until(time.monotonic() + seconds, first_seed))
+    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
+    for seed, violation in found.violations.items():
+        trace = "\n".join(replay(seed)[-TRACE_LINES:])
+        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --transactions --seed {seed}", pytrace=False)
+    # A run that shows nothing proves nothing.
+    assert found.committed_count > 10 * found.seeds_count
+
+
+@pytest.mark.parametrize("advances_epoch", [True, False])
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_each_kind_of_fault_alone_is_survived(kind: str, advances_epoch: bool) -> None:
+    plan = replace(Plan.of_seed(1).with_only(kind), advances_epoch=advances_epoch)
+    assert Simulation(1, plan).run().committed_count > 0
+
+
+def test_runs_differ_in_their_faults_and_settings() -> None:
+    plans = [Plan.of_seed(seed) for seed in range(200)]
+    assert {kind for plan in plans for kind in plan.fault_kinds} == set(FAULT_KINDS)
+    assert {plan.advances_epoch for plan in plans} == {True, False}
+    assert len({plan.first_epoch for plan in plans}) == 2
