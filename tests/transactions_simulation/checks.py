@@ -125,7 +125,7 @@ class Checks:
         chance = self._simulation.chance
         if not end or chance.random() > 0.2:
             return
-        expected = self._aborted_of(partition)
+        expected = partition.counted_aborted()
         start = chance.randrange(end)
         upper = chance.randint(start + 1, end)
         wanted = [(each[0], each[2]) for each in expected if each[1] >= start and each[0] < upper]
@@ -135,19 +135,6 @@ class Checks:
 
     def aborted_list(self, partition: DataPartition, start: int, end: int) -> list[AbortedTransaction]:
         return aborted_between(partition.transactions.aborted, start, end)
-
-    def _aborted_of(self, partition: DataPartition) -> list[tuple[int, int, int]]:
-        """First offset, marker and producer of each, from the log alone."""
-        first: dict[int, int] = {}
-        found = []
-        for header, content in partition.entries:
-            if isinstance(content, Value):
-                first.setdefault(header.producer_id, header.base_offset)
-            elif header.producer_id in first:
-                first_offset = first.pop(header.producer_id)
-                if not content.commits:
-                    found.append((first_offset, header.base_offset, header.producer_id))
-        return found
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 

@@ -60,6 +60,10 @@ class DataPartition:
         self.transactions = LogTransactions(self.states)
         self._snapshots: list[tuple[int, bytes]] = []
         self._waiting: list[tuple[int, Answer]] = []
+        # What was counted from the log, and up to where.
+        self._counted_end = 0
+        self._first_offsets: dict[int, int] = {}
+        self._counted_aborted: list[tuple[int, int, int]] = []
         self._simulation = simulation
 
     @property
@@ -194,6 +198,7 @@ class DataPartition:
             return
         end = self._simulation.chance.randint(self.high_watermark, self.end)
         del self.entries[end:]
+        self._counted_end, self._first_offsets, self._counted_aborted = 0, {}, []
         self._snapshots = [each for each in self._snapshots if each[0] <= end]
         self.leader_epoch += 1
         self.is_led = True
@@ -230,13 +235,23 @@ class DataPartition:
 
     def open_first_offset(self) -> int | None:
         """Where the oldest transaction without a marker starts, counted from the log alone."""
-        first: dict[int, int] = {}
-        for header, content in self.entries:
-            if isinstance(content, EndMarker):
-                first.pop(header.producer_id, None)
-            else:
-                first.setdefault(header.producer_id, header.base_offset)
-        return min(first.values(), default=None)
+        self._count()
+        return min(self._first_offsets.values(), default=None)
+
+    def counted_aborted(self) -> list[tuple[int, int, int]]:
+        """First offset, marker and producer of each aborted transaction, counted from the log alone."""
+        self._count()
+        return self._counted_aborted
+
+    def _count(self) -> None:
+        for header, content in self.entries[self._counted_end :]:
+            if not isinstance(content, EndMarker):
+                self._first_offsets.setdefault(header.producer_id, header.base_offset)
+            elif header.producer_id in self._first_offsets:
+                first_offset = self._first_offsets.pop(header.producer_id)
+                if not content.commits:
+                    self._counted_aborted.append((first_offset, header.base_offset, header.producer_id))
+        self._counted_end = self.end
 
 
 def content_of(states: ProducerStates) -> dict[int, tuple[int, int, int, int]]:
