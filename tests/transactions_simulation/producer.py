@@ -50,7 +50,9 @@ class SimulatedProducer:
         self.is_replaced = False
         self.commits_count = 0
         self.initialized_ms: float | None = None
-        # When its last init began.
+        self.started_ms = simulation.timeline.now
+        # When it received its identity, and when its last init started.
+        self._renewed_ms = 0.0
         self._requested_ms = 0.0
         self._simulation = simulation
         self._connection = simulation.next_connection()
@@ -117,7 +119,9 @@ class SimulatedProducer:
 
     def _continued_after_its_successor(self, reply: ProducerReply) -> bool:
         successor = self._simulation.producers[self.transactional_id]
-        is_late = successor.initialized_ms is not None and successor.initialized_ms < self._requested_ms
+        # It may itself have taken the id over later, by an init without an identity that was under way.
+        was_before = self._renewed_ms < successor.started_ms
+        is_late = successor.initialized_ms is not None and successor.initialized_ms < self._requested_ms and was_before
         return self.is_replaced and is_late and self._identity[0] >= 0 and reply.error is ErrorCode.NONE
 
     def _renew(self, reply: ProducerReply) -> None:
@@ -129,6 +133,7 @@ class SimulatedProducer:
         if identity != self._identity:
             self._sequences = {}
         self._identity = identity
+        self._renewed_ms = self._simulation.timeline.now
 
     def _transaction(self) -> Script:
         """Whether the producer may begin the next one."""
