@@ -51,7 +51,6 @@ LONG_SUITES: Final = (
         (
             "tests/interop/test_secure_listeners.py::test_franz_go_is_served",
             "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-512]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_SSL-PLAIN]",
         ),
         "the same two clients by the other mechanisms, a process of some seconds each, and one more client in Go",
     ),
@@ -315,12 +314,14 @@ LONG_SUITES: Final = (
         (
             "tests/property/test_wire_calls.py::*-between]",
             "tests/property/test_wire_hostile.py::test_mutated*-between]",
+            "tests/property/test_wire_hostile.py::test_memory*-between]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*-between]",
             "tests/property/test_wire_messages.py::*-between]",
         ),
         (
             "tests/property/test_wire_calls.py::*[metadata-v0]",
             "tests/property/test_wire_hostile.py::test_mutated*[fetch-v4]",
+            "tests/property/test_wire_hostile.py::test_memory*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*[fetch-v17]",
             "tests/property/test_wire_hostile.py::test_every_truncation*[fetch-v11-between]",
             "tests/property/test_wire_messages.py::*[metadata-v0]",
@@ -436,6 +437,32 @@ LONG_SUITES: Final = (
         ),
         "audit counts of a cluster and many registrations through kills, and a driver with the options of the official "
         "connector: counts of one broker, single kills and the other logins stay",
+    ),
+    LongSuite(
+        (
+            "tests/interop/test_compacted_topics.py::test_reader*[gzip]",
+            "tests/interop/test_compacted_topics.py::test_reader*[lz4]",
+            "tests/interop/test_compacted_topics.py::test_reader*[none]",
+            "tests/interop/test_compacted_topics.py::test_reader*[zstd]",
+            "tests/interop/test_groups.py::test_remaining_members*[cooperative-sticky]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-PLAIN]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-SCRAM-SHA-256]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SSL]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_PLAINTEXT-",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-PLAIN]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-256]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-",
+        ),
+        (
+            "tests/interop/test_compacted_topics.py::test_reader*[snappy]",
+            "tests/interop/test_groups.py::test_remaining_members*[consumer]",
+            "tests/interop/test_groups.py::test_remaining_members*[range]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SSL]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-",
+        ),
+        "the same client with each further codec, mechanism or assignor: one of each stays",
     ),
     LongSuite(
         ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),
