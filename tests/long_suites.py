@@ -51,7 +51,6 @@ LONG_SUITES: Final = (
         (
             "tests/interop/test_secure_listeners.py::test_franz_go_is_served",
             "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-512]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_SSL-PLAIN]",
         ),
         "the same two clients by the other mechanisms, a process of some seconds each, and one more client in Go",
     ),
@@ -60,14 +59,15 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_lake_backfill.py::*apache-kafka",
             "tests/integration/spark/test_spark_lake.py::*apache-kafka",
             "tests/integration/spark/test_spark_options.py::*apache-kafka",
+            "tests/integration/spark/test_spark_sink.py::*apache-kafka",
             "tests/integration/spark/test_spark_stream.py::*apache-kafka",
             "tests/integration/spark/test_spark_tasks.py::*apache-kafka",
         ),
         (
             "tests/integration/spark/test_spark_read.py::*apache-kafka",
-            "tests/integration/spark/test_spark_sink.py::*apache-kafka",
+            "tests/integration/spark/test_spark_sink.py::*ottla",
         ),
-        "the same cases run on Ottla; reading and writing are compared on both brokers",
+        "the same cases run on Ottla; reading is compared on both brokers",
     ),
     LongSuite(
         (
@@ -76,12 +76,12 @@ LONG_SUITES: Final = (
             "tests/peers/test_benchmark_clusters.py::test_partitions_are_not_led",
             "tests/peers/test_benchmark_clusters.py::test_groups_are_found",
             "tests/peers/test_benchmark_clusters.py::test_broker_that_was_killed",
+            "tests/peers/test_benchmark_clusters.py::test_requests_of_the_study",
             "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[1-20]",
             "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[4000-6]",
         ),
         (
             "tests/peers/test_benchmark_clients.py::test_paced_producer_stamps_each_message",
-            "tests/peers/test_benchmark_clusters.py::test_requests_of_the_study",
             "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[50-12]",
         ),
         "tests of the benchmarks with real clients and clusters; tables and judgements stay, and one case of each load",
@@ -89,18 +89,17 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/cluster/test_short_chaos.py",
-            "tests/cluster/test_cut_off_leaders.py::*[zookeeper]",
-            "tests/cluster/test_cut_off_leaders.py::*[zookeeper-in]",
-            "tests/cluster/test_cut_off_leaders.py::*[zookeeper-out]",
-            "tests/cluster/test_cut_off_leaders.py::*[paused]",
+            "tests/cluster/test_cut_off_leaders.py",
             "tests/cluster/test_spark_through_kills.py",
         ),
         (
             "tests/cluster/test_kills.py::test_library",
-            "tests/cluster/test_cut_off_leaders.py::*[zookeeper-and-peers]",
+            "tests/cluster/test_start_without_zookeeper.py",
+            "tests/simulation/test_simulation.py::test_each_kind_of_fault",
             "tests/integration/spark/test_load_killed.py",
         ),
-        "long chaos of three brokers: rounds of random faults, more kinds of the same cut, Spark as one more reader",
+        "long chaos of three brokers: rounds of random faults, leaders that are cut off, Spark as one more reader; the "
+        "simulation cuts off leaders",
     ),
     LongSuite(
         (
@@ -117,14 +116,13 @@ LONG_SUITES: Final = (
         "dead ZooKeeper; one run with kills of leaders and of the coordinator stays",
     ),
     LongSuite(
-        ("tests/cluster/test_moves_under_load.py",),
+        ("tests/cluster/test_moves_under_load.py", "tests/cluster/test_cluster_moves.py"),
         (
-            "tests/cluster/test_cluster_moves.py",
             "tests/cluster/test_reassignments.py",
             "tests/simulation/test_simulation.py",
         ),
-        "moves of all replicas there and back under load with a kill take over a minute each; moves under load without "
-        "a kill stay, and the simulation kills brokers during reassignments",
+        "moves of all replicas there and back under load, and with a kill; single moves stay, and the simulation kills "
+        "brokers during reassignments",
     ),
     LongSuite(
         ("tests/cluster/test_change_to_secure.py",),
@@ -256,7 +254,6 @@ LONG_SUITES: Final = (
             "tests/loads/test_loads_through_kills.py",
         ),
         (
-            "tests/examples/test_examples_page_of_spark.py",
             "tests/examples/test_related_items.py::test_batch_that_runs_again",
             "tests/integration/spark/test_load_killed.py",
             "tests/integration/spark/test_spark_dead_letters.py::test_failing_rows",
@@ -270,7 +267,7 @@ LONG_SUITES: Final = (
         ("tests/integration/spark_cluster/test_spark_cluster.py",),
         (
             "tests/integration/test_guide_of_spark.py::*[spark-cluster.md]",
-            "tests/unit/spark/test_worker_archive.py",
+            "tests/unit/spark/test_worker_archive.py::test_what_a_cluster_has",
         ),
         "a standalone cluster of Spark is five JVMs beside each driver: workers without the package, and executors "
         "that die; the archive and spark-submit are tested on one machine",
@@ -281,10 +278,11 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_sessions.py::test_a_session_is_quiet",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
             "tests/integration/spark/test_spark_java.py",
+            "tests/unit/spark/test_worker_archive.py::test_a_python_with_nothing",
         ),
         (
             "tests/integration/spark/test_spark_fixture.py",
-            "tests/unit/spark/test_worker_archive.py",
+            "tests/unit/spark/test_worker_archive.py::test_what_a_cluster_has",
         ),
         "sessions as programs start them, each with a new JVM: all threads, nothing printed or left, the Python of an "
         "archive, Java from PyPI; the session of a user's tests stays",
@@ -309,7 +307,7 @@ LONG_SUITES: Final = (
             "tests/interop/test_apache_tools.py::test_console_producer*[lz4]",
             "tests/interop/test_apache_tools.py::test_console_consumer_reads_every_codec",
             "tests/cluster/test_apache_reassignment_tools.py::test_preferred_leaders",
-            "tests/cluster/test_cluster_moves.py",
+            "tests/cluster/test_reassignments.py",
         ),
         "the same tools with the other group protocol and other codecs, a JVM for each command; settings, which "
         "clients alter, too; and an older release of Java's client",
@@ -318,12 +316,14 @@ LONG_SUITES: Final = (
         (
             "tests/property/test_wire_calls.py::*-between]",
             "tests/property/test_wire_hostile.py::test_mutated*-between]",
+            "tests/property/test_wire_hostile.py::test_memory*-between]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*-between]",
             "tests/property/test_wire_messages.py::*-between]",
         ),
         (
             "tests/property/test_wire_calls.py::*[metadata-v0]",
             "tests/property/test_wire_hostile.py::test_mutated*[fetch-v4]",
+            "tests/property/test_wire_hostile.py::test_memory*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*[fetch-v17]",
             "tests/property/test_wire_hostile.py::test_every_truncation*[fetch-v11-between]",
             "tests/property/test_wire_messages.py::*[metadata-v0]",
@@ -344,22 +344,27 @@ LONG_SUITES: Final = (
         (
             "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_dedup",
             "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_sessions",
+            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_windows",
+            "tests/integration/spark/test_spark_streams.py::test_top_pages",
         ),
         (
-            "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_windows",
+            "tests/integration/spark/test_spark_streams.py::test_sessions",
+            "tests/integration/spark/test_spark_streams.py::test_clicks",
             "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_a_join",
         ),
-        "late rows of more operators, beside Spark's own count; windows and joins stay",
+        "more operators, beside Spark's own count of late rows; sessions and joins stay",
     ),
     LongSuite(
         (
             "tests/integration/test_guide_of_spark.py::*[dead-letters.md]",
+            "tests/integration/test_guide_of_spark.py::*[loads.md]",
             "tests/integration/test_guide_of_spark.py::*[streams.md]",
-            "tests/examples/test_examples_page_of_spark.py::*[related_items]",
+            "tests/examples/test_examples_page_of_spark.py",
         ),
         (
             "tests/integration/test_guide_of_spark.py::*[spark-source.md]",
-            "tests/examples/test_examples_page_of_spark.py::*[abuse_alert]",
+            "tests/examples/test_examples_page.py",
+            "tests/integration/spark/test_load_command.py",
             "tests/integration/spark/test_spark_dead_letters.py",
             "tests/integration/spark/test_spark_streams.py",
         ),
@@ -434,6 +439,32 @@ LONG_SUITES: Final = (
         ),
         "audit counts of a cluster and many registrations through kills, and a driver with the options of the official "
         "connector: counts of one broker, single kills and the other logins stay",
+    ),
+    LongSuite(
+        (
+            "tests/interop/test_compacted_topics.py::test_reader*[gzip]",
+            "tests/interop/test_compacted_topics.py::test_reader*[lz4]",
+            "tests/interop/test_compacted_topics.py::test_reader*[none]",
+            "tests/interop/test_compacted_topics.py::test_reader*[zstd]",
+            "tests/interop/test_groups.py::test_remaining_members*[cooperative-sticky]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-PLAIN]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-SCRAM-SHA-256]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SSL]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_PLAINTEXT-",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-PLAIN]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-256]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-",
+        ),
+        (
+            "tests/interop/test_compacted_topics.py::test_reader*[snappy]",
+            "tests/interop/test_groups.py::test_remaining_members*[consumer]",
+            "tests/interop/test_groups.py::test_remaining_members*[range]",
+            "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/test_secure_listeners.py::test_franz_go*[SSL]",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-",
+        ),
+        "the same client with each further codec, mechanism or assignor: one of each stays",
     ),
     LongSuite(
         ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),

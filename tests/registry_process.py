@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ class Server:
             if "registry.ready" in line:
                 facts = dict(word.split("=", 1) for word in line.split() if "=" in word)
                 self.url = f"{facts['scheme']}://{facts['host']}:{facts['port']}"
+                # A pipe without a reader stops the registry's event loop at the line that fills it.
+                self.reader = threading.Thread(target=self.log.extend, args=(process.stderr,), daemon=True)
+                self.reader.start()
                 return
         raise AssertionError(f"the registry did not start:\n{''.join(self.log)}")
 
@@ -47,12 +51,17 @@ def serving(broker_address: str, *flags: str) -> Iterator[Server]:
     with subprocess.Popen(
         [sys.executable, "-m", "ottla", *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        server = None
         try:
-            yield Server(process)
+            server = Server(process)
+            yield server
         finally:
             process.send_signal(signal.SIGCONT)
             assert process.stdin is not None
             process.stdin.close()
+            if server is not None:
+                # It ends with the pipe, which must not be closed under it.
+                server.reader.join(timeout=60)
 
 
 def ask(method: str, url: str, body: object = None, raw: bytes | None = None) -> tuple[int, Any]:

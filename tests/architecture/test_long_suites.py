@@ -30,9 +30,9 @@ def test_pattern_without_a_test_and_a_relative_that_is_long_are_found() -> None:
 
 
 def test_pattern_is_the_start_of_a_node_id_with_any_text_at_a_star() -> None:
-    file = "tests/cluster/test_cut_off_leaders.py"
-    assert is_long(f"{file}::test_no_client[zookeeper-in]")
-    assert not is_long(f"{file}::test_no_client[zookeeper-and-peers]")
+    file = "tests/cluster/test_replication.py"
+    assert is_long(f"{file}::test_killed_leaders_lose_nothing[os]")
+    assert not is_long(f"{file}::test_killed_leaders_lose_nothing[ack]")
     assert is_long("tests/cluster/test_short_chaos.py::test_it")
 
 

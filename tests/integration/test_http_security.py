@@ -207,8 +207,7 @@ def test_registry_passes_changes_on_over_tls_with_the_clients_login(secured: Sec
         alice.register_schema("passed-on", Schema(ORDER, "AVRO"))
         assert secured.status(f"{writer.url}/subjects", basic("bob", PASSWORDS["bob"])) == 403
         assert secured.status(f"{writer.url}/subjects", basic("alice", PASSWORDS["alice"])) == 200
-        assert writer.process.stderr is not None
-        line = next(line for line in writer.process.stderr if "registry.changed" in line)
+        line = eventually(lambda: next((line for line in writer.log if "registry.changed" in line), ""))
         assert "principal=User:alice peer=127.0.0.1 listener=REGISTRY method=POST" in line
 
 

@@ -10,6 +10,7 @@ from operator import le
 import pytest
 
 from ottla.client.admin.admin import Admin
+from ottla.client.groups.groups import GroupAdmin, UnknownGroup
 from ottla.client.wire.cluster import Cluster
 from ottla.mirror import Mirror, MirrorOptions, Names
 from ottla.testing.cluster import RunningCluster
@@ -17,8 +18,7 @@ from tests.eventually import eventually
 from tests.mirror.mirrored import Writer, content_of, copied_count, mirror_process, write
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
-# One worker has both clusters, and the first test creates their topics of committed offsets: without them no
-# mirror starts while one of three brokers is down.
+# One worker has both clusters.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror-between-clusters")]
 
 TOPIC = "clicks"
@@ -37,7 +37,15 @@ def clusters() -> Iterator[tuple[RunningCluster, RunningCluster]]:
         RunningCluster(3, settings=SETTINGS) as live,
         RunningCluster(3, settings=SETTINGS) as offline,
     ):
+        for side in (live, offline):
+            create_offsets_topic(side.bootstrap)
         yield live, offline
+
+
+def create_offsets_topic(bootstrap: str) -> None:
+    """Without its topic of committed offsets no mirror starts while one of three brokers is down."""
+    with Cluster(bootstrap) as cluster, pytest.raises(UnknownGroup):
+        GroupAdmin(cluster).describe("no-such-group")
 
 
 def test_each_record_is_copied_once_through_the_deaths_of_leaders_on_both_sides(
