@@ -16,19 +16,19 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from ottla.model.error_code import ErrorCode
-from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.api import KNOWN_VERSIONS, ApiKey
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.reader import wire_field
 from ottla.protocol.schema import ZERO_UUID, Kind, WireField
 
 API_AND_VERSION = [
-    (api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)
+    (api, version) for api, (lowest, highest) in KNOWN_VERSIONS.items() for version in range(lowest, highest + 1)
 ]
 
 
 def version_id(api: ApiKey, version: int) -> str:
     """`fetch-v4`; between the lowest and the highest version `fetch-v5-between`, by which tests/long_suites.py goes."""
-    lowest, highest = API_VERSIONS[api]
+    lowest, highest = KNOWN_VERSIONS[api]
     return f"{api.name.lower()}-v{version}{'-between' if lowest < version < highest else ''}"
 
 

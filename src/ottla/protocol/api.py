@@ -22,8 +22,8 @@ class ApiKey(IntEnum):
     """The number that opens each request (Kafka protocol guide, "Api Keys").
 
     Each row: the number, the lowest and the highest version that the code reads and writes, and the first version with
-    compact lengths and tagged fields (KIP-482).  The broker serves all versions, the client all but those of Fetch with
-    topic ids.  By its name an API has its messages in `protocol/schemas` and its handler in `broker/handlers`.
+    compact lengths and tagged fields (KIP-482).  The client speaks all versions, the broker serves those of
+    `API_VERSIONS`.  By its name an API has its messages in `protocol/schemas` and its handler in `broker/handlers`.
     """
 
     versions: VersionRange
@@ -37,7 +37,7 @@ class ApiKey(IntEnum):
         api.flexible_from = flexible_from
         return api
 
-    PRODUCE = 0, 3, 10, 9
+    PRODUCE = 0, 3, 12, 9
     FETCH = 1, 4, 17, 12
     LIST_OFFSETS = 2, 1, 9, 6
     METADATA = 3, 0, 12, 9
@@ -55,8 +55,12 @@ class ApiKey(IntEnum):
     CREATE_TOPICS = 19, 2, 7, 5
     DELETE_TOPICS = 20, 1, 6, 4
     DELETE_RECORDS = 21, 0, 2, 2
-    INIT_PRODUCER_ID = 22, 0, 4, 2
+    INIT_PRODUCER_ID = 22, 0, 5, 2
     OFFSET_FOR_LEADER_EPOCH = 23, 2, 4, 4
+    ADD_PARTITIONS_TO_TXN = 24, 0, 5, 3
+    ADD_OFFSETS_TO_TXN = 25, 0, 4, 3
+    END_TXN = 26, 0, 5, 3
+    TXN_OFFSET_COMMIT = 28, 0, 5, 3
     DESCRIBE_ACLS = 29, 1, 3, 2
     CREATE_ACLS = 30, 1, 3, 2
     DELETE_ACLS = 31, 1, 3, 2
@@ -92,7 +96,24 @@ class ApiKey(IntEnum):
         return "".join(part.title() for part in self.name.split("_"))
 
 
-API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType({api: api.versions for api in ApiKey})
+# The versions that the code reads and writes.
+KNOWN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType({api: api.versions for api in ApiKey})
+
+# What clients of other brokers need, and this broker does not serve: of the former APIs nothing, of the latter the
+# versions above these.
+_NOT_SERVED: Final = frozenset(
+    {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
+)
+_SERVED_UP_TO: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 10, ApiKey.INIT_PRODUCER_ID: 4}
+
+# The versions that the broker serves.
+API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
+    {
+        api: VersionRange(lowest, _SERVED_UP_TO.get(api, highest))
+        for api, (lowest, highest) in KNOWN_VERSIONS.items()
+        if api not in _NOT_SERVED
+    }
+)
 
 # The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
 # tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0

@@ -1,4 +1,4 @@
-"""Requests and responses of every offered version, each through one class with the fields of all versions.
+"""Requests and responses of every known version, each through one class with the fields of all versions.
 
 A field that a version lacks gets its default when read and is dropped when written.  So a handler has one body for all
 versions.  Classes live in `schemas`, a module for each API, imported when the API is first used.
@@ -13,7 +13,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from ottla.model.errors import WireError
-from ottla.protocol.api import API_VERSIONS, ApiKey, is_flexible
+from ottla.protocol.api import KNOWN_VERSIONS, ApiKey, is_flexible
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, message_steps, read_message
 from ottla.protocol.writer import response_steps, write_message
 from ottla.runtime.steps import Steps
@@ -70,14 +70,14 @@ def decode_response(api: ApiKey, version: int, body: Buffer) -> object:
 def encode_request(api: ApiKey, version: int, message: object) -> bytes:
     """The request's body; `RequestError` when a field is set that this version lacks and that is not ignorable."""
     assert isinstance(message, request_class(api)), type(message)
-    assert version in API_VERSIONS[api]
+    assert version in KNOWN_VERSIONS[api]
     return write_message(message, version, is_flexible(api, version), strict=True)
 
 
 def encode_response(api: ApiKey, version: int, message: object) -> bytes:
     """The response's body; fields that this version lacks are left out."""
     assert isinstance(message, response_class(api)), type(message)
-    assert version in API_VERSIONS[api]
+    assert version in KNOWN_VERSIONS[api]
     return write_message(message, version, is_flexible(api, version), strict=False)
 
 
@@ -86,13 +86,13 @@ def encode_response_steps(
 ) -> Steps[bytearray]:
     """`encode_response` with pauses.  Raises `WireError` when it has more bytes."""
     assert isinstance(message, response_class(api)), type(message)
-    assert version in API_VERSIONS[api]
+    assert version in KNOWN_VERSIONS[api]
     return response_steps(message, version, is_flexible(api, version), size_bytes_max)
 
 
 def _require_known(api: ApiKey, version: int) -> None:
-    if version not in API_VERSIONS[api]:
-        lowest, highest = API_VERSIONS[api]
+    if version not in KNOWN_VERSIONS[api]:
+        lowest, highest = KNOWN_VERSIONS[api]
         raise WireError(f"{api.name} v{version} is unknown here; known are v{lowest} to v{highest}")
 
 

@@ -9,6 +9,7 @@ from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeade
 from ottla.protocol.api import (
     ADVERTISED_VERSIONS,
     API_VERSIONS,
+    KNOWN_VERSIONS,
     ApiKey,
     is_flexible,
     request_header_version,
@@ -23,6 +24,14 @@ def test_header_versions_are_those_of_kafka(api: ApiKey, version: int) -> None:
     assert is_flexible(api, version) == request.__flexible__
     assert request_header_version(api, version) == request.__header_schema__.__version__
     assert (response_header_version(api, version) == 0) == (response.__header_schema__ is ResponseHeaderV0)
+
+
+def test_what_the_broker_serves_is_a_part_of_what_the_client_speaks() -> None:
+    for api, (lowest, highest) in API_VERSIONS.items():
+        assert lowest == KNOWN_VERSIONS[api].lowest
+        assert highest <= KNOWN_VERSIONS[api].highest
+    assert ApiKey.END_TXN in KNOWN_VERSIONS
+    assert ApiKey.END_TXN not in API_VERSIONS
 
 
 def test_produce_is_advertised_from_version_0_for_old_librdkafka() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.model.errors import WireError
-from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.api import KNOWN_VERSIONS, ApiKey
 from ottla.protocol.messages import (
     decode_request,
     decode_request_steps,
@@ -23,7 +23,7 @@ from ottla.protocol.writer import is_long
 from ottla.runtime.steps import run_steps
 from tests.property.wire_samples import sample
 
-EVERY = [(api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)]
+EVERY = [(api, version) for api, (lowest, highest) in KNOWN_VERSIONS.items() for version in range(lowest, highest + 1)]
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.runtime.steps import Steps
 
 # Takes the API's request class and gives its response class; `messages` pairs them.
@@ -71,8 +71,8 @@ GROUP_APIS: Final = frozenset(
 HOT_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
-    {api: _lazy(api.module_name) for api in ApiKey if api not in GROUP_APIS | HOT_APIS}
+    {api: _lazy(api.module_name) for api in API_VERSIONS if api not in GROUP_APIS | HOT_APIS}
 )
 GROUP_HANDLERS: Final[Mapping[ApiKey, GroupHandler]] = MappingProxyType(
-    {api: _lazy_group(api.module_name) for api in ApiKey if api in GROUP_APIS}
+    {api: _lazy_group(api.module_name) for api in API_VERSIONS if api in GROUP_APIS}
 )

@@ -17,12 +17,12 @@ from typing import Final
 from ottla.broker.net.connection import Answer, Connection
 from ottla.observe.events import frequent
 from ottla.observe.metrics import Histogram
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import API_VERSIONS, ApiKey
 
 # One less than a power of two.
 SAMPLING_MASK: Final = 31
 _SAMPLED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
-_KNOWN: Final = frozenset(int(api) for api in ApiKey)
+_KNOWN: Final = frozenset(int(api) for api in API_VERSIONS)
 
 
 # A request that is being handled: when that started, and what its connection had parked before.  No NamedTuple: to make

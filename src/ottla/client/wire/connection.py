@@ -19,7 +19,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.limits import KIB, MIB
 from ottla.model.version import __version__
-from ottla.protocol.api import API_VERSIONS, ApiKey, VersionRange, request_header_version
+from ottla.protocol.api import KNOWN_VERSIONS, ApiKey, VersionRange, request_header_version
 from ottla.protocol.frame import LENGTH_PREFIX, REQUEST_HEAD, read_response_header
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -149,7 +149,7 @@ class Connection:
         self._frames = FrameReader(options.response_bytes_max, memory)
         self._client_id = options.client_id.encode()
         self._next_correlation_id = 0
-        self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: API_VERSIONS[ApiKey.API_VERSIONS]}
+        self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: KNOWN_VERSIONS[ApiKey.API_VERSIONS]}
         self._used_at_ms = clock.monotonic_ms()
         # The number of the first request after those that open the connection.
         self._first_request_id = -1
@@ -203,7 +203,7 @@ class Connection:
 
     def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
         """The highest version of `api` that both sides know; UnsupportedByBroker when there is none."""
-        ours = API_VERSIONS[api]
+        ours = KNOWN_VERSIONS[api]
         theirs = self._versions.get(api)
         if theirs is None:
             raise UnsupportedByBroker(f"the broker at {self.address} does not offer {api.name}")
@@ -326,7 +326,7 @@ class Connection:
     def _negotiate(self, deadline: Deadline) -> None:
         """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 with its own
         versions."""
-        version = API_VERSIONS[ApiKey.API_VERSIONS].highest
+        version = KNOWN_VERSIONS[ApiKey.API_VERSIONS].highest
         try:
             response = self._ask_versions(version, deadline)
             if response.error_code == ErrorCode.UNSUPPORTED_VERSION:

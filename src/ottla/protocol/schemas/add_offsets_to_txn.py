@@ -1,0 +1,21 @@
+"""AddOffsetsToTxn (API key 25; KIP-98)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.protocol.schema import int16, int32, int64, string
+
+
+@dataclass(slots=True)
+class AddOffsetsToTxnRequest:
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    group_id: str = string()
+
+
+@dataclass(slots=True)
+class AddOffsetsToTxnResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
