@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,21 +12,16 @@ import click
 
 from ottla.cli.output import say
 from ottla.model.errors import ConfigError
+from ottla.runtime.secret_file import write_secret_file
 
 if TYPE_CHECKING:
     from ottla.security.issuing import Issued
 
 _PASSWORD_BYTES: Final = 16
 _ADMIN: Final = "admin"
-_OWNER_ONLY: Final = 0o600
 
 
-@click.group(name="secure")
-def command() -> None:
-    """Make certificates and a first user."""
-
-
-@command.command()
+@click.command(name="init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--host",
@@ -37,7 +31,7 @@ def command() -> None:
     help="A host name or IP address by which clients reach the broker; repeatable.  [default: this machine's name]",
 )
 @click.option("--port", type=click.IntRange(1, 65_535), default=9093, show_default=True)
-def init(folder: Path, hosts: tuple[str, ...], port: int) -> None:
+def command(folder: Path, hosts: tuple[str, ...], port: int) -> None:
     """Make a CA, a certificate, an admin user and the files of broker and clients in FOLDER.
 
     FOLDER must be empty or new.  The password of the user is only in its files, which only their owner can read.
@@ -97,5 +91,4 @@ def _write_all(folder: Path, issued: Issued, names: Sequence[str], port: int) ->
         ),
     }
     for name, text in files.items():
-        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as file:
-            file.write(text)
+        write_secret_file(folder / name, text)
