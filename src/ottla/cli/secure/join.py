@@ -74,7 +74,7 @@ def _token_text(token_file: str) -> str:
     from ottla.security.join_token import TOKEN_BYTES_MAX
 
     if token_file == "-":
-        return sys.stdin.read(TOKEN_BYTES_MAX)
+        return sys.stdin.buffer.read(TOKEN_BYTES_MAX).decode(errors="replace")
     return read_secret_text(token_file, "the token", TOKEN_BYTES_MAX)
 
 

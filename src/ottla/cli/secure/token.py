@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ _PASSWORD_BYTES: Final = 16
 _PEM_HINT: Final = "is it a PEM file?"
 _UNITS_MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _VALID_MAX_MS: Final = 30 * _UNITS_MS["d"]
+_HOST_LENGTH_MAX: Final = 253
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 
 
@@ -95,13 +97,16 @@ def command(
     passphrase = passphrase_of(secrets.token_bytes(PASSPHRASE_BYTES))
     text = token.sealed(passphrase, secrets.token_bytes(NONCE_BYTES))
     path = Path(output or f"{host}.token")
-    if passphrase_file is not None:
-        _write_new(passphrase_file, f"{passphrase.reveal()}\n")
-    if output == "-":
-        say(*text.splitlines())
-    else:
-        _write_new(path, text)
-        say(f"{path}: a token for {host}, valid until {head.expires_text}", err=True)
+    with ExitStack() as undoing:
+        if passphrase_file is not None:
+            _write_new(passphrase_file, f"{passphrase.reveal()}\n")
+            undoing.callback(passphrase_file.unlink)
+        if output == "-":
+            say(*text.splitlines())
+        else:
+            _write_new(path, text)
+            say(f"{path}: a token for {host}, valid until {head.expires_text}", err=True)
+        undoing.pop_all()
     if passphrase_file is None:
         say(f"passphrase, shown only here: {passphrase.reveal()}", err=True)
     if member.left_out:
@@ -111,10 +116,15 @@ def command(
 
 def _require_host(host: str) -> None:
     try:
-        ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
-        if not _HOST.fullmatch(host) or len(host) > 253:
+        if not _HOST.fullmatch(host) or len(host) > _HOST_LENGTH_MAX:
             raise ConfigError(f"--host {host!r} is not a host name or an IP address") from None
+        return
+    if address.is_unspecified or address.is_multicast:
+        raise ConfigError(
+            f"--host {host} is not the address of one machine", hint="name the one that others connect to"
+        )
 
 
 def _duration_ms(text: str) -> int:
@@ -128,7 +138,10 @@ def _duration_ms(text: str) -> int:
 
 
 def _contents(member: MemberSettings) -> dict[str, str]:
-    return {name: read_text_file(Path(path), CONFIG_FILE_BYTES_MAX, _PEM_HINT) for name, path in member.files.items()}
+    return {
+        name: read_text_file(Path(path), CONFIG_FILE_BYTES_MAX, f"{name} names it")
+        for name, path in member.files.items()
+    }
 
 
 def _cluster_id(config: Path) -> str:

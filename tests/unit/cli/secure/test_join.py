@@ -48,8 +48,8 @@ class Machine:
         )
 
 
-def refusal(arguments: Sequence[str]) -> str:
-    result = CliRunner().invoke(program, arguments)
+def refusal(arguments: Sequence[str], stdin: bytes = b"") -> str:
+    result = CliRunner().invoke(program, arguments, input=stdin)
     assert isinstance(result.exception, OttlaError), result.output
     return str(result.exception)
 
@@ -152,6 +152,7 @@ def test_token_is_made_without_a_connection_when_the_cluster_is_named(authority:
     [
         (["--host", "b2 example"], "is not a host name"),
         (["--host", "b2\nHost"], "is not a host name"),
+        (["--host", "0.0.0.0"], "is not the address of one machine"),
         (["--host", "b2", "--valid-for", "soon"], "is not a time"),
         (["--host", "b2", "--valid-for", "31d"], "is not between"),
         (["--host", "b2", "--valid-for", "0m"], "is not between"),
@@ -159,6 +160,24 @@ def test_token_is_made_without_a_connection_when_the_cluster_is_named(authority:
 )
 def test_token_needs_a_host_and_a_time(authority: Path, flags: list[str], problem: str) -> None:
     assert problem in refusal(["secure", "token", str(authority), "--cluster-id", "id", *flags])
+
+
+def test_token_does_not_replace_a_file_and_leaves_no_passphrase(authority: Path, tmp_path: Path) -> None:
+    passphrase = tmp_path / "words"
+    flags = ["--host", "b2", "--cluster-id", "i", "--output", str(authority / "ca.pem")]
+    found = refusal(["secure", "token", str(authority), *flags, "--passphrase-file", str(passphrase)])
+    assert "ca.pem: File exists" in found
+    assert not passphrase.exists()
+
+
+def test_token_on_standard_output_is_read_from_standard_input(authority: Path, machine: Machine) -> None:
+    flags = ["--host", "192.0.2.1", "--cluster-id", "id", "--output", "-", "--passphrase-file", str(machine.token)]
+    shown = CliRunner().invoke(program, ["secure", "token", str(authority), *flags]).stdout
+    assert SealedToken.parse(shown).head.host == "192.0.2.1"
+    joining = ["secure", "join", "-", str(machine.joined)]
+    assert "the token is for 192.0.2.1" in refusal(joining, shown.encode())
+    assert "is not a token" in refusal(joining, b"\xff")
+    assert "characters that no token has" in refusal(joining, shown.encode().replace(b"-----END", b"\xff", 1))
 
 
 def test_key_of_the_authority_that_others_can_read_is_refused(authority: Path) -> None:
