@@ -22,7 +22,7 @@ from ottla.broker.replicas.peer_connection import (
 )
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, response_frame
 from ottla.protocol.messages import encode_response
@@ -307,8 +307,8 @@ def test_broker_that_refuses_to_describe_its_logs_reports_none_as_unusable(
 
     async def look() -> None:
         async with listening(answer) as address:
-            logs = RemoteLogs(1, lambda node_id: (address.host, address.port))
+            logs = RemoteLogs(NodeId(1), lambda node_id: (address.host, address.port))
             wanted = [TopicPartition("t", 0), TopicPartition("t", 1)]
-            assert await logs.usable(2, wanted, LONG_MS) == usable
+            assert await logs.usable(NodeId(2), wanted, LONG_MS) == usable
 
     run(look())
