@@ -98,7 +98,7 @@ def member_settings(texts: Iterable[tuple[str, str]], host: str) -> MemberSettin
     of_peers = settings.of_listener(peers.name)
     mechanism = SaslMechanism.parse(of_peers[setting.SASL_MECHANISM_INTER_BROKER_PROTOCOL])
     # PLAIN's users are in a file of every broker: a new one would be unknown to the others.
-    user = f"broker-{host}" if peers.uses_sasl and mechanism.is_scram else None
+    user = user_of(host) if peers.uses_sasl and mechanism.is_scram else None
     kept: dict[str, str] = {}
     files: dict[str, str] = {}
     left_out: list[str] = []
@@ -123,6 +123,11 @@ def member_settings(texts: Iterable[tuple[str, str]], host: str) -> MemberSettin
     proven = user if peers.uses_sasl else _name_in_certificate(of_peers, host)
     principal = f"User:{proven}" if proven is not None and settings[setting.AUTHORIZER_CLASS_NAME] else None
     return MemberSettings(kept, files, tuple(keystores), user, principal, tuple(left_out))
+
+
+def user_of(host: str) -> str:
+    """As which a broker logs in to the others."""
+    return f"broker-{host}"
 
 
 def mechanism_of(settings: Mapping[str, str]) -> SaslMechanism:

@@ -109,19 +109,21 @@ class ClusterSecurity:
         """Of `admin`."""
         return security_of_properties(read_client_properties(self.client_properties))
 
-    def prepare(self, connect: str, settings: Mapping[str, str]) -> None:
-        """Write the first users into the tree, before a broker starts: no listener lets a client in without one.
-
-        `settings`, of all brokers, are written to `server_properties`, by which `ottla secure token` lets others join.
-        """
+    def prepare(self, connect: str) -> None:
+        """Write the first users into the tree, before a broker starts: no listener lets a client in without one."""
         run(self._prepare(connect))
+
+    def write_settings(self, connect: str, settings: Mapping[str, str]) -> None:
+        """Those of all brokers, to `server_properties`: by it `ottla secure token` lets others join.
+
+        The port of ZooKeeper may be another one than at the last start.
+        """
         lines = {
             "zookeeper.connect": connect,
             "listeners": f"{PROTOCOL}://127.0.0.1:0,{BROKERS_LISTENER}://127.0.0.1:0",
             "listener.security.protocol.map": f"{PROTOCOL}:{PROTOCOL},{BROKERS_LISTENER}:{PROTOCOL}",
             **settings,
         }
-        # The port of ZooKeeper may be another one than at the last start.
         _write(self.server_properties, "".join(property_line(name, text) for name, text in lines.items()))
 
     async def _prepare(self, connect: str) -> None:
