@@ -33,9 +33,7 @@ _TESTING: Final[Mapping[str, Verb]] = {
 }
 
 _SECURE: Final[Mapping[str, Verb]] = {
-    "init": Verb(
-        "ottla.cli.secure.init", "Make a CA, a certificate, an admin user, and the files of broker and clients."
-    ),
+    "init": Verb("ottla.cli.secure.init", "Make a CA, a certificate, and the files of a broker."),
     "token": Verb("ottla.cli.secure.token", "Make a token by which another broker joins a secured cluster."),
     "join": Verb("ottla.cli.secure.join", "Make the files of a broker from a token."),
 }
@@ -71,7 +69,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
-    "secure": Family("Make certificates and a first user for a broker; let other brokers join.", _SECURE),
+    "secure": Family("Make certificates and a first user; let brokers join.", _SECURE),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),
     "quota": Verb("ottla.cli.quota", "Set, remove and list quotas of users, clients and addresses."),

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ottla.model.errors import ConfigError
+from ottla.security.certificate import COMMON_NAME_LENGTH_MAX
 
 _AUTHORITY_DAYS: Final = 10 * 365
 # Browsers and Java accept no longer ones of public authorities; a private one may follow.
 _BROKER_DAYS: Final = 365
 # A client's clock may be behind.
 _VALID_BEFORE: Final = timedelta(hours=1)
-_NAME_MAX: Final = 64
 
 
 class Issued(NamedTuple):
@@ -111,7 +111,7 @@ def _builder(
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_NAME_MAX])])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_LENGTH_MAX])])
 
 
 def _alternative(host: str) -> x509.GeneralName:

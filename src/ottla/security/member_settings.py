@@ -11,6 +11,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener, parse_listeners
 from ottla.model.serve_options import serve_options
 from ottla.model.settings import BrokerSettings, broker_setting, listener_key
+from ottla.security.certificate import COMMON_NAME_LENGTH_MAX
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.principal_mapping import PrincipalMapping
 
@@ -204,10 +205,11 @@ def _addresses(settings: BrokerSettings, host: str) -> Mapping[str, str]:
 def _name_in_certificate(settings: BrokerSettings, host: str) -> str:
     """What the listener's rules make of the certificate's subject."""
     mapping = PrincipalMapping.parse(settings[setting.SSL_PRINCIPAL_MAPPING_RULES])
-    name = mapping.name_of(f"CN={host}")
+    subject = f"CN={host[:COMMON_NAME_LENGTH_MAX]}"
+    name = mapping.name_of(subject)
     if not name:
         raise ConfigError(
-            f"no rule of ssl.principal.mapping.rules maps the name CN={host} of the new broker's certificate",
+            f"no rule of ssl.principal.mapping.rules maps the name {subject} of the new broker's certificate",
             hint="add a rule for the brokers, or DEFAULT at the end",
         )
     return name

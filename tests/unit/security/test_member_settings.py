@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
+from datetime import UTC, datetime
+
 import pytest
 
 from ottla.model.errors import ConfigError
 from ottla.model.properties import parse_properties
 from ottla.model.serve_options import serve_options
 from ottla.model.settings import BrokerSettings
+from ottla.security.certificate import Certificate
+from ottla.security.issuing import issue, issue_certificate
 from ottla.security.member_settings import MemberSettings, file_name, member_settings
 
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECURED = """
 node.id=1
 broker.rack=a
@@ -102,6 +108,15 @@ def test_certificate_is_the_identity_of_a_broker_without_a_login(rules: str, pri
     made = member(text)
     assert made.user is None
     assert made.principal == principal
+
+
+@pytest.mark.parametrize("host", ["b2.example", "10.0.0.2", "fd00::2", f"{'long.' * 20}example"])
+def test_principal_is_that_of_the_issued_certificate(host: str) -> None:
+    issued = issue(["b1.example"], NOW)
+    keystore = issue_certificate(issued.authority, issued.authority_key, [host], NOW)
+    der = ssl.PEM_cert_to_DER_cert(keystore[keystore.index("-----BEGIN CERTIFICATE") :])
+    text = SECURED.replace("INTERNAL:SASL_SSL", "INTERNAL:SSL") + "ssl.client.auth=required\n"
+    assert member(text, host).principal == f"User:{Certificate.parse(der).subject}"
 
 
 def test_listeners_of_other_machines_get_the_host() -> None:
