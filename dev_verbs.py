@@ -159,14 +159,14 @@ def alone() -> Iterator[None]:
 
 
 def install(target: str) -> int:
-    """By pip.  At a terminal one line tells what it is at; elsewhere only what goes wrong is shown.
+    """By pip.  At a terminal one line shows the progress; elsewhere only failures are shown.
 
     Python compiles a module when it is imported first; pip would compile all of them, 40 s for `dev`."""
     options = ("--disable-pip-version-check", "--no-compile")
     command = [str(PYTHON), "-m", "pip", "install", *options, "--editable", target]
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return run(*command, "--quiet")
-    told: list[str] = []
+    printed: list[str] = []
     with (
         Progress() as progress,
         subprocess.Popen(
@@ -176,11 +176,11 @@ def install(target: str) -> int:
         assert process.stdout is not None
         for line in lines_or_seconds(process.stdout):
             if line is not None:
-                told.append(line)
+                printed.append(line)
                 progress.take(line.split())
             progress.draw()
     if process.returncode != 0:
-        sys.stderr.write("".join(f"{line}\n" for line in told[-PIP_LINES_SHOWN:]))
+        sys.stderr.write("".join(f"{line}\n" for line in printed[-PIP_LINES_SHOWN:]))
     return process.returncode
 
 

@@ -26,6 +26,7 @@ from bench.wire import BrokerRefused
 FORMAT: Final = 1
 # A figure's round, by which those of two peers are paired.
 ROUND: Final = "round"
+LEAST_SHARE: Final = 0.1
 
 # A peer that fails so costs its own figures, never the run.
 PEER_FAILURES: Final = (
@@ -97,6 +98,11 @@ class Observed:
     def median(self, scenario: str, peer: str, metric: str) -> float | None:
         values = self._values(scenario, peer, metric)
         return statistics.median(values) if values else None
+
+    def least(self, scenario: str, peer: str, metric: str) -> float | None:
+        """The 10th percentile over the rounds: others at work on the machine only ever add time."""
+        values = self._values(scenario, peer, metric)
+        return percentile(values, LEAST_SHARE) if values else None
 
     def spread(self, scenario: str, peer: str, metric: str) -> tuple[float, float] | None:
         values = self._values(scenario, peer, metric)

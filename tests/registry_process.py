@@ -51,17 +51,15 @@ def serving(broker_address: str, *flags: str) -> Iterator[Server]:
     with subprocess.Popen(
         [sys.executable, "-m", "ottla", *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        server = None
+        server = Server(process)
         try:
-            server = Server(process)
             yield server
         finally:
             process.send_signal(signal.SIGCONT)
             assert process.stdin is not None
             process.stdin.close()
-            if server is not None:
-                # It ends with the pipe, which must not be closed under it.
-                server.reader.join(timeout=60)
+            # It ends with the pipe, which must not be closed under it.
+            server.reader.join(timeout=60)
 
 
 def ask(method: str, url: str, body: object = None, raw: bytes | None = None) -> tuple[int, Any]:

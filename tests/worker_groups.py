@@ -83,6 +83,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_follower_fetching.py": "cluster",
     "tests/cluster/test_full_disks.py": "cluster faults",
     "tests/cluster/test_kills.py": "cluster",
+    "tests/cluster/test_joined_broker.py": "cluster faults",
     "tests/cluster/test_loop_syncs.py": "cluster faults",
     "tests/cluster/test_stuck_syncs.py": "cluster faults",
     "tests/cluster/test_moved_coordinators.py": "cluster faults",

@@ -12,7 +12,7 @@ from tests.peers import process_usage
 from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.raw_client.load import ProduceLoad, put_load
 from bench.scenarios.topics import create_topic, settle_disk
-from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number, percentile
+from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.model.own_names import AUDIT_GROUP
@@ -27,7 +27,6 @@ SHAPES: Final = {
 }
 LOADS: Final = 4
 QUICK_LOADS: Final = 1
-SHARE: Final = 0.1
 # A process is at rest when it took no more than this in so long; one that counts looks for records every half second.
 REST_S: Final = 0.6
 REST_LOOKS: Final = 12
@@ -124,9 +123,9 @@ def table(observed: Observed) -> str:
     rows = [
         [
             shape,
-            number(_least(observed, shape, PLAIN, BROKER)),
-            number(_least(observed, shape, AUDITED, BROKER)),
-            number(_least(observed, shape, AUDITED, COUNTER)),
+            number(observed.least(shape, PLAIN, BROKER)),
+            number(observed.least(shape, AUDITED, BROKER)),
+            number(observed.least(shape, AUDITED, COUNTER)),
             number(observed.median(shape, AUDITED, COUNTER_MB)),
         ]
         for shape in observed.scenarios()
@@ -136,12 +135,6 @@ def table(observed: Observed) -> str:
         "is counted. bN: records of 200 B in a batch; fN: requests in flight; pN: partitions."
     )
     return f"{note}\n\n{markdown_table(headings, rows)}"
-
-
-def _least(observed: Observed, shape: str, name: str, metric: str) -> float | None:
-    """Others at work on the machine only ever add time."""
-    loads = [figures[metric] for figures in observed.rounds.get((shape, name), [])]
-    return percentile(loads, SHARE) if loads else None
 
 
 STUDY: Final = Study(

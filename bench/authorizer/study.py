@@ -8,7 +8,7 @@ from typing import Final
 from bench.peers.ottla import OttlaPeer, start_ottla
 from bench.raw_client.load import FetchLoad, ProduceLoad, put_load
 from bench.scenarios.topics import create_topic, settle_disk
-from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number, percentile
+from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number
 from ottla.client.admin.access import create_acls
 from ottla.client.wire.cluster import Cluster
 from ottla.security.acl import (
@@ -44,7 +44,6 @@ LOADS: Final[Mapping[str, ProduceLoad | FetchLoad]] = {
 OTHER_RULES_COUNT: Final = 1_000
 REPEATS: Final = 4
 QUICK_REPEATS: Final = 1
-SHARE: Final = 0.1
 
 BROKER: Final = "broker_us_per_request"
 
@@ -98,7 +97,7 @@ def table(observed: Observed) -> str:
     headings = ["load", "broker µs/request", "with an authorizer", "difference"]
     rows = []
     for scenario in observed.scenarios():
-        plain, guarded = (_least(observed, scenario, name) for name in (PLAIN, GUARDED))
+        plain, guarded = (observed.least(scenario, name, BROKER) for name in (PLAIN, GUARDED))
         more = "-" if plain is None or guarded is None else f"{100 * (guarded / plain - 1):+.1f} %"
         rows.append([scenario, number(plain), number(guarded), more])
     note = (
@@ -107,12 +106,6 @@ def table(observed: Observed) -> str:
         "pN: partitions."
     )
     return f"{note}\n\n{markdown_table(headings, rows)}"
-
-
-def _least(observed: Observed, scenario: str, name: str) -> float | None:
-    """Others at work on the machine only ever add time."""
-    loads = [figures[BROKER] for figures in observed.rounds.get((scenario, name), [])]
-    return percentile(loads, SHARE) if loads else None
 
 
 STUDY: Final = Study(

@@ -77,7 +77,7 @@ DOORS: Final = {
     "socket": _NETWORK,
     "click": ("cli",),
     "cramjam": ("records.compression",),
-    "cryptography": ("client.wire.security.certificate_store", "security.issuing"),
+    "cryptography": ("client.wire.security.certificate_store", "security.issuing", "security.join_token"),
     "crc32c": ("records.checksum",),
     "jwt": ("broker.security.bearer_tokens",),
     "kazoo": ("coordination.zookeeper",),

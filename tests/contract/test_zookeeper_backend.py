@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from ottla.coordination import layout
 from ottla.coordination.tree import (
@@ -258,3 +259,32 @@ async def test_tree_that_was_open_is_closed_with_all_that_is_in_it(connect: str)
     consumer = await ZooKeeperBackend(connect, security=CONSUMERS).connect()
     await consumer.delete("/consumers/jobs")
     await asyncio.gather(anyone.close(), broker.close(), consumer.close())
+
+
+async def test_tree_of_a_stolen_digest_is_given_to_another(zookeeper: RunningZooKeeper, connect: str) -> None:
+    """The order of docs/security.md: opened with the former digest, closed with the new one."""
+    former = await ZooKeeperBackend(connect, security=BROKERS).connect()
+    await layout.lay_out(former)
+    await former.multi([CreateNode("/config/users/alice", b"keys"), CreateNode("/consumers/jobs")])
+    await former.close()
+    chroot = connect.removeprefix(zookeeper.connect)
+    opener = KazooClient(zookeeper.connect, auth_data=[("digest", OTTLA.credential)])
+    with closing(opener):
+        opener.start()
+        # As `setAcl -R` does.
+        paths = [chroot]
+        for path in paths:
+            opener.set_acls(path, OPEN_ACL_UNSAFE)
+            paths += [f"{path}/{name}" for name in opener.get_children(path)]
+        opener.stop()
+    renewed = ZooKeeperSecurity(
+        DigestCredentials("ottla", "another"), consumers=DigestCredentials("readers", "another")
+    )
+    broker = await ZooKeeperBackend(connect, security=renewed).connect()
+    assert await protect_tree(broker) > 10
+    await require_protection(broker)
+    assert (await broker.get("/config/users/alice")).data == b"keys"
+    await broker.close()
+    for stolen in (BROKERS, CONSUMERS):
+        with pytest.raises(ZooKeeperRefused):
+            await ZooKeeperBackend(connect, security=stolen).connect()

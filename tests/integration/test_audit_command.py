@@ -192,8 +192,8 @@ def test_lost_offsets_shows_each_range_once(bootstrap: str) -> None:
     _, *rows = ottla_audit("lost-offsets", "-b", bootstrap).stdout.splitlines()
     assert [row.split()[:5] for row in rows] == [["clicks", "3", "5", "9", "4"], ["clicks", "3", "20", "-", "-"]]
     assert ottla_audit("lost-offsets", "other", "-b", bootstrap).stdout == "no range was lost\n"
-    told = [json.loads(line) for line in ottla_audit("lost-offsets", "-b", bootstrap, "--json").stdout.splitlines()]
-    assert [(each["first_offset"], each["reader"], each["reason"]) for each in told] == [
+    printed = [json.loads(line) for line in ottla_audit("lost-offsets", "-b", bootstrap, "--json").stdout.splitlines()]
+    assert [(each["first_offset"], each["reader"], each["reason"]) for each in printed] == [
         (5, "loads", "deleted"),
         (20, "loads", "deleted"),
     ]

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ottla.broker.replicas.elector import RemoteLogs
 from ottla.broker.replicas.peer_connection import (
     PeerAddress,
     PeerConnection,
@@ -19,12 +20,20 @@ from ottla.broker.replicas.peer_connection import (
     PeerTimedOut,
     PeerUnreachable,
 )
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
+from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, response_frame
 from ottla.protocol.messages import encode_response
 from ottla.protocol.replica_fetch import REPLICA_FETCH_VERSION
 from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.schemas.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from ottla.runtime.event_loop import run
 from ottla.testing.broker import RunningBroker
 
@@ -274,3 +283,32 @@ def test_broker_offers_the_versions_that_a_follower_requires(ottla_broker: Runni
         peer.close()
 
     run(exchange())
+
+
+_LISTED = DescribeLogDirsResult(topics=[DescribeLogDirsTopic("t", [DescribeLogDirsPartition(0)])])
+
+
+@pytest.mark.parametrize(
+    ("response", "usable"),
+    [
+        (DescribeLogDirsResponse(results=[_LISTED]), frozenset({TopicPartition("t", 0)})),
+        (DescribeLogDirsResponse(), frozenset()),
+        (DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None),
+    ],
+)
+def test_broker_that_refuses_to_describe_its_logs_reports_none_as_unusable(
+    response: DescribeLogDirsResponse, usable: frozenset[TopicPartition] | None
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        correlation_id, _ = await request_of(reader)
+        body = encode_response(ApiKey.DESCRIBE_LOG_DIRS, 4, response)
+        writer.write(response_frame(ApiKey.DESCRIBE_LOG_DIRS, 4, correlation_id, body))
+        await writer.drain()
+
+    async def look() -> None:
+        async with listening(answer) as address:
+            logs = RemoteLogs(NodeId(1), lambda node_id: (address.host, address.port))
+            wanted = [TopicPartition("t", 0), TopicPartition("t", 1)]
+            assert await logs.usable(NodeId(2), wanted, LONG_MS) == usable
+
+    run(look())

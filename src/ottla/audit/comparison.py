@@ -54,6 +54,22 @@ class TierLine(NamedTuple):
             return None
         return 1.0 if not self.expected_records else min(1.0, self.records / self.expected_records)
 
+    def fields(self) -> dict[str, object]:
+        """By the names that tables and JSON have for them."""
+        return {
+            "topic": self.topic,
+            "window_start_ms": self.window.start_ms,
+            "window_ms": self.window.size_ms,
+            "tier": self.tier,
+            "records": self.records,
+            "expected_records": self.expected_records,
+            "missing_records": self.missing_records,
+            "surplus_records": self.surplus_records,
+            "late_records": self.late_records,
+            "late_ms": self.late_ms,
+            "completeness": self.completeness,
+        }
+
 
 def tier_rank(tier: str) -> tuple[int, str]:
     """Sorts tiers as records pass them."""

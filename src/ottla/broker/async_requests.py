@@ -170,8 +170,10 @@ class AsyncRequests:
             if api is ApiKey.METADATA and isinstance(body, bytes):
                 made = await self._metadata(call, body, connection.access)
                 served_s = perf_counter()
-                if connection.quotas is not None and version >= _METADATA_THROTTLED_FROM:
-                    made = _with_throttle(made, connection.quotas.answered())
+                if connection.quotas is not None:
+                    throttle_ms = connection.quotas.answered()
+                    if version >= _METADATA_THROTTLED_FROM:
+                        made = _with_throttle(made, throttle_ms)
                 pieces = await body_pieces(api, version, header.correlation_id, made, self._budget)
                 self._note(connection, header, began_s, read_s, served_s)
                 return pieces

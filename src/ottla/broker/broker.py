@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.assembly.admin_parts import show_metrics, start_admin
-from ottla.broker.assembly.authorizer_parts import start_authorizer, start_security_log
+from ottla.broker.assembly.authorizer_parts import start_authorizer
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
@@ -23,6 +23,7 @@ from ottla.broker.assembly.tree_updates import Registering
 from ottla.broker.assembly.upkeep_parts import start_audit, start_compaction, start_housekeeping
 from ottla.broker.events import BrokerEvents
 from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.net.security_log import open_security_log
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.broker_lifecycle import LeaseWatch
@@ -116,7 +117,7 @@ class Broker:
     async def _start(cls, start: BrokerStart) -> Broker:
         """Each step depends on those before it; a stop undoes them in the opposite order."""
         listening = bind_listeners(start)
-        security_log = start_security_log(start)
+        security_log = open_security_log(start.settings, start.clock, start.closing)
         admin = await start_admin(start, security_log)
         follower = TreeFollower(start.loop)
         flushes = FlushSignal(start.loop)

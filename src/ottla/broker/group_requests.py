@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import GROUP_HANDLERS
-from ottla.broker.net.client_quotas import Timed
+from ottla.broker.net.client_quotas import timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
 from ottla.broker.net.outbox import Piece
@@ -263,8 +263,7 @@ class GroupRequests:
             connection.watch_close(partial(self._context.groups.abandon_join, group_id, connection))
 
     def _start(self, work: Coroutine[object, object, None], connection: Connection) -> None:
-        quotas = connection.quotas
-        task = asyncio.get_running_loop().create_task(work if quotas is None else Timed(work, quotas.spent))
+        task = asyncio.get_running_loop().create_task(timed(work, connection.quotas))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

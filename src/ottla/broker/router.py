@@ -15,7 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
-from ottla.broker.net.client_quotas import ClientQuotas, Timed
+from ottla.broker.net.client_quotas import ClientQuotas, timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
 from ottla.broker.net.limits import COLD_REQUEST_BYTES_MAX, IN_STEPS_BYTES, STOP_REQUESTS_MS
@@ -197,8 +197,7 @@ class Router:
 
     def _start(self, connection: Connection, header: RequestHeader, serving: Coroutine[object, object, None]) -> None:
         guarded = self._guarded(connection, header, serving)
-        quotas = connection.quotas
-        task = asyncio.get_running_loop().create_task(guarded if quotas is None else Timed(guarded, quotas.spent))
+        task = asyncio.get_running_loop().create_task(timed(guarded, connection.quotas))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, flags, json_flag, open_cluster
 from ottla.cli.output import raise_together, say, table
-from ottla.model.errors import OttlaError, RequestError
 
 if TYPE_CHECKING:
     from ottla.security.acl import AccessEntry, Acl, AclFilter, Operation, PatternType, ResourceType
@@ -70,31 +69,19 @@ def _gathering(kind: type[Resources] | type[Rule], parameter: str, function: _Fu
 
 
 def _resource_flags(function: _Function) -> _Function:
-    function = _gathering(Resources, "resources", function)
-    for option in (
-        click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; * is every topic."),
-        click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; * is every group."),
-        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="An id; * is any."),
+    every = flags(
         click.option("--cluster", is_flag=True, help="The cluster."),
-    ):
-        function = option(function)
-    return function
+        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="An id; * is any."),
+        click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; * is every group."),
+        click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; * is every topic."),
+    )
+    return every(_gathering(Resources, "resources", function))
 
 
 def _rule_flags(function: _Function) -> _Function:
-    function = _gathering(Rule, "rule", function)
-    for option in (
+    every = flags(
         click.option(
-            "--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Allow it; User:* is everyone."
-        ),
-        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Deny it."),
-        click.option(
-            "--allow-host", "allowed_hosts", multiple=True, metavar="IP", help="Of --allow-principal; else any."
-        ),
-        click.option("--deny-host", "denied_hosts", multiple=True, metavar="IP", help="Of --deny-principal; else any."),
-        click.option("--operation", "operations", multiple=True, metavar="NAME", help="Such as Read.  [default: All]"),
-        click.option(
-            "--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on the topics."
+            "--idempotent", is_flag=True, help="With --producer, for brokers before Kafka 2.8: on the cluster."
         ),
         click.option(
             "--consumer",
@@ -102,11 +89,19 @@ def _rule_flags(function: _Function) -> _Function:
             help="What a consumer needs: Read and Describe on the topics, Read on the groups.",
         ),
         click.option(
-            "--idempotent", is_flag=True, help="With --producer, for brokers before Kafka 2.8: on the cluster."
+            "--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on the topics."
         ),
-    ):
-        function = option(function)
-    return function
+        click.option("--operation", "operations", multiple=True, metavar="NAME", help="Such as Read.  [default: All]"),
+        click.option("--deny-host", "denied_hosts", multiple=True, metavar="IP", help="Of --deny-principal; else any."),
+        click.option(
+            "--allow-host", "allowed_hosts", multiple=True, metavar="IP", help="Of --allow-principal; else any."
+        ),
+        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Deny it."),
+        click.option(
+            "--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Allow it; User:* is everyone."
+        ),
+    )
+    return every(_gathering(Rule, "rule", function))
 
 
 @click.group(name="acl")
@@ -142,10 +137,7 @@ def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
         )
     )
     for acl in acls:
-        try:
-            check_acl(acl)
-        except RequestError as error:
-            raise OttlaError(str(error)) from error
+        check_acl(acl)
     with open_cluster(bootstrap, "ottla-acl") as connected:
         outcomes = create_acls(connected, acls)
     for acl, refusal in outcomes.items():

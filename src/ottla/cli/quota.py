@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster
 from ottla.cli.output import say, table
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, QuotaKind, check_entity, kind_of, quota_text
 
 if TYPE_CHECKING:
@@ -40,16 +40,15 @@ def _entity_flags(function: _Function) -> _Function:
                 parts[entity_type] = DEFAULT_NAME if is_default else name
         function(parts=parts, **given)
 
-    for option in (
-        click.option("--ip-defaults", is_flag=True, help="All addresses without a quota of connections."),
-        click.option("--ip", metavar="ADDRESS", help="An address."),
-        click.option("--client-id-defaults", is_flag=True, help="Each client without quotas."),
-        click.option("--client-id", metavar="ID", help="A client, by its client.id; with --user, of that user."),
-        click.option("--user-defaults", is_flag=True, help="Each user without quotas."),
+    every = flags(
         click.option("--user", metavar="NAME", help="A user, with all clients together."),
-    ):
-        call = option(call)
-    return call
+        click.option("--user-defaults", is_flag=True, help="Each user without quotas."),
+        click.option("--client-id", metavar="ID", help="A client, by its client.id; with --user, of that user."),
+        click.option("--client-id-defaults", is_flag=True, help="Each client without quotas."),
+        click.option("--ip", metavar="ADDRESS", help="An address."),
+        click.option("--ip-defaults", is_flag=True, help="All addresses without a quota of connections."),
+    )
+    return every(call)
 
 
 @click.group(name="quota")
@@ -87,7 +86,7 @@ def remove(bootstrap: str, parts: Mapping[EntityType, str], names: tuple[str, ..
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         if not names:
             names = tuple(name for each in describe_quotas(cluster, parts, strict=True) for name in each.values)
-        kinds = [_kind(entity, name) for name in names]
+        kinds = [kind_of(entity, name) for name in names]
         if not kinds:
             raise OttlaError(f"{_shown(entity)} has no quotas", hint="`ottla quota list` shows those that are set")
         _alter(cluster, entity, dict.fromkeys(kinds))
@@ -121,10 +120,7 @@ def _entity(parts: Mapping[EntityType, str]) -> QuotaEntity:
     if not parts:
         raise click.UsageError(_NO_ENTITY)
     entity = QuotaEntity(*(parts.get(each) for each in EntityType))
-    try:
-        check_entity(entity)
-    except RequestError as error:
-        raise OttlaError(str(error)) from error
+    check_entity(entity)
     return entity
 
 
@@ -132,22 +128,13 @@ def _value(entity: QuotaEntity, text: str) -> tuple[QuotaKind, float]:
     name, is_pair, value_text = text.partition("=")
     if not is_pair:
         raise click.UsageError(f"Write NAME=VALUE, not {text!r}.")
-    kind = _kind(entity, name)
+    kind = kind_of(entity, name)
     try:
         value = float(value_text)
-        quota_text(kind, value)
     except ValueError:
         raise OttlaError(f"{kind}: {value_text!r} is not a number") from None
-    except RequestError as error:
-        raise OttlaError(str(error)) from error
+    quota_text(kind, value)
     return kind, value
-
-
-def _kind(entity: QuotaEntity, name: str) -> QuotaKind:
-    try:
-        return kind_of(entity, name)
-    except RequestError as error:
-        raise OttlaError(str(error)) from error
 
 
 def _shown(entity: QuotaEntity) -> str:

@@ -32,6 +32,12 @@ _TESTING: Final[Mapping[str, Verb]] = {
     "run": Verb("ottla.cli.testing", "Run a command beside its own broker.", "run"),
 }
 
+_SECURE: Final[Mapping[str, Verb]] = {
+    "init": Verb("ottla.cli.secure.init", "Make a CA, a certificate, and the files of a broker."),
+    "token": Verb("ottla.cli.secure.token", "Make a token by which another broker joins a secured cluster."),
+    "join": Verb("ottla.cli.secure.join", "Make the files of a broker from a token."),
+}
+
 _CLUSTER: Final[Mapping[str, Verb]] = {
     "up": Verb("ottla.cli.cluster.up", "Run ZooKeeper and several brokers on this machine."),
     "adopt": Verb("ottla.cli.cluster.adopt", "Make a standalone broker the first one of a cluster."),
@@ -63,7 +69,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
-    "secure": Verb("ottla.cli.secure", "Make certificates and a first user for a broker."),
+    "secure": Family("Make certificates and a first user; let brokers join.", _SECURE),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),
     "quota": Verb("ottla.cli.quota", "Set, remove and list quotas of users, clients and addresses."),

@@ -7,7 +7,7 @@ that the broker starts with a file written for Apache Kafka and reports the keys
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from ottla.model.errors import ConfigError
@@ -692,7 +692,10 @@ def parse_address_counts(texts: Iterable[str]) -> Mapping[str, int]:
     for text in texts:
         address, _, count = text.rpartition(":")
         try:
-            host = str(ip_address(address.removeprefix("[").removesuffix("]")))
+            parsed = ip_address(address.removeprefix("[").removesuffix("]"))
+            # A connection's address is compared with it, and that has no IPv4 address in IPv6 form.
+            mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+            host = str(mapped or parsed)
             number = int(count)
         except ValueError:
             host, number = "", -1

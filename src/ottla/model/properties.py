@@ -13,6 +13,9 @@ from ottla.model.errors import ConfigError
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS: Final = " \t\f"
+_WRITTEN: Final = {ord("\\"): "\\\\", **{ord(text): f"\\{letter}" for letter, text in _ESCAPES.items()}}
+# The other signs at which Python ends a line.
+_WRITTEN_ENDS: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\v\x1c\x1d\x1e\x85\u2028\u2029"}
 
 
 class Property(NamedTuple):
@@ -29,6 +32,14 @@ def parse_properties(content: str) -> Iterator[Property]:
         if rest[:1] in {"=", ":"}:
             rest = rest[1:].lstrip(_BLANKS)
         yield Property(_unescaped(line[:end], line_number), _unescaped(rest, line_number), line_number)
+
+
+def property_line(name: str, text: str) -> str:
+    """The line, with its end, that `parse_properties` reads as this name and text.  `name` is that of a setting."""
+    written = text.translate(_WRITTEN | _WRITTEN_ENDS)
+    # Blanks in front of a text are skipped.
+    escape = "\\" if written.startswith(" ") else ""
+    return f"{name}={escape}{written}\n"
 
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:

@@ -52,6 +52,14 @@ class EntityType(StrEnum):
     IP = "ip"
 
 
+def entity_type_of(text: str, code_of_unknown: ErrorCode) -> EntityType:
+    """Raises `RequestError` with this code for one that does not exist."""
+    try:
+        return EntityType(text)
+    except ValueError:
+        raise RequestError(code_of_unknown, f"there is no entity type {text!r}: {', '.join(EntityType)}") from None
+
+
 class QuotaEntity(NamedTuple):
     """The owner of quotas: a user, a client, a client of a user, or an address.
 

@@ -127,11 +127,12 @@ class HttpApp:
         body = bytearray()
         more = []
         head, peer = _head(scope), _peer(scope)
+        changes = changes_something(head.method, head.path)
         try:
-            principal = await self._admit(head, peer)
+            principal = await self._admit(head, peer, Role.WRITE if changes else Role.READ)
             await self._receive(head, receive, body)
             response = await self._respond(_received(scope, head, bytes(body)))
-            if changes_something(head.method, head.target.partition("?")[0]):
+            if changes:
                 self._logins.changed(principal, head, peer, response.status)
         except Refused as refused:
             response = refused.response
@@ -163,11 +164,10 @@ class HttpApp:
         lane = self._reads if only_reads(match, request) else self._others
         return await lane.run(lambda: self.answer(received))
 
-    async def _admit(self, head: HttpHead, peer: Peer) -> str:
+    async def _admit(self, head: HttpHead, peer: Peer, role: Role) -> str:
         """The principal of a request that may be received.  Raises `Refused`."""
-        changes = changes_something(head.method, head.target.partition("?")[0])
         try:
-            principal = await self._logins.admit(head, peer, Role.WRITE if changes else Role.READ)
+            principal = await self._logins.admit(head, peer, role)
             check_content_type(head)
         except HttpRefused as refused:
             raise Refused(refused.status, str(refused), refused.code, refused.challenges) from None
@@ -360,7 +360,7 @@ def _received(scope: Message, head: HttpHead, body: bytes) -> Received:
     passed = head.header(_PASSED_HEADER.encode()) or "0"
     return Received(
         head.method,
-        head.target.partition("?")[0],
+        head.path,
         scope["query_string"].decode("latin-1"),
         body,
         int(passed) if passed.isdigit() else PASSED_ON_MAX,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ottla.broker.net.security_log import LineFile, SecurityLog
+from ottla.broker.net.security_log import open_security_log
 from ottla.broker.security.http_logins import HttpLogins, http_access
 from ottla.broker.security.tls_acceptor import TlsAcceptor, certificate_principal
 from ottla.broker.security.tls_server import TlsServer
@@ -25,7 +25,7 @@ from ottla.model import http_settings
 from ottla.model.errors import ConfigError, WireError
 from ottla.model.limits import KIB
 from ottla.model.listener import Listener, address_text, without_mapping
-from ottla.model.security_settings import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, SECURITY_LOG_FILE
+from ottla.model.security_settings import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS
 from ottla.model.serve_options import RegistryOptions, require_registry_url
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, frequent
@@ -165,7 +165,7 @@ def serve(
         logins = HttpLogins(
             options.listener.name,
             http_access(settings, hosts),
-            _security_log(settings, clock, closing),
+            open_security_log(settings, clock, closing),
             clock,
             users=users,
             verify_token=None if issuer is None else issuer.tokens.verify,
@@ -203,15 +203,6 @@ def _issuer(settings: BrokerSettings, clock: Clock) -> TokenIssuer:
     from ottla.broker.security.token_issuer import open_issuer
 
     return open_issuer(settings, clock.now_ms)
-
-
-def _security_log(settings: BrokerSettings, clock: Clock, closing: ExitStack) -> SecurityLog:
-    path = settings[SECURITY_LOG_FILE]
-    if path is None:
-        return SecurityLog(clock)
-    file = LineFile(path)
-    closing.callback(file.close)
-    return SecurityLog(clock, file.write)
 
 
 class _Config(uvicorn.Config):

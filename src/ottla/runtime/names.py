@@ -17,3 +17,22 @@ def addresses_of(host: str) -> list[str]:
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether this name or IP address is the machine's: its own name, or an address of one of its interfaces.
+
+    An address that a router translates is none of them.
+    """
+    return host.lower() == host_name().lower() or any(_is_own(address) for address in addresses_of(host))
+
+
+def _is_own(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Only an address of an interface can be bound; nothing is sent.
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.model.error_code import ErrorCode
@@ -222,10 +222,10 @@ def canonical_host(text: str) -> str:
     if ":" not in text:
         return text
     try:
-        address = ip_address(text)
+        address = IPv6Address(text)
     except ValueError:
         return text
-    return str(address.ipv4_mapped or address) if isinstance(address, IPv6Address) else str(address)
+    return str(address.ipv4_mapped or address)
 
 
 def is_principal(text: str) -> bool:

@@ -12,6 +12,9 @@ from typing import Final, NamedTuple, Self
 
 from ottla.model.errors import OttlaError
 
+COMMON_NAME_LENGTH_MAX: Final = 64
+"""In characters (RFC 5280, ub-common-name)."""
+
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _VERSION: Final = 0xA0

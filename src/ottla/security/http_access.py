@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.security.acl import ANONYMOUS
+from ottla.security.acl import ANONYMOUS, is_principal
 from ottla.security.secret import Secret
 
 HEADERS_MAX: Final = 64
@@ -85,6 +85,11 @@ class HttpHead(NamedTuple):
                 raise HttpRefused(HTTPStatus.BAD_REQUEST, "a line of the head is no header")
             headers.append((name.lower(), value.strip(b" \t")))
         return cls(words[0], words[1], headers)
+
+    @property
+    def path(self) -> str:
+        """Without the query; still quoted."""
+        return self.target.partition("?")[0]
 
     def header(self, name: bytes) -> str | None:
         return next((value.decode("latin-1") for each, value in self.headers if each == name), None)
@@ -164,8 +169,7 @@ class HttpRoles:
                 continue
             name, equal_sign, principal = (each.strip() for each in part.partition("="))
             role = next((each for each in Role if each.value == name.lower()), None)
-            kind, colon, own_name = principal.partition(":")
-            if role is None or not equal_sign or (principal != EVERY_USER and not (kind and colon and own_name)):
+            if role is None or not equal_sign or not (principal == EVERY_USER or is_principal(principal)):
                 raise ConfigError(
                     f"authentication.roles: {part.strip()!r} is not a role of a principal",
                     hint="write read=* or write=User:NAME, with semicolons between",

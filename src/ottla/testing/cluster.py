@@ -130,6 +130,7 @@ class RunningCluster(Running):
             self.zookeeper.start()
             if self.security is not None:
                 self.security.prepare(self.zookeeper_connect)
+                self.security.write_settings(self.zookeeper_connect, self._settings)
         check()
         for node_id in range(1, len(self._ports) + 1):
             if node_id not in self._brokers:

@@ -20,6 +20,7 @@ from ottla.coordination import layout
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.security import zookeeper_security
+from ottla.model.properties import property_line
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
@@ -57,6 +58,7 @@ class ClusterSecurity:
         self.password: Final = self.folder / "broker.password"
         self.admin_password: Final = self.folder / "admin.password"
         self.client_properties: Final = self.folder / "client.properties"
+        self.server_properties: Final = self.folder / "server.properties"
 
     def make_missing(self) -> None:
         """All files, unless they were made before.  Raises `ConfigError` without the extra."""
@@ -79,8 +81,7 @@ class ClusterSecurity:
             (self.admin_password, f"{admin}\n"),
             (self.client_properties, self._properties(admin)),
         ):
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY), "w") as file:
-                file.write(text)
+            _write(path, text)
 
     @property
     def zookeeper_tls(self) -> ServerTls:
@@ -112,6 +113,19 @@ class ClusterSecurity:
         """Write the first users into the tree, before a broker starts: no listener lets a client in without one."""
         run(self._prepare(connect))
 
+    def write_settings(self, connect: str, settings: Mapping[str, str]) -> None:
+        """Those of all brokers, to `server_properties`: by it `ottla secure token` lets others join.
+
+        The port of ZooKeeper may be another one than at the last start.
+        """
+        lines = {
+            "zookeeper.connect": connect,
+            "listeners": f"{PROTOCOL}://127.0.0.1:0,{BROKERS_LISTENER}://127.0.0.1:0",
+            "listener.security.protocol.map": f"{PROTOCOL}:{PROTOCOL},{BROKERS_LISTENER}:{PROTOCOL}",
+            **settings,
+        }
+        _write(self.server_properties, "".join(property_line(name, text) for name, text in lines.items()))
+
     async def _prepare(self, connect: str) -> None:
         security = zookeeper_security(BrokerSettings.of(self.settings))
         session = await ZooKeeperBackend(connect, security=security).connect()
@@ -137,6 +151,11 @@ class ClusterSecurity:
             "zookeeper.digest.file": str(self.digest),
         }
         return "".join(f"{name}={text}\n" for name, text in lines.items())
+
+
+def _write(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY), "w") as file:
+        file.write(text)
 
 
 def _new_password() -> str:

@@ -63,10 +63,13 @@ def joined(pieces: Sequence[Piece]) -> bytes:
     return b"".join(pieces)  # type: ignore[arg-type]  # no runs of files
 
 
-async def ask(calls: AsyncRequests, api: ApiKey, version: int, request: object) -> object:
+async def ask(
+    calls: AsyncRequests, api: ApiKey, version: int, request: object, connection: Reached | None = None
+) -> object:
     frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request))
     header = read_request_header(frame, 4, len(frame))
-    answer = joined(await calls.answer(header, frame[header.body_position :], CONNECTION))
+    reached = CONNECTION if connection is None else cast("Connection", connection)
+    answer = joined(await calls.answer(header, frame[header.body_position :], reached))
     assert struct.unpack_from(">i", answer)[0] == len(answer) - 4
     correlation_id, position = read_response_header(api, version, answer, 4, len(answer))
     assert correlation_id == 77
@@ -91,6 +94,29 @@ async def test_body_that_is_not_of_its_version_is_refused() -> None:
     header = RequestHeader(ApiKey.METADATA, 4, 77, None, 0)
     with pytest.raises(WireError):
         await AsyncRequests(SmallBroker()).answer(header, b"\x7f\xff\xff\xff", CONNECTION)
+
+
+class OverQuota:
+    """The client's request time is used up: each answer throttles it."""
+
+    def __init__(self) -> None:
+        self.answers_count = 0
+
+    def answered(self) -> int:
+        self.answers_count += 1
+        return 250
+
+
+@pytest.mark.parametrize(("version", "throttle_ms"), [(1, 0), (3, 250)])
+async def test_metadata_is_throttled_also_where_its_answer_has_no_place_for_the_time(
+    version: int, throttle_ms: int
+) -> None:
+    reached = Reached()
+    quotas = OverQuota()
+    reached.quotas = cast("None", quotas)
+    response = await ask(AsyncRequests(SmallBroker()), ApiKey.METADATA, version, MetadataRequest([]), reached)
+    assert isinstance(response, MetadataResponse)
+    assert (response.throttle_time_ms, quotas.answers_count) == (throttle_ms, 1)
 
 
 @pytest.mark.parametrize("partitions_count", [1, 100])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.errors import ConfigError
-from ottla.model.properties import Property, parse_properties
+from ottla.model.properties import Property, parse_properties, property_line
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,14 @@ def test_any_text_is_read_or_refused(content: str) -> None:
     except ConfigError:
         return
     assert all(1 <= item.line_number <= len(content.splitlines()) for item in found)
+
+
+@given(st.text())
+def test_a_written_line_is_read_as_the_same_text(text: str) -> None:
+    assert list(parse_properties(property_line("name", text))) == [Property("name", text, 1)]
+
+
+@given(st.text(alphabet="ab=:#!\\ \t\n\r\f\x0b\x85\u2028u0"))
+def test_signs_that_the_format_uses_are_written_as_text(text: str) -> None:
+    lines = property_line("first", text) + property_line("second", "2")
+    assert list(parse_properties(lines)) == [Property("first", text, 1), Property("second", "2", 2)]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.net.access import AccessOf, access_by
-from ottla.broker.net.security_log import LineFile, SecurityLog
+from ottla.broker.net.security_log import SecurityLog
 from ottla.model.security_settings import (
     ALLOW_EVERYONE_IF_NO_ACL_FOUND,
     AUTHORIZER_CLASS_NAME,
-    SECURITY_LOG_FILE,
     SUPER_USERS,
     parse_super_users,
 )
@@ -28,16 +27,6 @@ class AuthorizerParts(NamedTuple):
     acls: AclChanges
     gate: Gate
     access_of: AccessOf
-
-
-def start_security_log(start: BrokerStart) -> SecurityLog:
-    """Raises `ConfigError` when its file cannot be written."""
-    path = start.settings[SECURITY_LOG_FILE]
-    if path is None:
-        return SecurityLog(start.clock)
-    file = LineFile(path)
-    start.closing.callback(file.close)
-    return SecurityLog(start.clock, file.write)
 
 
 async def start_authorizer(start: BrokerStart, tree: TreeParts, security_log: SecurityLog) -> AuthorizerParts | None:

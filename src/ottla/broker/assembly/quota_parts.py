@@ -20,7 +20,7 @@ from ottla.runtime.loop_offload import Timers
 
 
 class QuotaParts:
-    """`limits_changed` is reported when the quotas of clients were changed."""
+    """`limits_changed` is reported when the first quota of a client was set, or the last one deleted."""
 
     def __init__(self, quotas: Quotas, addresses: AddressLimits, timers: Timers) -> None:
         self.quotas: Final = quotas
@@ -30,9 +30,12 @@ class QuotaParts:
 
     def follow(self, view: ConfigsView) -> None:
         """These are the settings of the tree now."""
-        found, limits = quotas_in(view), self.quotas.limits
-        if found != limits.by_entity:
-            self.quotas.follow(QuotaLimits(limits.version + 1, found))
+        found, before = quotas_in(view), self.quotas.limits
+        if found == before.by_entity:
+            return
+        after = QuotaLimits(before.version + 1, found)
+        self.quotas.follow(after)
+        if after.has_clients is not before.has_clients:
             self.limits_changed()
 
     def quotas_of(self, connection: Muting, principal: str) -> ClientQuotas | None:

@@ -92,14 +92,15 @@ async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBacken
         # It imports the client of ZooKeeper, which a standalone broker does not need.
         from ottla.broker.tree.zookeeper_backend import SharedTreeBackend, protection_check, zookeeper_backend
 
+        zookeeper = zookeeper_backend(start.settings, start.clock)
         waits = start.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None
         backend = SharedTreeBackend(
-            zookeeper_backend(start.settings, start.clock),
+            zookeeper,
             start.disk,
             path,
             start.clock,
             waits=waits,
-            check=protection_check(start.settings, start.retries),
+            check=protection_check(start.settings, zookeeper.security, start.retries),
         )
     start.closing.push_async_callback(backend.close)
     return backend

@@ -290,9 +290,7 @@ class SessionFetch:
         session, request, version = self._session, self.request, self._version
         if session.epoch != next_session_epoch(request.session_epoch):
             # Another request of this session came while this one waited, and owns the session now.
-            return fetch_response(
-                request, version, self._correlation_id, (), session_id=session.id, error_code=_WRONG_EPOCH
-            )
+            return self.empty_response()
         if not session.is_closed:
             session.note_sent(read)
         self._service.note_sent(read.readable_bytes)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.error_text import error_text
 from ottla.broker.quotas.stored_quotas import config_entity
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, check_entity, kind_of, quota_text
+from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, check_entity, entity_type_of, kind_of, quota_text
 from ottla.protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -41,20 +42,16 @@ async def _alter(entry: EntryData, context: BrokerContext, *, validate_only: boo
         if changed and not validate_only:
             await context.topic_admin.alter_config(config_entity(entity), changed)
     except RequestError as error:
-        return AlteredEntryData(error.code, str(error), entry.entity)
+        return AlteredEntryData(error.code, error_text(error), entry.entity)
     except OttlaError as error:
-        return AlteredEntryData(error.error_code, str(error), entry.entity)
+        return AlteredEntryData(error.error_code, error_text(error), entry.entity)
     return AlteredEntryData(entity=entry.entity)
 
 
 def _entity(parts: list[EntityData]) -> QuotaEntity:
     named: dict[EntityType, str] = {}
     for part in parts:
-        try:
-            entity_type = EntityType(part.entity_type)
-        except ValueError:
-            problem = f"there is no entity type {part.entity_type!r}: {', '.join(EntityType)}"
-            raise RequestError(ErrorCode.INVALID_REQUEST, problem) from None
+        entity_type = entity_type_of(part.entity_type, ErrorCode.INVALID_REQUEST)
         if entity_type in named:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"the entity type {entity_type} occurs twice")
         if part.entity_name == DEFAULT_NAME:

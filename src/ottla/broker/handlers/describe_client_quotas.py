@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
+from ottla.broker.handlers.error_text import error_text
 from ottla.broker.quotas.stored_quotas import quotas_in
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity
+from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, entity_type_of
 from ottla.protocol.schemas.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -41,7 +42,7 @@ async def handle(
     try:
         wanted = _wanted(request.components)
     except RequestError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=str(error))
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error_text(error))
     turn = LoopOffload()
     entries: list[EntryData] = []
     for entity, quotas in quotas_in(context.configs).items():
@@ -64,11 +65,7 @@ def _matches(entity: QuotaEntity, wanted: _Wanted, *, strict: bool) -> bool:
 def _wanted(components: list[ComponentData]) -> _Wanted:
     wanted: dict[EntityType, str | None] = {}
     for each in components:
-        try:
-            entity_type = EntityType(each.entity_type)
-        except ValueError:
-            problem = f"there is no entity type {each.entity_type!r}: {', '.join(EntityType)}"
-            raise RequestError(ErrorCode.UNSUPPORTED_VERSION, problem) from None
+        entity_type = entity_type_of(each.entity_type, ErrorCode.UNSUPPORTED_VERSION)
         if entity_type in wanted:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"the entity type {entity_type} occurs twice")
         name = _name(each)

@@ -192,7 +192,7 @@ class AdminServer:
     async def _response(self, data: bytes, peer: Peer) -> Response:
         try:
             head = HttpHead.parse(data)
-            path = head.target.partition("?")[0]
+            path = head.path
             principal = await self._logins.admit(head, peer, self._roles.get(path, Role.READ))
         except HttpRefused as refused:
             return Response(refused.status, f"{refused}\n", challenges=refused.challenges)

@@ -195,6 +195,11 @@ class ClientQuotas:
 QuotasOf: TypeAlias = Callable[[Muting, str], ClientQuotas | None]
 
 
+def timed(work: Coroutine[Any, Any, R], quotas: ClientQuotas | None) -> Coroutine[Any, Any, R]:
+    """The work of a request, whose time on the event loop counts against its client's quotas."""
+    return work if quotas is None else Timed(work, quotas.spent)
+
+
 class Timed(Coroutine[Any, Any, R]):
     """A coroutine that reports the time of each of its steps in seconds, without what it waits for."""
 

@@ -225,9 +225,7 @@ class Connection:
     def follow_quotas(self) -> None:
         """The first quota of the broker was set, or the last one deleted."""
         if self._quotas_of is not None and not self.is_closed:
-            quotas = self._quotas_of(self, self._principal)
-            if quotas is None or self.quotas is None:
-                self._set_quotas(quotas)
+            self._set_quotas(self._quotas_of(self, self._principal))
 
     def _set_quotas(self, quotas: ClientQuotas | None) -> None:
         if self.quotas is not None:

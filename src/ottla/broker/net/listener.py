@@ -301,7 +301,7 @@ class Listener:
     def _on_acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                peer, _address = self._listening.accept()
+                peer, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -311,7 +311,7 @@ class Listener:
                 else:
                     log.warning("connection.not_accepted", extra=frequent(error=str(error)))
                 return
-            self._adopt(peer)
+            self._adopt(peer, without_mapping(address[0]))
 
     def _turn_away(self, error: OSError) -> None:
         """Close those who wait to be accepted, by the spare descriptor: they know at once, and may try again."""
@@ -342,14 +342,14 @@ class Listener:
         if self._listening.fileno() >= 0:
             self._loop.add_reader(self._listening.fileno(), self._on_acceptable)
 
-    def _adopt(self, peer: socket.socket) -> None:
+    def _adopt(self, peer: socket.socket, host: str) -> None:
         limits = self._limits
         # Of the pending ones, handshakes are no connections yet.
         if len(self._connections) + self._handshakes_count >= limits.connections_max:
             log.warning("connection.refused", extra=frequent(connections_max=limits.connections_max))
             peer.close()
             return
-        if self._addresses is not None and not self._admits(peer, self._addresses):
+        if self._addresses is not None and not self._admits(peer, host, self._addresses):
             return
         try:
             peer.setblocking(False)
@@ -369,13 +369,8 @@ class Listener:
             log.debug("connection.lost", extra=fields(error=str(error)))
             peer.close()
 
-    def _admits(self, peer: socket.socket, addresses: AddressLimits) -> bool:
+    def _admits(self, peer: socket.socket, host: str, addresses: AddressLimits) -> bool:
         """Whether the peer's address may have one more connection; else that is closed."""
-        try:
-            host = without_mapping(peer.getpeername()[0])
-        except OSError:
-            peer.close()
-            return False
         if addresses.is_full(host):
             log.warning("connection.refused", extra=frequent(peer=host, hint=_ADDRESS_FULL_HINT))
             peer.close()

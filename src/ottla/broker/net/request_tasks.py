@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
+from ottla.broker.net.client_quotas import timed
 from ottla.broker.net.connection import Connection
 from ottla.model.errors import WireError
 from ottla.observe.events import frequent
@@ -40,7 +41,7 @@ class RequestTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, connection: Connection, serving: Coroutine[object, object, None]) -> None:
-        self._add(_guarded(connection, serving))
+        self._add(timed(_guarded(connection, serving), connection.quotas))
 
     def run(self, steps: Steps[None]) -> None:
         """Take the steps: at once, when a slice of time is enough for all."""

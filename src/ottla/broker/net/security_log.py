@@ -11,11 +11,14 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.broker.net.access import Denial
 from ottla.model.errors import ConfigError
+from ottla.model.security_settings import SECURITY_LOG_FILE
+from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, frequent
 from ottla.protocol.api import ApiKey
 from ottla.runtime.clock import Clock
@@ -195,6 +198,16 @@ def _facts(refused: Refused) -> dict[str, object]:
         "resource": f"{refused.resource_type.name}:{refused.resource}",
         "rule": refused.rule,
     }
+
+
+def open_security_log(settings: BrokerSettings, clock: Clock, closing: ExitStack | AsyncExitStack) -> SecurityLog:
+    """With the file of the settings, which `closing` closes.  Raises `ConfigError` when it cannot be written."""
+    path = settings[SECURITY_LOG_FILE]
+    if path is None:
+        return SecurityLog(clock)
+    file = LineFile(path)
+    closing.callback(file.close)
+    return SecurityLog(clock, file.write)
 
 
 class LineFile:

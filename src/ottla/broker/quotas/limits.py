@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.model.quotas import CLIENT_KINDS, DEFAULT_NAME, QuotaEntity, QuotaKind
-from ottla.security.acl import canonical_host
 
 
 class Limit(NamedTuple):
@@ -22,15 +21,15 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """All quotas as they are set.  A higher `version` is newer."""
+    """All quotas as they are set, their addresses spelled as the system does those of clients (`quota_entity`).
+
+    A higher `version` is newer."""
 
     def __init__(self, version: int, quotas: Mapping[QuotaEntity, Mapping[QuotaKind, float]]) -> None:
         self.version: Final = version
         self.by_entity: Final = quotas
         self.has_clients: Final = any(entity.ip is None and those for entity, those in quotas.items())
         self.has_addresses: Final = any(entity.ip is not None and those for entity, those in quotas.items())
-        # A quota may spell its address otherwise than the system does that of a client.
-        self._of_addresses: Final = {canonical_host(entity.ip): entity for entity in quotas if entity.ip}
 
     def of_client(self, user: str, client_id: str) -> Mapping[QuotaKind, Limit]:
         """The quotas of a client of a user, each found by its own kind."""
@@ -57,7 +56,7 @@ class QuotaLimits:
     def of_address(self, ip: str) -> Limit | None:
         """How many connections an address may open each second; None: any number."""
         kind = QuotaKind.CONNECTION_CREATION_RATE
-        for owner in (self._of_addresses.get(ip, QuotaEntity(ip=ip)), QuotaEntity(ip=DEFAULT_NAME)):
+        for owner in (QuotaEntity(ip=ip), QuotaEntity(ip=DEFAULT_NAME)):
             value = self.by_entity.get(owner, _NONE_SET).get(kind)
             if value is not None:
                 return Limit(kind, value, QuotaEntity(ip=ip), owner)

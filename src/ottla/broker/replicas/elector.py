@@ -533,7 +533,7 @@ class RemoteLogs:
     async def usable(
         self, node_id: NodeId, wanted: Sequence[TopicPartition], timeout_ms: int
     ) -> frozenset[TopicPartition] | None:
-        """Those of which the broker has a log that takes appends; None when it does not answer."""
+        """Those of which the broker has a log that takes appends; None when it does not answer, or refuses."""
         address = self._address_of(node_id)
         if address is None:
             return None
@@ -558,6 +558,9 @@ class RemoteLogs:
         except (PeerError, WireError):
             return None
         assert isinstance(response, DescribeLogDirsResponse)
+        if response.error_code:
+            # A refusal names no logs, and is no report about them.
+            return None
         return frozenset(
             TopicPartition(topic.name, partition.partition_index)
             for result in response.results

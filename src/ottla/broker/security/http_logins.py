@@ -218,4 +218,4 @@ def offered_methods(settings: BrokerSettings) -> Iterable[Method]:
 
 
 def _path(head: HttpHead) -> str:
-    return head.target.partition("?")[0][:TEXT_LENGTH_MAX]
+    return head.path[:TEXT_LENGTH_MAX]

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.net.listener import PendingLimits, PendingLogins
 from ottla.broker.security.tls_server import TlsServer
 from ottla.model.errors import WireError
 from ottla.model.listener import without_mapping
@@ -42,8 +43,9 @@ class TlsAcceptor:
         self._tls: Final = tls
         self._connected: Final = connected
         self._handshake_timeout_s: Final = handshake_timeout_s
-        # The oldest first, with its address.
-        self._handshakes: Final[dict[asyncio.Task[None], str]] = {}
+        self._handshakes: Final = PendingLogins[asyncio.Task[None]](
+            PendingLimits(HANDSHAKES_MAX, HANDSHAKES_OF_ADDRESS_MAX)
+        )
         self._loop: Final = asyncio.get_running_loop()
         self._is_open = False
 
@@ -80,24 +82,13 @@ class TlsAcceptor:
                 return
             peer.setblocking(False)
             host = without_mapping(address[0])
-            self._make_room(host)
             task = self._loop.create_task(self._shake_hands(peer, host))
-            self._handshakes[task] = host
-            task.add_done_callback(self._forget)
-
-    def _make_room(self, host: str) -> None:
-        of_address = [task for task, each in self._handshakes.items() if each == host]
-        if len(of_address) >= HANDSHAKES_OF_ADDRESS_MAX:
-            oldest = of_address[0]
-        elif len(self._handshakes) >= HANDSHAKES_MAX:
-            oldest = next(iter(self._handshakes))
-        else:
-            return
-        oldest.cancel()
-        self._handshakes.pop(oldest)
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
+            # The loop ends a handshake in time: no sweep is counted.
+            oldest = self._handshakes.add(task, host, sweep=0)
+            if oldest is not None:
+                oldest.cancel()
+                self._handshakes.remove(oldest)
+            task.add_done_callback(self._handshakes.remove)
 
     async def _shake_hands(self, peer: socket.socket, host: str) -> None:
         """On failure the loop closes the socket."""

@@ -18,7 +18,7 @@ from ottla.coordination.tree_retries import TreeRetries
 from ottla.coordination.zookeeper.access import SessionCredentials, ZooKeeperUnreachable
 from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
 from ottla.coordination.zookeeper.protection import require_protection
-from ottla.coordination.zookeeper.security import zookeeper_security
+from ottla.coordination.zookeeper.security import ZooKeeperSecurity, zookeeper_security
 from ottla.model.broker_settings import (
     ZOOKEEPER_CONNECT,
     ZOOKEEPER_CONNECTION_TIMEOUT_MS,
@@ -58,11 +58,10 @@ def zookeeper_backend(settings: BrokerSettings, clock: Clock) -> ZooKeeperBacken
     )
 
 
-def protection_check(settings: BrokerSettings, retries: TreeRetries) -> Check | None:
+def protection_check(settings: BrokerSettings, security: ZooKeeperSecurity, retries: TreeRetries) -> Check | None:
     """What a broker with an authorizer demands of the tree; None where nothing is.  Raises `ConfigError`."""
     if not settings[AUTHORIZER_CLASS_NAME] or settings[ZOOKEEPER_UNPROTECTED]:
         return None
-    security = zookeeper_security(settings)
     if security.digest is None or not security.sets_acl:
         missing = "zookeeper.digest is not set" if security.digest is None else "zookeeper.set.acl is false"
         raise ConfigError(

@@ -22,7 +22,7 @@ from ottla.client.wire.security.settings import ClientSecurity
 from ottla.coordination.embedded.errors import TreeStoreError
 from ottla.coordination.topics_view import TopicsView
 from ottla.maintenance.inspect import Severity, foreign_segments, verify_flushed_ends
-from ottla.model.counted import counted
+from ottla.model.counted import counted, listed
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.listener import Listener, address_text
@@ -117,8 +117,7 @@ def _is_of_another_topic(disk: Disk, path: str, partition: TopicPartition, topic
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return listed(names, _SHOWN)
 
 
 ASK_TIMEOUT_MS: Final = 3_000
@@ -189,10 +188,9 @@ def _answers(bootstrap: str, security: ClientSecurity) -> Iterator[Finding]:
         yield problem("broker", f"{bootstrap}: {error}", "is it another listener? give its --listen or --config")
         return
     if refused:
-        more = f" and {len(refused) - _PARTITIONS_SHOWN} more" if len(refused) > _PARTITIONS_SHOWN else ""
         yield problem(
             "broker",
-            f"partitions that are not served: {', '.join(refused[:_PARTITIONS_SHOWN])}{more}",
+            f"partitions that are not served: {listed(refused, _PARTITIONS_SHOWN)}",
             "its log says why (log.refused, log.offline); stop it and run `ottla log repair DIR`",
         )
 

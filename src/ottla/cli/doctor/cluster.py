@@ -17,7 +17,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
-from ottla.model.counted import counted
+from ottla.model.counted import counted, listed
 from ottla.model.errors import OttlaError
 from ottla.model.listener import is_loopback_host
 from ottla.model.topic_settings import MIN_INSYNC_REPLICAS
@@ -168,14 +168,14 @@ def _name(topic: TopicInfo, partition: PartitionInfo) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+    return listed(names, NAMES_SHOWN)
 
 
 ANSWER_WITHIN_S: Final = 3.0
 LATENCY_MS_WARNING: Final = 50.0
 # Timestamps of records and retention by time go by the brokers' clocks.
 CLOCK_MS_WARNING: Final = 2_000
+_PATHS_SHOWN: Final = 3
 ENSEMBLE_MIN: Final = 3
 _LATENCY: Final = "Latency min/avg/max"
 
@@ -281,7 +281,7 @@ def tree_findings(seen: TreeInspection, *, has_digest: bool, has_authorizer: boo
     if seen.open_paths and has_digest:
         yield problem(
             ZOOKEEPER,
-            f"any client may change {_shown(seen.open_paths)}: they were made without zookeeper.digest",
+            f"any client may change {listed(seen.open_paths, _PATHS_SHOWN)}: they were made without zookeeper.digest",
             "close them: ottla cluster protect",
         )
     elif seen.open_paths and has_authorizer:
@@ -320,12 +320,6 @@ def network_findings(where: ConnectString, *, has_tls: bool, has_digest: bool) -
             f"no TLS to {', '.join(remote)}: everyone on the network reads and changes {what}",
             "set zookeeper.ssl.client.enable=true (docs/security.md)",
         )
-
-
-def _shown(paths: Sequence[str]) -> str:
-    from ottla.coordination.zookeeper.protection import shown_paths
-
-    return shown_paths(paths)
 
 
 def directory_findings(seen: TreeInspection, node_id: int, identity: Mapping[str, str]) -> Iterator[Finding]:

@@ -24,7 +24,6 @@ from ottla.model.topic_settings import RETENTION_BYTES, RETENTION_MS, SEGMENT_BY
 
 if TYPE_CHECKING:
     from ottla.model.serve_options import ServeOptions
-    from ottla.model.setting_sources import RawSetting
     from ottla.runtime.disk import Disk
 
 
@@ -93,7 +92,6 @@ def _findings(
     from ottla.cli.doctor.machine import disk_findings, limit_findings, user_findings, version_findings
     from ottla.cli.serve import admin_listener, named_listeners
     from ottla.model.broker_settings import MAX_CONNECTIONS
-    from ottla.model.errors import ConfigError
     from ottla.model.serve_options import serve_options
 
     yield from version_findings()
@@ -148,9 +146,8 @@ def _certificates(options: ServeOptions) -> Iterator[Finding]:
     found = [listener for listener in (*options.listeners, *filter(None, of_http)) if listener.uses_tls]
     if not found:
         return
-    # It imports the broker's connections.
+    # Imported late: few brokers have TLS.
     from ottla.broker.security.tls_server import DAYS_LEFT_WARNING, TlsServer
-    from ottla.model.errors import ConfigError
     from ottla.runtime.clock import SystemClock
 
     for listener in found:

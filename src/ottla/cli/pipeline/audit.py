@@ -152,22 +152,7 @@ def _comparable(snapshot: AuditSnapshot, topics: tuple[str, ...], rules: Complet
 
 
 def _objects(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[str]:
-    found: list[dict[str, object]] = [
-        {
-            "topic": line.topic,
-            "window_start_ms": line.window.start_ms,
-            "window_ms": line.window.size_ms,
-            "tier": line.tier,
-            "records": line.records,
-            "expected_records": line.expected_records,
-            "missing_records": line.missing_records,
-            "surplus_records": line.surplus_records,
-            "late_records": line.late_records,
-            "late_ms": line.late_ms,
-            "completeness": line.completeness,
-        }
-        for line in lines
-    ]
+    found = [line.fields() for line in lines]
     found += [
         {
             "topic": state.topic,

@@ -55,7 +55,7 @@ class ZooKeeperBackend:
         self._connect = ConnectString.parse(connect)
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
-        self._security = security
+        self.security: Final = security
         self._clock = clock
 
     async def connect(self, *, lease: Lease | None = None) -> ZooKeeperSession:
@@ -90,7 +90,7 @@ class ZooKeeperBackend:
         return ZooKeeperSession(
             self._connect,
             self._session_timeout_ms,
-            security=self._security,
+            security=self.security,
             former=former,
             lease=lease,
             clock=self._clock,

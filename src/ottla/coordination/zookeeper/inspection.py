@@ -117,16 +117,18 @@ def _inspected(client: KazooClient, chroot: str) -> TreeInspection:
         ahead_ms = registered_ms(path, found) - stat.ctime
         brokers[node_id] = SeenBroker(decode_registration(node_id, path, found), ahead_ms)
     paths = ("/", layout.CLUSTER_ID, layout.LOGIN_SECRET, *layout.STANDING)
+    # All are sent before the first is awaited: a consumer's start waits for one round trip.
+    answers = [client.get_acls_async(full_path(chroot, path)) for path in paths]
     return TreeInspection(
         Fields.parse(layout.CLUSTER_ID, data).text("id"),
         brokers,
-        [path for path in paths if _is_unprotected(client, chroot, path)],
+        [path for path, answer in zip(paths, answers, strict=True) if _is_unprotected(path, answer)],
     )
 
 
-def _is_unprotected(client: KazooClient, chroot: str, path: str) -> bool:
+def _is_unprotected(path: str, answer: Any) -> bool:
     try:
-        found, _ = client.get_acls(full_path(chroot, path))
+        found, _ = answer.get()
     except (NoNodeError, NoAuthError):
         return False  # without the right to read it, this client may not change it
     access = tuple(AccessEntry(Rights(acl.perms), acl.id.scheme, acl.id.id) for acl in found)

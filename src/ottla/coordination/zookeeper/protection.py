@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 from ottla.coordination import layout
 from ottla.coordination.tree import NoNode, Stat
 from ottla.coordination.zookeeper.node_access import AccessList, is_unprotected
+from ottla.model.counted import listed
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.zookeeper_settings import ZOOKEEPER_UNPROTECTED
@@ -51,7 +52,7 @@ async def require_protection(tree: AccessTree) -> None:
     found = await unprotected_paths(tree)
     if found:
         raise TreeUnprotected(
-            f"any client of ZooKeeper may change the users, the ACLs and the tree: {shown_paths(found)} "
+            f"any client of ZooKeeper may change the users, the ACLs and the tree: {listed(found, _PATHS_SHOWN)} "
             f"{'is' if len(found) == 1 else 'are'} open"
         )
 
@@ -77,11 +78,6 @@ async def protect_tree(tree: AccessTree) -> int:
         count += sum(stat is not None for stat in await _each(level, tree.protect))
         level = await _children(tree, level)
     return count
-
-
-def shown_paths(paths: Sequence[str]) -> str:
-    more = len(paths) - _PATHS_SHOWN
-    return ", ".join(paths[:_PATHS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 async def _below(tree: AccessTree, path: str, levels: int) -> list[str]:

@@ -95,7 +95,7 @@ def connect_socket(
     timeout: float | None = None,
     **options: Any,
 ) -> Any:
-    """The connection that kazoo requests of its handler (`create_tcp_connection`), with our TLS in place of its own.
+    """The connection that kazoo requests of its handler (`create_tcp_connection`), with our TLS in place of kazoo's.
 
     Raises `TlsFailure` and `OSError`.
     """

@@ -45,25 +45,8 @@ def result_key(line: TierLine) -> bytes:
     return f"{line.tier}/{line.topic}/{line.window.start_ms}/{line.window.size_ms}".encode()
 
 
-def result_fields(line: TierLine) -> dict[str, object]:
-    """The columns of the table of results, but for the time of the comparison."""
-    return {
-        "topic": line.topic,
-        "window_start_ms": line.window.start_ms,
-        "window_ms": line.window.size_ms,
-        "tier": line.tier,
-        "records": line.records,
-        "expected_records": line.expected_records,
-        "missing_records": line.missing_records,
-        "surplus_records": line.surplus_records,
-        "late_records": line.late_records,
-        "late_ms": line.late_ms,
-        "completeness": line.completeness,
-    }
-
-
 def result_to_json(line: TierLine, compared_ms: int) -> bytes:
-    return json.dumps(result_fields(line) | {"compared_ms": compared_ms}, separators=(",", ":")).encode()
+    return json.dumps(line.fields() | {"compared_ms": compared_ms}, separators=(",", ":")).encode()
 
 
 def result_from_json(data: bytes) -> tuple[TierLine, int]:
@@ -321,7 +304,7 @@ def _newest_of(target: LakeTarget, lines: Sequence[TierLine], window_ms: int) ->
 
 
 def _table(lines: list[TierLine], compared_ms: int) -> pa.Table:
-    rows = [result_fields(line) | {"compared_at": compared_ms * 1_000} for line in lines]
+    rows = [line.fields() | {"compared_at": compared_ms * 1_000} for line in lines]
     for row, line in zip(rows, lines, strict=True):
         row["window_start"] = line.window.start_ms * 1_000
         del row["window_start_ms"]

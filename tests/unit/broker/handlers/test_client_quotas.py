@@ -108,6 +108,18 @@ async def test_what_is_no_quota_is_refused(parts: Parts, op: tuple[str, float]) 
     assert broker.altered == []
 
 
+async def test_refusal_that_names_a_long_text_of_the_client_can_be_sent() -> None:
+    # A text of version 0 has 32,767 bytes at most, and a message repeats each of these in four.
+    unprintable = "\x01" * 32_000
+    entry = alter.EntryData([alter.EntityData(unprintable, "alice")], [alter.OpData(RATE, 5.0)])
+    request = alter.AlterClientQuotasRequest([entry])
+    answer = await SmallBroker().ask(ApiKey.ALTER_CLIENT_QUOTAS, 0, request, alter.AlterClientQuotasResponse)
+    assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
+    question = describe.DescribeClientQuotasRequest([describe.ComponentData(unprintable, 0, "alice")])
+    found = await SmallBroker().ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, question, describe.DescribeClientQuotasResponse)
+    assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 async def test_entries_are_changed_each_for_itself() -> None:
     broker = SmallBroker()
     wrong = alter.EntryData([alter.EntityData("user", "")], [])

@@ -132,6 +132,10 @@ def test_counts_of_addresses_are_read() -> None:
     assert parse_address_counts(["10.0.0.5:200", "[::1]:7"]) == {"10.0.0.5": 200, "::1": 7}
 
 
+def test_ipv4_address_in_ipv6_form_is_the_ipv4_address() -> None:
+    assert parse_address_counts(["[::ffff:10.0.0.5]:200"]) == {"10.0.0.5": 200}
+
+
 @pytest.mark.parametrize("text", ["10.0.0.5", "broker.example:5", "10.0.0.5:many", "10.0.0.5:-1"])
 def test_count_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides"):

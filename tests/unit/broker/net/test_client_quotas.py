@@ -11,6 +11,7 @@ import pytest
 from ottla.broker.net.client_quotas import ClientQuotas, Timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.receive_buffer import ReceiveBudget
+from ottla.broker.net.request_tasks import RequestTasks
 from ottla.broker.quotas.limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
@@ -201,6 +202,20 @@ def test_time_of_a_request_throttles_the_next_one(make: Make) -> None:
     own.spent(0.2)
     # 20 % of a second in ten of them are 2 %: as long again, and one sample at most.
     assert own.answered() == 1_000
+
+
+async def test_time_of_a_request_that_is_served_in_steps_counts(make: Make) -> None:
+    throttled = make(QuotaKind.REQUEST_PERCENTAGE, 0.000_001)
+    served = asyncio.Event()
+
+    async def serve() -> None:
+        served.set()
+
+    throttled.request()
+    RequestTasks().start(throttled.connection, serve())
+    await served.wait()
+    await asyncio.sleep(0)
+    assert throttled.own.answered() > 0
 
 
 def test_request_between_brokers_is_exempt(make: Make) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.quotas.limits import Limit, QuotaLimits
+from ottla.broker.quotas.stored_quotas import quota_entity
+from ottla.coordination.configs import ConfigEntity
 from ottla.model.quotas import DEFAULT_NAME, QuotaEntity, QuotaKind
 
 PRODUCE, FETCH = QuotaKind.PRODUCER_BYTE_RATE, QuotaKind.CONSUMER_BYTE_RATE
@@ -51,7 +53,8 @@ def test_address_has_its_quota_or_the_default() -> None:
 
 
 def test_address_has_its_quota_in_each_spelling() -> None:
-    limits = QuotaLimits(1, {QuotaEntity(ip="0:0:0:0:0:0:0:1"): {QuotaKind.CONNECTION_CREATION_RATE: 5.0}})
+    owner = quota_entity(ConfigEntity.address("0:0:0:0:0:0:0:1"))
+    limits = QuotaLimits(1, {owner: {QuotaKind.CONNECTION_CREATION_RATE: 5.0}})
     found = limits.of_address("::1")
     assert found is not None
     assert (found.value, found.sharer.ip) == (5.0, "::1")

@@ -34,27 +34,27 @@ def load(table: Path, first: int, end: int) -> None:
 def test_commits_are_published_once_and_those_that_are_not_compared_any_more_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Count] = []
-    monkeypatch.setattr("ottla.spark.audit.table_counts.publish", lambda _, counts, __: told.extend(counts))
+    published: list[Count] = []
+    monkeypatch.setattr("ottla.spark.audit.table_counts.publish", lambda _, counts, __: published.extend(counts))
     table = tmp_path / "clicks"
     load(table, 0, 3)
     load(table, 3, 8)
     committed_ms = [each["timestamp"] for each in reversed(DeltaTable(table).history())]
 
-    def tell(loaded: LoadedTable, now_ms: int) -> list[int]:
+    def counts_published(loaded: LoadedTable, now_ms: int) -> list[int]:
         cluster: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: now_ms))
-        told.clear()
+        published.clear()
         loaded.publish_counts(cluster, "ottla-audit")
-        return sorted(each.records for each in told)
+        return sorted(each.records for each in published)
 
     loaded = LoadedTable(parse_target(table))
-    assert tell(loaded, committed_ms[1]) == [3, 5]
-    assert tell(loaded, committed_ms[1]) == []
+    assert counts_published(loaded, committed_ms[1]) == [3, 5]
+    assert counts_published(loaded, committed_ms[1]) == []
     load(table, 8, 9)
-    assert tell(loaded, committed_ms[1]) == [1]
+    assert counts_published(loaded, committed_ms[1]) == [1]
     another = LoadedTable(parse_target(table))
     # The job of some weeks later.
-    assert tell(another, committed_ms[1] + COMPARED_MS + 60_000) == []
+    assert counts_published(another, committed_ms[1] + COMPARED_MS + 60_000) == []
 
 
 def test_tell_publishes_counts_and_warns_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
