@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.cli import main
+from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.recovery.recovery import LogRecovery
 from ottla.storage.segment.segment import Segment
@@ -16,6 +17,7 @@ def forget_producers() -> None:
     """Recovery rebuilds no producer state: retries of stored batches are stored again."""
     LogRecovery._load_producers = lambda *_: None  # type: ignore[method-assign]
     ProducerStates.replay = lambda *_: None  # type: ignore[method-assign]
+    LogTransactions.replay = lambda *_: None  # type: ignore[method-assign]
 
 
 def cut_one_batch_too_far() -> None:

@@ -32,6 +32,7 @@ class KeyedBatch(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    is_transactional: bool = False
 
     def build(self) -> memoryview:
         builder = BatchBuilder()
@@ -43,6 +44,7 @@ class KeyedBatch(NamedTuple):
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
+                is_transactional=self.is_transactional,
             )
         )
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.records.builder import BatchBuilder
+from ottla.records.end_marker import read_end_marker
 from ottla.records.header import HEADER, BatchHeader, read_header
 
 START_MS = 1_700_000_000_000
@@ -25,6 +26,7 @@ class BatchShape(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    is_transactional: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -34,7 +36,10 @@ def _built(shape: BatchShape) -> bytes:
         builder.append(shape.timestamp_ms + number, b"key", bytes([shape.fill % 256]) * shape.value_bytes)
     return bytes(
         builder.build(
-            producer_id=shape.producer_id, producer_epoch=shape.producer_epoch, base_sequence=shape.base_sequence
+            producer_id=shape.producer_id,
+            producer_epoch=shape.producer_epoch,
+            base_sequence=shape.base_sequence,
+            is_transactional=shape.is_transactional,
         )
     )
 
@@ -176,9 +181,41 @@ def producers_of(batches: list[Stored]) -> Producers:
         epoch, window = found.get(head.producer_id, (head.producer_epoch, []))
         if epoch != head.producer_epoch:
             window = []
+        if head.is_control:
+            found[head.producer_id] = (head.producer_epoch, window)
+            continue
         last_sequence = (head.base_sequence + head.last_offset_delta) % 2**31
         window = [*window, (head.base_sequence, last_sequence, head.base_offset, head.last_offset_delta)][-WINDOW:]
         found[head.producer_id] = (head.producer_epoch, window)
+    return found
+
+
+class Transactions(NamedTuple):
+    """Of a log's batches: the first offset of each open one by its producer, the aborted ones, coordinators' epochs."""
+
+    open: dict[int, int]
+    # First and last offset, producer, and where the oldest one that was open after it starts, or the offset after it.
+    aborted: list[tuple[int, int, int, int]]
+    coordinator_epochs: dict[int, int]
+
+
+def transactions_of(batches: list[Stored]) -> Transactions:
+    found = Transactions({}, [], {})
+    for stored in batches:
+        head = stored.head
+        if not head.is_transactional:
+            continue
+        if not head.is_control:
+            found.open.setdefault(head.producer_id, head.base_offset)
+            continue
+        marker = read_end_marker(memoryview(stored.data))
+        assert marker is not None
+        known_epoch = found.coordinator_epochs.get(head.producer_id, -1)
+        found.coordinator_epochs[head.producer_id] = max(known_epoch, marker.coordinator_epoch)
+        first_offset = found.open.pop(head.producer_id, None)
+        if first_offset is not None and not marker.commits:
+            stable_end = min(found.open.values(), default=head.base_offset + 1)
+            found.aborted.append((first_offset, head.base_offset, head.producer_id, stable_end))
     return found
 
 

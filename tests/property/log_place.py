@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.model.identifiers import TopicPartition
+from ottla.records.end_marker import EndMarker
 from ottla.records.header import HEADER
 from ottla.runtime.offload import run_inline
 from ottla.storage.directory.log_directory import LogDirectory
@@ -13,7 +14,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.testing.fake_clock import FakeClock
 from ottla.testing.memory_disk import MemoryDisk
 
-from .log_model import START_MS, Producers, Stored, batch_of, split_log
+from .log_model import START_MS, Producers, Stored, Transactions, batch_of, split_log
 from .log_model import BatchShape as BatchShape
 
 DATA = "/data"
@@ -83,8 +84,35 @@ def append(log: Log, shape: BatchShape, now_ms: int = START_MS) -> tuple[int, St
     """(base offset, the batch as it was stored; None when it was a duplicate)."""
     batch = batch_of(shape)
     end_offset = log.log_end_offset
-    base_offset = log.append(batch, HEADER.unpack_from(batch), now_ms)
+    guard = None
+    if shape.is_transactional:
+        guard = log.transactions.guard(shape.producer_id, shape.producer_epoch, shape.base_sequence)
+    base_offset = log.append(batch, HEADER.unpack_from(batch), now_ms, guard)
     return base_offset, Stored.of(bytes(batch)) if log.log_end_offset > end_offset else None
+
+
+def append_marker(log: Log, marker: EndMarker, producer_id: int, epoch: int, now_ms: int = START_MS) -> Stored:
+    """A marker as it was stored, which keeps the epoch or advances it."""
+    entry = log.producers.entry(producer_id)
+    advances_epoch = entry is None or epoch > entry.epoch
+    assert log.append_marker(marker, producer_id, epoch, now_ms, advances_epoch=advances_epoch)
+    (stored,) = read_log(log, log.log_end_offset - 1, log.log_end_offset)
+    return stored
+
+
+def transactions_in(log: Log) -> Transactions:
+    """The log's own view of its transactions, in the model's form."""
+    coordinator_epochs = {
+        producer_id: entry.coordinator_epoch
+        for producer_id, entry in log.producers.entries()
+        if entry.coordinator_epoch >= 0
+    }
+    aborted = [
+        (each.first_offset, each.last_offset, each.producer_id, each.last_stable_offset)
+        for segment in log.segments
+        for each in segment.aborted()
+    ]
+    return Transactions(dict(log.transactions.open), aborted, coordinator_epochs)
 
 
 def read_log(log: Log, start_offset: int, limit_offset: int, size_bytes_max: int = 400) -> list[Stored]:

@@ -1,8 +1,8 @@
 """A crash at every file operation of a workload, with lost, torn and reordered unsynced writes (the idea of ALICE).
 
 Each crash leaves a disk that is opened again.  Then every flushed record is there byte by byte; the rest is a
-prefix of the appended batches, whole and without a gap; opening again changes nothing; producers, epochs
-and indexes agree with the batches.  The controls omit a sync: then the same check must find a loss.
+prefix of the appended batches, whole and without a gap; opening again changes nothing; producers, transactions,
+epochs and indexes agree with the batches.  The controls omit a sync: then the same check must find a loss.
 """
 
 from __future__ import annotations
@@ -14,14 +14,23 @@ from typing import NamedTuple
 
 import pytest
 
+from ottla.records.end_marker import EndMarker
+from ottla.runtime.disk import File
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
 from ottla.storage.log.log import Log
+from ottla.storage.producers import producer_snapshot, replay
+from ottla.storage.producers.aborted_transactions import AbortedIndex
+from ottla.storage.producers.producer_snapshot import decode_snapshot
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.recovery import recovery
+from ottla.storage.segment.batch_scan import BatchTuple
+from ottla.storage.segment.segment import Segment
 from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, Operation
 from tests.unit.storage.logs import truncate_log
 
-from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of
-from .log_place import DATA, LogPlace, append, partition, producers_in, read_log
+from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of, transactions_of
+from .log_place import DATA, LogPlace, append, append_marker, partition, producers_in, read_log, transactions_in
 from .property_settings import examples, timeout_s
 
 # Crashes at each moment, and workloads: `OTTLA_PROPERTY_EXAMPLES` raises the first.
@@ -74,10 +83,12 @@ class Workload:
     def _step(self, log_number: int) -> None:
         model, log = self.models[log_number], self.place.log(log_number)
         kind = self.rng.choices(
-            ["append", "flush", "roll", "cut", "delete", "drop", "housekeep"], [12, 5, 1, 1, 1, 1, 2]
+            ["append", "transact", "flush", "roll", "cut", "delete", "drop", "housekeep"], [9, 5, 5, 1, 1, 1, 1, 2]
         )[0]
         if kind == "append":
             self._append(log_number)
+        elif kind == "transact":
+            self._transact(log_number)
         elif kind == "flush":
             self.place.flush()
             for each, stored in enumerate(self.models):
@@ -109,6 +120,22 @@ class Workload:
         _, stored = append(self.place.log(log_number), shape)
         assert stored is not None
         self.models[log_number].append(stored)
+
+    def _transact(self, log_number: int) -> None:
+        """A batch of a transaction, or its marker, with the next epoch or the same one."""
+        model, log = self.models[log_number], self.place.log(log_number)
+        producer_id = self.rng.choice([11, 12])
+        epoch, window = model.producers().get(producer_id, (0, []))
+        if producer_id in transactions_of(model.batches).open and self.rng.random() < 0.5:
+            epoch += self.rng.randrange(2)
+            marker = EndMarker(self.rng.random() < 0.4, self.epochs[log_number])
+            model.append(append_marker(log, marker, producer_id, epoch))
+            return
+        sequence = (window[-1][1] + 1) % 2**31 if window else 0
+        shape = BatchShape(1, self.rng.randrange(50), START_MS + self.number, self.number, producer_id, epoch, sequence)
+        _, stored = append(log, shape._replace(is_transactional=True))
+        assert stored is not None
+        model.append(stored)
 
     def _cut(self, log_number: int) -> None:
         model, log = self.models[log_number], self.place.log(log_number)
@@ -157,6 +184,10 @@ def check_log(log: Log, model: LogModel, label: str) -> None:
 def check_derived(log: Log, model: LogModel, found: list[Stored]) -> None:
     """Producers, epochs and indexes against the batches themselves."""
     assert producers_in(log) == producers_of(model.batches)
+    transactions = transactions_of(model.batches)
+    first_offset = log.segments[0].base_offset
+    kept = transactions._replace(aborted=[each for each in transactions.aborted if each[1] >= first_offset])
+    assert transactions_in(log) == kept
     starts = epoch_starts_of(found, log.log_start_offset)
     known = [tuple(entry) for entry in log.epoch_starts if entry.start_offset > log.log_start_offset]
     assert known == [start for start in starts if start[1] > log.log_start_offset]
@@ -276,3 +307,65 @@ def test_data_directory_is_at_the_path_of_the_test() -> None:
     workload.run(lambda _: None)
     assert all(path.startswith(f"{DATA}/clicks-") for path in log_files(workload.disk))
     assert any(log_files(workload.disk).values())
+
+
+# --- bugs in what a restart knows of transactions ---------------------------------------------------------------------
+
+
+def open_no_markers(patch: pytest.MonkeyPatch) -> None:
+    """The epochs of coordinators, in the values of markers, are not read."""
+
+    def marker_at(file: File, position: int, head: BatchTuple) -> EndMarker | None:
+        found = replay.marker_at(file, position, head)
+        return None if found is None else found._replace(coordinator_epoch=0)
+
+    patch.setattr(recovery, "marker_at", marker_at)
+
+
+def rebuild_no_index(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery.LogRecovery, "_scan", _scan_without_aborted)
+
+
+_scan = recovery.LogRecovery._scan
+
+
+def _scan_without_aborted(self: recovery.LogRecovery, segment: Segment) -> str | None:
+    problem = _scan(self, segment)
+    segment.start_aborted()
+    return problem
+
+
+def cut_no_index(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AbortedIndex, "truncate_to", lambda _self, _end_offset: None)
+
+
+def keep_no_first_offsets(patch: pytest.MonkeyPatch) -> None:
+    """Snapshots have no open transactions."""
+
+    def decode(data: bytes, expiration_ms: int) -> ProducerStates:
+        states = decode_snapshot(data, expiration_ms)
+        for _, entry in states.entries():
+            entry.current_txn_first_offset = -1
+        return states
+
+    patch.setattr(producer_snapshot, "decode_snapshot", decode)
+
+
+def write_no_index(patch: pytest.MonkeyPatch) -> None:
+    """A closed segment has no file of its aborted transactions."""
+    patch.setattr("ottla.storage.segment.segment.write_aborted", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "plant", [open_no_markers, rebuild_no_index, cut_no_index, keep_no_first_offsets, write_no_index]
+)
+def test_check_finds_a_bug_in_what_a_restart_knows_of_transactions(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(20):
+        try:
+            crash_everywhere(Workload(seed), 1)
+        except AssertionError:
+            return
+    pytest.fail("20 workloads found nothing")

@@ -10,10 +10,12 @@ from functools import wraps
 import pytest
 
 from ottla.records.builder import BatchBuilder
-from ottla.records.header import BatchHeader, read_header
+from ottla.records.end_marker import EndMarker, build_end_marker
+from ottla.records.header import BASE_OFFSET_TO_EPOCH, BatchHeader, read_header
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log.log import Log
 from ottla.storage.producers import truncated_producers
+from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.producers.producer_state import SEQUENCE_MASK, ProducerStates
 from ottla.storage.producers.replay import producers_at
@@ -57,6 +59,7 @@ class FollowerLife:
         self.place = LogPlace(MemoryDisk(), CONFIG)
         self.place.create(1)
         self.heads: list[BatchHeader] = []
+        self.markers: dict[int, EndMarker] = {}
         self.has_transactions = has_transactions
         self.has_retention = has_retention
 
@@ -67,8 +70,20 @@ class FollowerLife:
     def expected(self) -> ProducerStates:
         states = ProducerStates()
         for head in self.heads:
-            states.replay(head, START_MS)
+            states.replay(head, self.marker_of(head), START_MS)
         return states
+
+    def marker_of(self, head: BatchHeader) -> EndMarker | None:
+        return self.markers[head.base_offset] if head.is_control else None
+
+    def check_transactions(self) -> None:
+        """Open and aborted transactions are those of the batches."""
+        replayed = LogTransactions(ProducerStates())
+        found = [replayed.replay(head, self.marker_of(head), START_MS) for head in self.heads if head.producer_id >= 0]
+        assert self.log.transactions.open == replayed.open
+        start_offset = self.log.segments[0].base_offset
+        aborted = [each for each in found if each is not None and each.last_offset >= start_offset]
+        assert [each for segment in self.log.segments for each in segment.aborted()] == aborted
 
     def append(self) -> None:
         """A run of batches as their leader accepted them."""
@@ -77,7 +92,7 @@ class FollowerLife:
         for _ in range(self.rng.choice([1, 3, 30])):
             batch = self._next_batch(leader, self.heads[-1].next_offset if self.heads else 0)
             self.heads.append(read_header(batch))
-            leader.replay(self.heads[-1], START_MS)
+            leader.replay(self.heads[-1], self.marker_of(self.heads[-1]), START_MS)
             run += batch
         self.log.append_run(memoryview(run), START_MS)
 
@@ -96,14 +111,18 @@ class FollowerLife:
             epoch, sequence = entry.epoch + 1, 0
         else:
             epoch, sequence = entry.epoch, entry.next_sequence
+        if is_marker:
+            marker = self.markers[base_offset] = EndMarker(rng.random() < 0.5, rng.randint(0, 5))
+            batch = build_end_marker(marker, producer_id, epoch, START_MS)
+            BASE_OFFSET_TO_EPOCH.pack_into(batch, 0, base_offset, read_header(batch).batch_length, 0)
+            return batch
         return builder.build(
             base_offset=base_offset,
             leader_epoch=0,
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=-1 if is_marker else sequence,
-            is_transactional=is_marker or (self.has_transactions and rng.random() < 0.3),
-            is_control=is_marker,
+            base_sequence=sequence,
+            is_transactional=self.has_transactions and rng.random() < 0.3,
         )
 
     def cut(self) -> None:
@@ -162,6 +181,7 @@ def test_truncated_log_has_the_producer_state_of_a_replay(
         assert view(log.producers) == view(life.expected())
         rebuilt = producers_at(life.place.disk, log.path, log.segments, log.log_end_offset, START_MS, 10**9)
         assert view(rebuilt) == view(life.expected())
+        life.check_transactions()
     if has_transactions:
         assert "producers_at" in calls, "only a replay knows transactions"
     else:

@@ -134,7 +134,7 @@ class Checks:
             raise Violation(f"T11: aborted in [{start}, {upper}) of {partition.name}: {found}, not {sorted(wanted)}")
 
     def aborted_list(self, partition: DataPartition, start: int, end: int) -> list[AbortedTransaction]:
-        return aborted_between(partition.transactions.aborted, start, end)
+        return aborted_between(partition.aborted.ended_from(start), start, end)
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 

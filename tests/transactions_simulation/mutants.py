@@ -14,7 +14,7 @@ from ottla.model.errors import RequestError
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import BatchHeader
 from ottla.runtime.clock import Moment
-from ottla.storage.producers.aborted_transactions import AbortedTransaction
+from ottla.storage.producers.aborted_transactions import AbortedIndex, AbortedTransaction
 from ottla.storage.producers.log_transactions import LogTransactions, VerificationGuard
 from ottla.storage.producers.producer_snapshot import decode_snapshot
 from ottla.storage.producers.producer_state import NO_OFFSET, ProducerStates
@@ -184,13 +184,12 @@ def stable_below_open_ones(self: LogTransactions, high_watermark: int, log_start
 
 def forget_open_ones(self: LogTransactions, states: ProducerStates, end_offset: int) -> None:
     _truncated(self, states, end_offset)
-    self._open = {}
+    self.open.clear()
+    self.unstable.clear()
 
 
-def keep_the_index(self: LogTransactions, states: ProducerStates, end_offset: int) -> None:
-    aborted = list(self._aborted)
-    _truncated(self, states, end_offset)
-    self._aborted = aborted
+def keep_the_index(self: AbortedIndex, end_offset: int) -> None:
+    """A cut leaves the markers that it removes."""
 
 
 def decode_without_open_ones(data: bytes) -> ProducerStates:
@@ -322,7 +321,7 @@ MUTANTS: Final = {
             moving,
         ),
         Mutant("a new leader has no open transactions", ((LogTransactions, "truncated", forget_open_ones),), moving),
-        Mutant("a cut keeps aborted transactions", ((LogTransactions, "truncated", keep_the_index),), moving),
+        Mutant("a cut keeps aborted transactions", ((AbortedIndex, "truncate_to", keep_the_index),), moving),
         Mutant(
             "a search ends in the first file",
             ((checks, "aborted_between", find_in_one_file), (partition, "aborted_between", find_in_one_file)),

@@ -14,7 +14,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ottla.storage.errors import AppendRefused
-from ottla.storage.producers.aborted_transactions import aborted_between
+from ottla.storage.producers.aborted_transactions import AbortedIndex, aborted_between
 from ottla.storage.producers.log_transactions import LogTransactions, VerificationGuard
 from ottla.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from ottla.storage.producers.producer_state import NO_OFFSET, ProducerStates
@@ -58,6 +58,7 @@ class DataPartition:
         self.is_led = True
         self.states = ProducerStates()
         self.transactions = LogTransactions(self.states)
+        self.aborted = AbortedIndex()
         self._snapshots: list[tuple[int, bytes]] = []
         self._waiting: list[tuple[int, Answer]] = []
         # What was counted from the log, and up to where.
@@ -149,7 +150,9 @@ class DataPartition:
             marker = EndMarker(markers.commits, markers.coordinator_epoch)
             header = self._header(producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT, -1)
             self.entries.append(Entry(header, marker))
-            self.transactions.marker_appended(header, marker, self.now_ms)
+            aborted = self.transactions.marker_appended(header, marker, self.now_ms)
+            if aborted is not None:
+                self.aborted.add(aborted)
             self._simulation.trace("%s: %s of %d, epoch %d, at %d", self.name, marker, producer_id, epoch, offset)
             self._simulation.checks.on_marker(self, producer_id)
             self._replicate()
@@ -204,6 +207,7 @@ class DataPartition:
         self.is_led = True
         self.states = self.replayed(*(self._snapshots[-1] if self._snapshots else (0, None)))
         self.transactions.truncated(self.states, end)
+        self.aborted.truncate_to(end)
         self._simulation.trace("%s: led in epoch %d from %d", self.name, self.leader_epoch, end)
         self._simulation.checks.on_truncated(self)
         self._replicate()
@@ -211,16 +215,14 @@ class DataPartition:
     def replayed(self, start: int, snapshot: bytes | None) -> ProducerStates:
         states = ProducerStates() if snapshot is None else decode_snapshot(snapshot)
         for header, content in self.entries[start:]:
-            states.replay(header, self.now_ms, content.coordinator_epoch if isinstance(content, EndMarker) else 0)
+            states.replay(header, content if isinstance(content, EndMarker) else None, self.now_ms)
         return states
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
     def committed(self, start: int, end: int) -> list[Value]:
         """What a read_committed consumer delivers of [start, end), as clients use the list of aborted transactions."""
-        coming = [
-            (each.first_offset, each.producer_id) for each in aborted_between(self.transactions.aborted, start, end)
-        ]
+        coming = [(each.first_offset, each.producer_id) for each in aborted_between(self.aborted, start, end)]
         skipped: set[int] = set()
         found = []
         for header, content in self.entries[start:end]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from ottla.model.errors import WireError
 from ottla.records.builder import NO_SEQUENCE, BatchBuilder
 from ottla.records.errors import CorruptBatch
+from ottla.records.header import read_header
 from ottla.records.record import decode_batch
 
 _KEY: Final = struct.Struct(">hh")
@@ -39,6 +41,23 @@ def build_end_marker(marker: EndMarker, producer_id: int, producer_epoch: int, n
         is_transactional=True,
         is_control=True,
     )
+
+
+# What compaction leaves of a marker whose transaction it has removed, for the epoch of its producer.
+EMPTIED: Final = EndMarker(commits=True, coordinator_epoch=0)
+
+
+def stored_end_marker(batch: memoryview) -> EndMarker | None:
+    """The marker of a control batch in a log; None for a control record of another kind, and for what is none.
+
+    One that compaction has emptied is `EMPTIED`.
+    """
+    if not read_header(batch).records_count:
+        return EMPTIED
+    try:
+        return read_end_marker(batch)
+    except WireError:
+        return None
 
 
 def read_end_marker(batch: memoryview) -> EndMarker | None:

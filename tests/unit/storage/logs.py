@@ -52,12 +52,18 @@ def batch_of(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> memoryview:
     builder = BatchBuilder()
     for number in range(count):
         builder.append(timestamp_ms + number, b"%d" % number, value)
     return memoryview(
-        builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
+        builder.build(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
     )
 
 

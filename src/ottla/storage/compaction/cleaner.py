@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Final
 
 from ottla.model.errors import WireError
@@ -23,7 +24,7 @@ from ottla.storage.compaction.plan import CleanedGroup, CleanJob, CleanSummary, 
 from ottla.storage.compaction.transactions import Transactions
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_files import segment_file_name
-from ottla.storage.producers.aborted_transactions import read_aborted
+from ottla.storage.producers.aborted_transactions import read_aborted_index
 from ottla.storage.segment.batch_scan import BatchScan, BatchTuple
 from ottla.storage.segment.indexes import OFFSET_ENTRY_BYTES
 from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX
@@ -120,7 +121,8 @@ def clean(disk: Disk, job: CleanJob, pace: Pace) -> Iterator[CleanedGroup | Clea
     """
     offsets = OffsetMap(job.map_bytes)
     try:
-        aborted = read_aborted(disk, job.path)
+        indexes = (read_aborted_index(disk, f"{job.path}/{each.base_offset:020d}") for each in job.segments)
+        aborted = [*job.aborted_later, *chain.from_iterable(indexes)]
         mapped_end = _MapBuilder(disk, job, pace, offsets, Transactions(aborted, job.first_dirty_offset)).build()
         rules = FilterRules(
             offsets.newest,

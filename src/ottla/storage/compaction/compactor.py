@@ -167,7 +167,11 @@ class Compactor:
         if log.is_deleted or log.failure is not None or (log.truncations_count, log.log_start_offset) != before:
             # What was dirty may be gone.
             return None
-        job = clean_job(log, part, map_bytes, now_ms, producers)
+        try:
+            job = clean_job(log, part, map_bytes, now_ms, producers)
+        except (OSError, StorageError) as error:
+            self._mark_uncleanable(log, str(error))
+            return None
         self._current = _Clean(log, job, log.truncations_count, self._clock.monotonic_ms())
         self.has_failed_last = False
         return job

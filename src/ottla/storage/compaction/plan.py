@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.storage.compaction.cleaned_segment import CleanedFiles
+from ottla.storage.producers.aborted_transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from ottla.storage.log.log import Log
@@ -36,6 +37,8 @@ class CleanJob(NamedTuple):
     kept_last_offsets: tuple[int, ...]
     now_ms: int
     delete_retention_ms: int
+    # Those with records below the limit that end above it.
+    aborted_later: tuple[AbortedTransaction, ...]
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
@@ -49,6 +52,7 @@ class CleanJob(NamedTuple):
         fields = json.loads(text)
         fields["segments"] = tuple(SourceSegment(*segment) for segment in fields["segments"])
         fields["kept_last_offsets"] = tuple(fields["kept_last_offsets"])
+        fields["aborted_later"] = tuple(AbortedTransaction(*each) for each in fields["aborted_later"])
         return cls(**fields)
 
 
@@ -162,10 +166,7 @@ def is_due(log: Log, part: Cleanable) -> bool:
 
 def clean_limit(log: Log) -> int:
     """The exclusive limit of cleans: records above may still change or are not readable yet."""
-    open_transactions = [
-        entry.current_txn_first_offset for _, entry in log.producers.entries() if entry.current_txn_first_offset >= 0
-    ]
-    return min(log.removable_end, log.flushed_end, log.active_base_offset, *open_transactions)
+    return min(log.decided_end, log.active_base_offset)
 
 
 def clean_job(
@@ -187,6 +188,7 @@ def clean_job(
         kept_last_offsets=tuple(last_offset for last_offset in sorted(kept) if last_offset < part.limit_offset),
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
+        aborted_later=tuple(log.aborted_across(part.limit_offset)),
         segment_bytes=config.segment_bytes,
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

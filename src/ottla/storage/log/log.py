@@ -23,10 +23,13 @@ from uuid import UUID
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from ottla.observe.events import fields
 from ottla.observe.transition_history import TransitionHistory
+from ottla.records.end_marker import EndMarker, build_end_marker, stored_end_marker
 from ottla.records.header import (
     BASE_OFFSET_TO_EPOCH,
+    CONTROL_BIT,
     HEADER,
     LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_BIT,
     BatchHeader,
 )
 from ottla.runtime.disk import Disk, File, FileRun, replace_file
@@ -54,6 +57,8 @@ from ottla.storage.log.leader_run import check_run
 from ottla.storage.log.reads import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
+from ottla.storage.producers.aborted_transactions import AbortedIndex, AbortedTransaction, aborted_between
+from ottla.storage.producers.log_transactions import LogTransactions, VerificationGuard
 from ottla.storage.producers.producer_snapshot import (
     remove_snapshots,
     snapshot_file_name,
@@ -61,7 +66,7 @@ from ottla.storage.producers.producer_snapshot import (
     write_snapshot,
 )
 from ottla.storage.producers.producer_state import ProducerStates
-from ottla.storage.producers.replay import ensure_snapshot
+from ottla.storage.producers.replay import aborted_at, ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
 from ottla.storage.room import Room
 from ottla.storage.segment.indexes import IndexCache, OffsetIndex, TimeIndex, TimestampOffset
@@ -237,6 +242,7 @@ class Log:
     """One partition's log; the module's docstring says what holds between its offsets."""
 
     __slots__ = (
+        "_aborted_seen",
         "_active",
         "_appended_count",
         "_appended_offset",
@@ -256,6 +262,7 @@ class Log:
         "_is_os_policy",
         "_on_stable",
         "_on_truncated",
+        "_open_transactions",
         "_places",
         "_room",
         "_scheduler",
@@ -277,6 +284,7 @@ class Log:
         "stable_end",
         "topic_id",
         "topic_partition",
+        "transactions",
         "truncations_count",
     )
 
@@ -306,6 +314,10 @@ class Log:
         self.flushed_end = parts.flushed_end
         self.stable_end = parts.flushed_end
         self.producers = parts.producers
+        self.transactions = LogTransactions(parts.producers, parts.log_end_offset)
+        self._open_transactions = self.transactions.open
+        # None: not known before all segments were searched.
+        self._aborted_seen: bool | None = None
         self._epochs = parts.epochs
         latest = parts.epochs.latest_epoch
         self.leader_epoch = latest if latest is not None else NO_LEADER_EPOCH
@@ -373,8 +385,14 @@ class Log:
         return self._epochs.entries
 
     @property
+    def decided_end(self) -> int:
+        """Exclusive limit for compaction: `removable_end`, what is flushed, and the outcome of every transaction."""
+        removable_end = min(self.removable_end, self.flushed_end)
+        return self.transactions.decided_end(removable_end, self.flushed_end)
+
+    @property
     def removable_end(self) -> int:
-        """Exclusive limit for retention and compaction.
+        """Exclusive limit for retention.
 
         Records at or above it may still be truncated, so they are not removed, and supersede no older record of their
         key.
@@ -407,11 +425,22 @@ class Log:
 
     # --- appending ------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+    def append(
+        self,
+        batch: memoryview,
+        header: tuple[int, ...],
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        *,
+        has_sequence: bool = True,
+        marker: EndMarker | None = None,
+    ) -> int:
         """Append ONE whole batch (v2, checked by the caller, in a writable buffer) and return its base offset.
 
         Base offset and leader epoch are stamped in place.  A duplicate of an idempotent producer appends nothing
         and returns the original base offset, so the caller always waits for `base + delta + 1 <= stable_end`.
+        `guard` and `has_sequence` of a transactional batch: see `LogTransactions.check`.  `marker`: the batch is this
+        one, and `append_marker` has checked it.
         Raises `AppendRefused` or `StorageError`; the log is then as it was.
         """
         if self.failure is not None:
@@ -421,8 +450,14 @@ class Log:
         if producer_id >= 0:
             first_sequence = header[11]
             last_sequence = (first_sequence + last_offset_delta) & _SEQUENCE_MASK
+            is_transactional = header[5] & TRANSACTIONAL_BIT
             try:
-                original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
+                if marker is not None:
+                    original = None
+                elif is_transactional or self._open_transactions:
+                    original = self.transactions.check(BatchHeader._make(header), guard, has_sequence=has_sequence)
+                else:
+                    original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
             except OutOfOrderSequence as gap:
                 if self._room.is_closed:
                     # What it should follow was refused as well.
@@ -457,9 +492,12 @@ class Log:
         self._appended_position = position
         self.log_end_offset = end_offset = last_offset + 1
         if producer_id >= 0:
-            self.producers.update(
-                producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, now_ms
-            )
+            if is_transactional:
+                self._replay(BatchHeader._make(header)._replace(base_offset=base_offset), marker, now_ms)
+            else:
+                self.producers.update(
+                    producer_id, header[10], first_sequence, last_sequence, base_offset, last_offset_delta, now_ms
+                )
         if not self._is_dirty:
             self._is_dirty = True
             self._scheduler.mark_dirty(self)
@@ -471,6 +509,29 @@ class Log:
             if self._on_stable is not None:
                 self._on_stable()
         return base_offset
+
+    def append_marker(
+        self, marker: EndMarker, producer_id: int, producer_epoch: int, now_ms: int, *, advances_epoch: bool
+    ) -> bool:
+        """Append the marker that ends a producer's transaction; False when it repeats one that is in the log.
+
+        See `LogTransactions.check_marker`, and `append` for what is raised.
+        """
+        if self.failure is not None:
+            raise self.failure
+        transactions, coordinator_epoch = self.transactions, marker.coordinator_epoch
+        if not transactions.check_marker(producer_id, producer_epoch, coordinator_epoch, advances_epoch=advances_epoch):
+            return False
+        batch = build_end_marker(marker, producer_id, producer_epoch, now_ms)
+        self.append(memoryview(batch), HEADER.unpack_from(batch), now_ms, marker=marker)
+        return True
+
+    def _replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> None:
+        """A batch of a producer is in the active segment."""
+        aborted = self.transactions.replay(header, marker, now_ms)
+        if aborted is not None:
+            self._active.aborted().add(aborted)
+            self._aborted_seen = True
 
     def expect_beginnings(self, expected: bool) -> None:
         """Whether `append` refuses a producer that the log does not know and that does not start with sequence 0.
@@ -614,9 +675,11 @@ class Log:
         """What `append` does for each batch of an idempotent producer; the leader has checked their sequences."""
         while start < end:
             head = HEADER.unpack_from(run, start)
+            batch_end = start + LOG_OVERHEAD_BYTES + head[1]
             if head[9] >= 0:
-                self.producers.replay(BatchHeader._make(head), now_ms)
-            start += LOG_OVERHEAD_BYTES + head[1]
+                marker = stored_end_marker(run[start:batch_end]) if head[5] & CONTROL_BIT else None
+                self._replay(BatchHeader._make(head), marker, now_ms)
+            start = batch_end
 
     def _allow_gaps(self) -> None:
         """Before the first gap is written: no later opening, under any settings, takes it for damage."""
@@ -765,6 +828,7 @@ class Log:
         assert end_offset <= self.log_end_offset
         if end_offset > self.flushed_end:
             self.flushed_end = end_offset
+            self.transactions.flushed(end_offset)
         if not self._is_os_policy and end_offset > self.stable_end:
             self._places.move_stable(self.stable_end, flush.segment, flush.position)
             self.stable_end = end_offset
@@ -867,6 +931,51 @@ class Log:
             # This reader has everything: it will continue here, and so will others.
             places.remember(limit_offset, limit_segment, limit_position)
         return run
+
+    # --- aborted transactions ---------------------------------------------------------------------------------
+
+    def aborted_in(self, run: FileRun, start_offset: int, limit_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in a run that `read` returned for these offsets, by first offset.
+
+        Transactions that have none, but start near its end, may be among them.  Raises `CorruptLog` or `OSError`.
+        """
+        if not self._has_aborted():
+            return []
+        slot = self._segments.slot_for(start_offset)
+        segment = next((each for each in self._segments.from_slot(slot) if each.file is run.file), self._active)
+        end_offset = segment.end_offset_near(run.position + run.length_bytes)
+        if end_offset is None:
+            following = self._segments.after(segment)
+            end_offset = limit_offset if following is None else following.base_offset
+        return aborted_between(self._ended_from(start_offset), start_offset, min(end_offset, limit_offset))
+
+    def aborted_across(self, offset: int) -> list[AbortedTransaction]:
+        """Those that start below `offset` and end there or above."""
+        return aborted_between(self._ended_from(offset), offset, offset) if self._has_aborted() else []
+
+    def _ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        for segment in self._segments.from_slot(self._segments.slot_for(offset)):
+            aborted = self._aborted_of(segment)
+            if len(aborted):
+                yield from aborted.ended_from(offset)
+
+    def _has_aborted(self) -> bool:
+        """Whether some transaction of this log was aborted, as far as that is remembered; mostly none was."""
+        if self._aborted_seen is None:
+            self._aborted_seen = any(len(self._aborted_of(segment)) for segment in self._segments)
+        return self._aborted_seen
+
+    def _aborted_of(self, segment: Segment) -> AbortedIndex:
+        try:
+            return segment.aborted()
+        except CorruptLog as damage:
+            _log.warning("txnindex.damaged", extra=fields(path=damage.path, reason=str(damage)))
+        following = self._segments.after(segment)
+        end_offset = self.log_end_offset if following is None else following.base_offset
+        now_ms = self._host.now_ms()
+        found = aborted_at(self._disk, self.path, self._segments.with_removed(), segment, end_offset, now_ms)
+        segment.replace_aborted(found)
+        return found
 
     def _place_to_read(self, offset: int) -> tuple[Segment, int]:
         try:
@@ -1171,6 +1280,7 @@ class Log:
     def _cut_files(self, removed: Sequence[Segment], end_offset: int) -> None:
         for segment in reversed(removed):
             self._remove_files(segment)
+        self._aborted_of(self._active)
         left = self._active.truncate_to(end_offset)
         assert left == end_offset
         # Settings may have changed while it was closed.
@@ -1181,6 +1291,7 @@ class Log:
         remove_snapshots(self._disk, self.path, above=end_offset)
         now_ms = self._host.now_ms()
         self.producers = truncated_producers(self._disk, self.path, self.segments, self.producers, end_offset, now_ms)
+        self.transactions.truncated(self.producers, end_offset)
         self._scheduler.mark_due(self)
 
     async def reset_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
@@ -1219,6 +1330,7 @@ class Log:
             return False
         self._segments.begin_anew(new)
         self.producers = ProducerStates(self.producers.expiration_ms)
+        self.transactions.truncated(self.producers, 0)
         self._end_at(base_offset, new, 0)
         self.log_start_offset = self.log_end_offset = self.flushed_end = self.stable_end = base_offset
         self._places.set_stable(new, 0)

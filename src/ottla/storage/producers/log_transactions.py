@@ -10,7 +10,6 @@ its end advances the epoch, and a refused verification leaves no guard that woul
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from typing import Final
 
 from ottla.records.end_marker import EndMarker
@@ -45,40 +44,64 @@ class VerificationGuard:
 
 
 class LogTransactions:
-    """`states` are this log's producers; `aborted` those of its index, in the order of their markers."""
+    """`states` are this log's producers.
 
-    __slots__ = ("_aborted", "_guards", "_open", "_states", "_unreplicated")
+    `open` has the first offset of each open transaction by its producer, `unstable` all that readers of committed
+    records wait for: these, and those whose marker is not below the high watermark.  Both rise, and are the same
+    objects for as long as the log is open.
+    """
 
-    def __init__(self, states: ProducerStates, aborted: Iterable[AbortedTransaction] = ()) -> None:
+    __slots__ = ("_guards", "_states", "_unflushed", "_unreplicated", "known_from", "open", "unstable")
+
+    def __init__(self, states: ProducerStates, log_end_offset: int = 0) -> None:
+        """The log was opened with these producers, and ends at `log_end_offset`."""
         self._states = states
-        self._aborted = list(aborted)
-        # First offsets by producer id, rising.
-        self._open = _open_transactions(states)
+        self.open: Final[dict[int, int]] = {}
+        self.unstable: Final[dict[int, None]] = {}
         # Marker's offset and first offset of those that ended, in the order of their markers.
         self._unreplicated: deque[tuple[int, int]] = deque()
+        self._unflushed: deque[tuple[int, int]] = deque()
         self._guards: defaultdict[int, dict[int, VerificationGuard]] = defaultdict(dict)
+        # While the high watermark is below it the last stable offset is not known: the log was opened with markers
+        # above the high watermark, and a snapshot does not say which transactions they ended.
+        self.known_from = log_end_offset if any(entry.is_transactional for _, entry in states.entries()) else 0
+        self._set_open()
 
-    @property
-    def aborted(self) -> list[AbortedTransaction]:
-        """In the order of their markers."""
-        return self._aborted
+    def _set_open(self) -> None:
+        self.open.clear()
+        self.open.update(_open_transactions(self._states))
+        self.unstable.clear()
+        first_offsets = [*self.open.values(), *(first_offset for _, first_offset in self._unreplicated)]
+        self.unstable.update(dict.fromkeys(sorted(first_offsets)))
 
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction starts."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self.open.values()), None)
+
+    def replicated(self, high_watermark: int) -> None:
+        """Markers below the high watermark cannot be truncated: what they ended has its outcome for good."""
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[0][0] < high_watermark:
+            del self.unstable[unreplicated.popleft()[1]]
+
+    def flushed(self, flushed_end: int) -> None:
+        """No crash takes back the markers below the flushed end."""
+        unflushed = self._unflushed
+        while unflushed and unflushed[0][0] < flushed_end:
+            unflushed.popleft()
+
+    def decided_end(self, removable_end: int, flushed_end: int) -> int:
+        """Below it every transaction has an outcome that neither a truncation nor a crash takes back, exclusive."""
+        self.flushed(flushed_end)
+        return min(self.last_stable_offset(removable_end, 0), *(first for _, first in self._unflushed))
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
         """What read_committed may read ends here, exclusive: below it every transaction has its outcome, for good.
 
         A marker that is not below the high watermark may be truncated, and then its transaction is open again.
         """
-        unreplicated = self._unreplicated
-        while unreplicated and unreplicated[0][0] < high_watermark:
-            unreplicated.popleft()
-        stable_end = min((first_offset for _, first_offset in unreplicated), default=high_watermark)
-        first_open_offset = self.first_open_offset()
-        if first_open_offset is not None:
-            stable_end = min(stable_end, first_open_offset)
+        self.replicated(high_watermark)
+        stable_end = next(iter(self.unstable), high_watermark)
         # Deleted records hold no transaction open.
         return max(min(stable_end, high_watermark), log_start_offset)
 
@@ -110,12 +133,18 @@ class LogTransactions:
             if not of_producer:
                 del self._guards[guard.producer_id]
 
-    def check(self, header: BatchHeader, guard: VerificationGuard | None = None) -> int | None:
+    def check(
+        self, header: BatchHeader, guard: VerificationGuard | None = None, *, has_sequence: bool = True
+    ) -> int | None:
         """Whether a client's batch may be appended: None, or for a repeated batch the base offset that it has already.
 
+        `has_sequence`: not the offsets that a coordinator writes for a producer, each with base sequence 0.
         Raises `WrongTransactionState`, `InvalidProducerEpoch`, `OutOfOrderSequence`.
         """
         producer_id, epoch, first_sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        if not has_sequence:
+            self._check_offsets(producer_id, epoch, guard)
+            return None
         last_sequence = (first_sequence + header.last_offset_delta) & SEQUENCE_MASK
         entry = self._states.entry(producer_id)
         if entry is not None and entry.epoch == epoch:
@@ -134,6 +163,18 @@ class LogTransactions:
                 )
         return base_offset
 
+    def _check_offsets(self, producer_id: int, epoch: int, guard: VerificationGuard | None) -> None:
+        entry = self._states.entry(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the batch epoch {epoch}")
+        if _is_open(entry, epoch):
+            return
+        self._check_guard(producer_id, epoch, 0, guard)
+        if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
+            raise WrongTransactionState(
+                f"producer {producer_id} has an open transaction of epoch {entry.epoch}, the batch epoch {epoch}"
+            )
+
     def _check_guard(self, producer_id: int, epoch: int, first_sequence: int, guard: VerificationGuard | None) -> None:
         of_producer = self._guards.get(producer_id)
         waiting = None if of_producer is None else of_producer.get(epoch)
@@ -149,7 +190,8 @@ class LogTransactions:
         if not header.is_transactional:
             return
         if self._states.open_transaction(header.producer_id, header.base_offset):
-            self._open[header.producer_id] = header.base_offset
+            self.open[header.producer_id] = header.base_offset
+            self.unstable[header.base_offset] = None
             found = self._guards.get(header.producer_id, {}).get(header.producer_epoch)
             if found is not None:
                 self._spend(found)
@@ -174,21 +216,49 @@ class LogTransactions:
             raise InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the marker epoch {epoch}")
         return not is_repeated
 
-    def marker_appended(self, header: BatchHeader, marker: EndMarker, now_ms: int) -> None:
-        """After a marker is in the log, on leaders and followers, where nothing is checked."""
+    def marker_appended(self, header: BatchHeader, marker: EndMarker, now_ms: int) -> AbortedTransaction | None:
+        """After a marker is in the log, on leaders and followers, where nothing is checked.
+
+        Returns the transaction that it aborted, if that had data here.
+        """
         producer_id, offset = header.producer_id, header.base_offset
         first_offset = self._states.end_transaction(
             producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms
         )
         self._guards.pop(producer_id, None)
         if first_offset == NO_OFFSET:
-            return
-        del self._open[producer_id]
+            return None
+        del self.open[producer_id]
         self._unreplicated.append((offset, first_offset))
-        if not marker.commits:
-            first_open_offset = self.first_open_offset()
-            stable_end = offset + 1 if first_open_offset is None else first_open_offset
-            self._aborted.append(AbortedTransaction(first_offset, offset, producer_id, stable_end))
+        self._unflushed.append((offset, first_offset))
+        if marker.commits:
+            return None
+        first_open_offset = self.first_open_offset()
+        stable_end = offset + 1 if first_open_offset is None else first_open_offset
+        return AbortedTransaction(first_offset, offset, producer_id, stable_end)
+
+    # -- batches that are in the log -----------------------------------------------------------------------------------
+
+    def replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> AbortedTransaction | None:
+        """A batch of a producer that the leader checked, or that a restart finds; nothing is checked.
+
+        `marker` is that of a control batch; without one it is of another kind, and says nothing of transactions.
+        Returns the transaction that it aborted.
+        """
+        if header.is_control:
+            return None if marker is None else self.marker_appended(header, marker, now_ms)
+        last_sequence = (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
+        self._states.update(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            last_sequence,
+            header.base_offset,
+            header.last_offset_delta,
+            now_ms,
+        )
+        self.batch_appended(header)
+        return None
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 
@@ -199,12 +269,12 @@ class LogTransactions:
     def truncated(self, states: ProducerStates, end_offset: int) -> None:
         """The log was cut to `end_offset`, with these producers: transactions whose markers were cut are open again."""
         self._states = states
-        self._open = _open_transactions(states)
         self._guards.clear()
-        while self._unreplicated and self._unreplicated[-1][0] >= end_offset:
-            self._unreplicated.pop()
-        while self._aborted and self._aborted[-1].last_offset >= end_offset:
-            self._aborted.pop()
+        for ended in (self._unreplicated, self._unflushed):
+            while ended and ended[-1][0] >= end_offset:
+                ended.pop()
+        self.known_from = min(self.known_from, end_offset)
+        self._set_open()
 
 
 def _open_transactions(states: ProducerStates) -> dict[int, int]:

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ottla.records.end_marker import EndMarker
 from ottla.records.header import BatchHeader
 from ottla.storage.errors import BeginningMissing, InvalidProducerEpoch, OutOfOrderSequence
 
@@ -190,24 +191,23 @@ class ProducerStates:
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
         return first_offset
 
-    def replay(self, header: BatchHeader, now_ms: int, coordinator_epoch: int = 0) -> None:
+    def replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> None:
         """Remember a batch that is in the log already, in offset order; nothing is checked.
 
         `now_ms` counts as its producer's last activity: when it truly was is not written in the batch.
-        A control batch ends its producer's transaction and keeps the window, or starts a new epoch.
-        `coordinator_epoch` is in the marker's value; 0, for one that is not opened, fences no coordinator.
+        `marker` is that of a control batch; a control batch of another kind changes nothing.
         """
         if header.producer_id < 0:
+            return
+        if header.is_control:
+            if marker is not None:
+                self.end_transaction(header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms)
             return
         entry = self._entries.get(header.producer_id)
         if entry is None:
             entry = self._add(header.producer_id, ProducerEntry(header.producer_epoch))
         entry.start_epoch(header.producer_epoch)
         entry.last_active_ms = now_ms
-        if header.is_control:
-            entry.current_txn_first_offset = NO_OFFSET
-            entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
-            return
         last_sequence = (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
         entry.add((header.base_sequence, last_sequence, header.base_offset, header.last_offset_delta))
         if header.is_transactional and entry.current_txn_first_offset == NO_OFFSET:

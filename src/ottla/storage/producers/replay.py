@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from ottla.observe.events import fields
-from ottla.records.header import BatchHeader
-from ottla.runtime.disk import Disk, read_file
+from ottla.records.end_marker import EndMarker, stored_end_marker
+from ottla.records.header import CONTROL_BIT, LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.checkpoints import EpochStart
 from ottla.storage.errors import CorruptLog
+from ottla.storage.producers.aborted_transactions import AbortedIndex
+from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import (
     DamagedSnapshot,
     decode_snapshot,
@@ -18,15 +22,24 @@ from ottla.storage.producers.producer_snapshot import (
     sync_snapshot,
     write_snapshot,
 )
-from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.producer_state import EXPIRATION_MS, ProducerStates
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.segment import Segment
 
 _log = logging.getLogger(__name__)
 
+# A marker has 78.  No memory is taken for a length that is not checked.
+_MARKER_BYTES_MAX: Final = 4096
+
 
 def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Iterator[BatchTuple]:
     """The heads of the batches that start in [start_offset, end_offset), in order.  Raises `CorruptLog`."""
+    for _, _, head in _batches(segments, start_offset, end_offset):
+        yield head
+
+
+def _batches(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Iterator[tuple[File, int, BatchTuple]]:
+    """File, position and head of each."""
     for slot, segment in enumerate(segments):
         is_below = slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset
         if is_below or segment.base_offset >= end_offset:
@@ -39,13 +52,22 @@ def heads(segments: Sequence[Segment], start_offset: int, end_offset: int) -> It
                 continue
             position = found[0]
         scan = BatchScan(file, position, segment.size_bytes, HEAD_CHUNK_BYTES)
-        for _, head in scan.heads():
+        for at, head in scan.heads():
             if head[0] >= end_offset:
                 return
             if head[0] >= start_offset:
-                yield head
+                yield file, at, head
         if scan.problem is not None:
             raise CorruptLog(segment.log_path, scan.position, segment.base_offset, scan.problem)
+
+
+def marker_at(file: File, position: int, head: BatchTuple) -> EndMarker | None:
+    """The marker that ends a transaction, of the batch with this head; None where it is none."""
+    size_bytes = LOG_OVERHEAD_BYTES + head[1]
+    if not head[5] & CONTROL_BIT or size_bytes > _MARKER_BYTES_MAX:
+        return None
+    batch = file.read_at(position, size_bytes)
+    return stored_end_marker(memoryview(batch)) if len(batch) == size_bytes else None
 
 
 def producers_at(
@@ -66,10 +88,24 @@ def producers_at(
     states, start_offset = ProducerStates(expiration_ms), segments[0].base_offset
     if loaded is not None and loaded.offset >= start_offset:
         states, start_offset = loaded
-    for head in heads(segments, start_offset, end_offset):
+    for file, position, head in _batches(segments, start_offset, end_offset):
         if head[9] >= 0:
-            states.replay(BatchHeader._make(head), now_ms)
+            states.replay(BatchHeader._make(head), marker_at(file, position, head), now_ms)
     return states
+
+
+def aborted_at(
+    disk: Disk, path: str, segments: Sequence[Segment], segment: Segment, end_offset: int, now_ms: int
+) -> AbortedIndex:
+    """The aborted transactions of one segment, which ends at `end_offset`, from its batches.  Raises `CorruptLog`."""
+    states = producers_at(disk, path, segments, segment.base_offset, now_ms, EXPIRATION_MS)
+    transactions, found = LogTransactions(states), AbortedIndex()
+    for file, position, head in _batches(segments, segment.base_offset, end_offset):
+        if head[9] >= 0:
+            aborted = transactions.replay(BatchHeader._make(head), marker_at(file, position, head), now_ms)
+            if aborted is not None:
+                found.add(aborted)
+    return found
 
 
 def ensure_snapshot(

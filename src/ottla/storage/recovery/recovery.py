@@ -42,9 +42,10 @@ from ottla.storage.log_files import (
     lost_base_offsets_in,
     segment_file_name,
 )
+from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import snapshot_file_name, snapshot_offsets_in, write_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
-from ottla.storage.producers.replay import ensure_snapshot, epoch_starts, heads, producers_at
+from ottla.storage.producers.replay import ensure_snapshot, epoch_starts, heads, marker_at, producers_at
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.indexes import OFFSET_ENTRY_BYTES, IndexCache, OffsetIndex, TimeIndex
 from ottla.storage.segment.segment import Segment
@@ -170,6 +171,8 @@ class LogRecovery:
         self._now_ms = now_ms
         self._segments: list[Segment] = []
         self._producers = ProducerStates(config.producer_id_expiration_ms)
+        # Of the batches that are scanned.
+        self._transactions = LogTransactions(self._producers)
         self._log_end_offset = 0
         self._flushed_end = 0
         self._last_epoch = -1
@@ -220,6 +223,7 @@ class LogRecovery:
                 first_scanned = 0
             self._check_closed_ends(first_scanned)
             self._load_producers(self._segments[first_scanned].base_offset)
+            self._transactions = LogTransactions(self._producers)
             self._scan_from(first_scanned)
         else:
             self._check_closed_ends(first_scanned - 1)
@@ -300,6 +304,10 @@ class LogRecovery:
         indexes = active.read_index_files() if size_bytes else (OffsetIndex(), TimeIndex())
         if indexes is None:
             return False
+        try:
+            active.aborted()
+        except CorruptLog:
+            return False
         position = active.become_active(*indexes)
         scan = BatchScan(file, position, size_bytes, HEAD_CHUNK_BYTES)
         expected = active.base_offset + indexes[0].relative_offset(-1) if position else active.base_offset
@@ -361,6 +369,8 @@ class LogRecovery:
                 self._cut_behind(slot, problem)
                 return
             if following is None:
+                # The file may have what a power loss undid.
+                segment.write_aborted()
                 return
             self._close_scanned(segment, following.base_offset)
             slot += 1
@@ -390,6 +400,7 @@ class LogRecovery:
         """Account for every whole batch of a segment; returns the problem after them, if any."""
         size_bytes = segment.open().size_bytes()
         segment.become_active(OffsetIndex(), TimeIndex())
+        segment.start_aborted()
         self._log_end_offset = expected = segment.base_offset
         scan = BatchScan(segment.open(), 0, size_bytes)
         for head in scan.checked_heads():
@@ -404,7 +415,10 @@ class LogRecovery:
                 self._epoch_starts.append(EpochStart(head[2], head[0]))
             self._account(segment, head)
             if head[9] >= 0:
-                self._producers.replay(BatchHeader._make(head), self._now_ms)
+                marker = marker_at(segment.open(), scan.position, head)
+                aborted = self._transactions.replay(BatchHeader._make(head), marker, self._now_ms)
+                if aborted is not None:
+                    segment.aborted().add(aborted)
             expected = self._log_end_offset
         return scan.problem
 
@@ -441,6 +455,7 @@ class LogRecovery:
         del self._segments[slot + 1 :]
         if tail_bytes:
             segment.open().truncate(segment.size_bytes)
+        segment.write_aborted()
 
     def _refuse_if_flushed(self, segment: Segment, problem: str) -> None:
         if self._log_end_offset < self._flushed_end:

@@ -1,4 +1,5 @@
-"""A segment: the batches from one base offset on, in one file, with its two sparse indexes.
+"""A segment: the batches from one base offset on, in one file, with its two sparse indexes and the transactions that
+are aborted in it.
 
 The active segment's indexes live in memory only and are written when it stops being active: they are rebuilt
 after an unclean stop, so a write for each entry would buy nothing.  A closed segment's indexes come from their
@@ -26,6 +27,7 @@ from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import LOG_SUFFIX, SEGMENT_SUFFIXES
+from ottla.storage.producers.aborted_transactions import AbortedIndex, read_aborted_index, write_aborted
 from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.indexes import (
     OFFSET_ENTRY_BYTES,
@@ -70,9 +72,11 @@ class Segment:
     """Base offset, file, size and indexes.  `roll_at_*` are the limits that the next batch must not pass."""
 
     __slots__ = (
+        "_aborted",
         "_bytes_since_index",
         "_cache",
         "_disk",
+        "_has_aborted",
         "_index_interval_bytes",
         "_indexes",
         "_is_active",
@@ -115,6 +119,8 @@ class Segment:
         self.size_bytes = size_bytes
         self.last_offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        # None: not read yet from the file, which a segment without them does not have.
+        self._aborted: AbortedIndex | None = None
         self._is_active = False
         self._is_retired = False
         self._bytes_since_index = 0
@@ -161,6 +167,8 @@ class Segment:
                 raise OSError(errno.EBADF, "this segment was closed", self.log_path)
             file = self.file = self._disk.open(self.log_path, create=create)
             self.size_bytes = file.size_bytes()
+            if create:
+                self.start_aborted()
         return file
 
     def become_active(self, offset_index: OffsetIndex, time_index: TimeIndex) -> int:
@@ -185,11 +193,13 @@ class Segment:
         return self.size_bytes
 
     def write_indexes(self) -> None:
-        """Write both index files as they are now, without a sync."""
+        """Write the index files as they are now, without a sync."""
         offset_index, time_index = self.indexes()
         if self.size_bytes and self.max_timestamp_ms is not None:
             time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
         write_index_files(self._disk, self.path, offset_index, time_index)
+        if self._aborted is not None:
+            self.write_aborted()
 
     def become_closed(self) -> None:
         """Append no more batches; the indexes were written and stay in memory as long as the cache has room."""
@@ -322,6 +332,8 @@ class Segment:
         if offset == self.base_offset:
             # Nothing that the file holds is needed, be it damaged.
             file.truncate(0)
+            self.start_aborted()
+            self.write_aborted()
             self.become_active(OffsetIndex(), TimeIndex())
             return offset
         found = self.find(offset)
@@ -334,6 +346,8 @@ class Segment:
         offset_index.truncate_to(offset - self.base_offset)
         time_index.truncate_to(offset - self.base_offset)
         file.truncate(end_position)
+        self.aborted().truncate_to(offset)
+        self.write_aborted()
         position = self.become_active(offset_index, time_index)
         scan = BatchScan(file, position, end_position, HEAD_CHUNK_BYTES)
         for _, head in scan.heads():
@@ -381,7 +395,11 @@ class Segment:
 
     def _keep_indexes(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         self._indexes = indexes
-        self._cache.add(self, indexes[0].size_bytes + indexes[1].size_bytes)
+        self._add_to_cache()
+
+    def _add_to_cache(self) -> None:
+        kept = (*(self._indexes or ()), *(() if self._aborted is None else (self._aborted,)))
+        self._cache.add(self, sum(index.size_bytes for index in kept))
 
     def read_index_files(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """The indexes as their files have them, None when a file is missing or cannot be an index of this log."""
@@ -456,7 +474,7 @@ class Segment:
 
     def drop_indexes(self) -> None:
         assert not self._is_active
-        self._indexes = None
+        self._indexes = self._aborted = None
 
     def greatest_timestamp(self) -> tuple[int, int]:
         """(greatest timestamp in ms or -1, last offset of the first batch that has it)."""
@@ -468,6 +486,50 @@ class Segment:
                     self.max_timestamp_ms = time_index.timestamp_ms(-1)
                     self.max_timestamp_offset = self.base_offset + time_index.relative_offset(-1)
         return self.max_timestamp_ms, self.max_timestamp_offset
+
+    # --- aborted transactions -----------------------------------------------------------------------------
+
+    def aborted(self) -> AbortedIndex:
+        """Those that end in this segment, from memory or their file.  Raises `CorruptLog` or `OSError`."""
+        aborted = self._aborted
+        if aborted is None:
+            aborted = self._aborted = read_aborted_index(self._disk, self.path)
+            if not self._is_active:
+                self._add_to_cache()
+        return aborted
+
+    def start_aborted(self) -> None:
+        """None are known: the segment is empty, or all of its batches follow."""
+        self._aborted = AbortedIndex()
+
+    def replace_aborted(self, aborted: AbortedIndex) -> None:
+        """They were found in the log: the file was damaged."""
+        self._aborted = aborted
+        self.write_aborted()
+        if not self._is_active:
+            self._add_to_cache()
+
+    def write_aborted(self) -> None:
+        """Write their file as they are now, without a sync.
+
+        Beside a roll and a clean stop, where the other indexes are written, this is after each cut: a file that has
+        transactions above the log's end must not be found by the next start.
+        """
+        write_aborted(self._disk, self.path, self.aborted())
+
+    def end_offset_near(self, position: int) -> int | None:
+        """An offset that no batch before `position` reaches, near it; None after the last index entry."""
+        offset_index = self.indexes()[0]
+        slot = offset_index.slot_at(position - 1) + 1
+        if slot >= len(offset_index):
+            return None
+        head = self.open().read_at(offset_index.position(slot), BATCH_OVERHEAD_BYTES)
+        if len(head) < BATCH_OVERHEAD_BYTES:
+            return None
+        fields_of_head = HEADER.unpack_from(head)
+        last_offset: int = fields_of_head[0] + fields_of_head[6]
+        # An entry that is wrong limits nothing.
+        return fields_of_head[0] if last_offset == self.base_offset + offset_index.relative_offset(slot) else None
 
     # --- searching ----------------------------------------------------------------------------------------
 

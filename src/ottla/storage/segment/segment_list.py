@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from ottla.storage.segment.segment import Segment
 
@@ -54,6 +55,10 @@ class SegmentList:
         end_slot = slot + len(base_offsets)
         is_here = end_slot < len(self._segments) and self._base_offsets[slot:end_slot] == list(base_offsets)
         return slot if is_here else None
+
+    def from_slot(self, slot: int) -> Iterator[Segment]:
+        """The segments from this slot on; no others may come or go meanwhile."""
+        return islice(self._segments, slot, None)
 
     def has(self, segment: Segment) -> bool:
         return self._segments[self.slot_for(segment.base_offset)] is segment

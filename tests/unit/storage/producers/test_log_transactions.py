@@ -13,7 +13,7 @@ from ottla.storage.errors import (
     WrongTransactionState,
 )
 from ottla.storage.producers import producer_state
-from ottla.storage.producers.aborted_transactions import AbortedTransaction, aborted_between
+from ottla.storage.producers.aborted_transactions import AbortedIndex, AbortedTransaction, aborted_between
 from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
@@ -35,6 +35,7 @@ class Log:
     def __init__(self) -> None:
         self.states = ProducerStates()
         self.transactions = LogTransactions(self.states)
+        self.aborted = AbortedIndex()
         self.end = 0
 
     def produce(self, first: int, epoch: int = 0, producer_id: int = P) -> int | None:
@@ -60,7 +61,9 @@ class Log:
             return False
         attributes = TRANSACTIONAL_BIT | CONTROL_BIT
         header = BatchHeader(self.end, 78, 0, 2, 0, attributes, 0, 0, 0, producer_id, epoch, -1, 1)
-        self.transactions.marker_appended(header, EndMarker(commits, coordinator_epoch), NOW_MS)
+        aborted = self.transactions.marker_appended(header, EndMarker(commits, coordinator_epoch), NOW_MS)
+        if aborted is not None:
+            self.aborted.add(aborted)
         self.end += 1
         return True
 
@@ -246,7 +249,7 @@ def test_aborts_with_data_are_in_the_index(log: Log) -> None:
     log.mark(1, commits=False)
     log.mark(1, commits=True, producer_id=P + 1)
     log.mark(2, commits=False)
-    assert log.transactions.aborted == [AbortedTransaction(0, 2, P, 1)]
+    assert list(log.aborted) == [AbortedTransaction(0, 2, P, 1)]
 
 
 def test_aborted_transactions_of_a_range_are_found_and_the_search_ends() -> None:
@@ -283,8 +286,81 @@ def test_truncated_marker_opens_its_transaction_again(log: Log) -> None:
     states = decode_snapshot(encode_snapshot(log.states))
     log.mark(1, commits=False)
     log.transactions.truncated(states, 1)
-    assert log.transactions.aborted == []
+    assert log.transactions.open == {P: 0}
     assert log.stable_offset(high_watermark=1) == 0
+
+
+def test_cut_keeps_what_waits_for_the_replication_of_a_marker_below_it(log: Log) -> None:
+    log.produce(0)
+    log.mark(1, commits=True)
+    states = decode_snapshot(encode_snapshot(log.states))
+    log.produce(0, 1)
+    log.transactions.truncated(states, 2)
+    assert log.stable_offset(high_watermark=1) == 0
+    assert log.stable_offset(high_watermark=2) == 2
+
+
+def test_replicated_markers_leave_nothing_to_wait_for(log: Log) -> None:
+    log.produce(0)
+    log.produce(0, producer_id=P + 1)
+    log.mark(1, commits=True)
+    log.transactions.replicated(log.end)
+    assert list(log.transactions.unstable) == [1]
+    log.mark(1, commits=True, producer_id=P + 1)
+    log.transactions.replicated(log.end)
+    assert not log.transactions.unstable
+
+
+def test_offset_is_not_known_to_be_stable_before_all_recovered_markers_are_replicated(log: Log) -> None:
+    log.produce(0)
+    assert LogTransactions(log.states, 5).known_from == 5
+    assert LogTransactions(ProducerStates(), 5).known_from == 0
+
+
+# --- offsets that a coordinator appends for a producer ----------------------------------------------------------------
+
+
+def test_batches_without_sequence_open_a_transaction_and_repeat_sequence_0(log: Log) -> None:
+    for _ in range(2):
+        guard = log.transactions.guard(P, 0, 0)
+        header = data(log.end, 0)
+        assert log.transactions.check(header, guard, has_sequence=False) is None
+        log.append(header)
+    assert log.transactions.open == {P: 0}
+
+
+def test_batches_without_sequence_need_a_guard_and_the_epoch(log: Log) -> None:
+    with pytest.raises(WrongTransactionState):
+        log.transactions.check(data(0, 0), has_sequence=False)
+    log.mark(3, commits=True)
+    with pytest.raises(InvalidProducerEpoch):
+        log.transactions.check(data(1, 0, 2), has_sequence=False)
+
+
+# --- batches that are in the log already ------------------------------------------------------------------------------
+
+
+def test_replayed_batches_open_and_end_transactions_as_appended_ones_do(log: Log) -> None:
+    follower = LogTransactions(ProducerStates())
+    found = []
+    for header, marker in (
+        (data(0, 0), None),
+        (data(1, 0, producer_id=P + 1), None),
+        (BatchHeader(2, 78, 0, 2, 0, 0x30, 0, 0, 0, P, 1, -1, 1), EndMarker(False, 3)),
+        (BatchHeader(3, 78, 0, 2, 0, 0x30, 0, 0, 0, P + 1, 1, -1, 1), EndMarker(True, 3)),
+        (data(4, 0, 1), None),
+    ):
+        aborted = follower.replay(header, marker, NOW_MS)
+        found += [] if aborted is None else [aborted]
+    assert found == [AbortedTransaction(0, 2, P, 1)]
+    assert follower.open == {P: 4}
+    assert follower.last_stable_offset(3, 0) == 1
+
+
+def test_control_batch_that_is_no_marker_ends_nothing(log: Log) -> None:
+    log.produce(0)
+    log.transactions.replay(BatchHeader(1, 78, 0, 2, 0, 0x30, 0, 0, 0, P, 0, -1, 1), None, NOW_MS)
+    assert log.transactions.open == {P: 0}
 
 
 def test_full_table_forgets_no_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:

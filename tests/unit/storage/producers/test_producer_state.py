@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.records.end_marker import EndMarker
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ottla.storage.errors import BeginningMissing, InvalidProducerEpoch, OutOfOrderSequence
 from ottla.storage.producers import producer_state
@@ -107,7 +108,7 @@ def test_replayed_batches_give_the_state_that_appends_gave(states: ProducerState
     replayed = ProducerStates()
     for number in range(7):
         appended(states, number * 10, number * 10 + 9, 100 + number * 10)
-        replayed.replay(header(100 + number * 10, number * 10, 10), NOW_MS)
+        replayed.replay(header(100 + number * 10, number * 10, 10), None, NOW_MS)
     live, rebuilt = states.entry(PRODUCER), replayed.entry(PRODUCER)
     assert live is not None
     assert rebuilt is not None
@@ -116,25 +117,26 @@ def test_replayed_batches_give_the_state_that_appends_gave(states: ProducerState
 
 
 def test_replay_passes_over_batches_without_a_producer(states: ProducerStates) -> None:
-    states.replay(header(0, 0, 1)._replace(producer_id=-1), NOW_MS)
+    states.replay(header(0, 0, 1)._replace(producer_id=-1), None, NOW_MS)
     assert len(states) == 0
 
 
 def test_marker_ends_the_transaction_and_keeps_the_window(states: ProducerStates) -> None:
-    states.replay(header(10, 0, 5, attributes=TRANSACTIONAL_BIT), NOW_MS)
-    states.replay(header(15, 5, 5, attributes=TRANSACTIONAL_BIT), NOW_MS)
+    states.replay(header(10, 0, 5, attributes=TRANSACTIONAL_BIT), None, NOW_MS)
+    states.replay(header(15, 5, 5, attributes=TRANSACTIONAL_BIT), None, NOW_MS)
     entry = states.entry(PRODUCER)
     assert entry is not None
     assert entry.current_txn_first_offset == 10
-    states.replay(header(20, -1, 1, attributes=TRANSACTIONAL_BIT | CONTROL_BIT), NOW_MS)
+    states.replay(header(20, -1, 1, attributes=TRANSACTIONAL_BIT | CONTROL_BIT), EndMarker(True, 3), NOW_MS)
     assert entry.current_txn_first_offset == -1
+    assert entry.coordinator_epoch == 3
     assert states.check(PRODUCER, 0, 0, 4) == 10
     assert states.check(PRODUCER, 0, 10, 10) is None
 
 
 def test_marker_of_a_new_epoch_starts_it_at_zero(states: ProducerStates) -> None:
-    states.replay(header(10, 0, 5), NOW_MS)
-    states.replay(header(15, -1, 1, epoch=1, attributes=TRANSACTIONAL_BIT | CONTROL_BIT), NOW_MS)
+    states.replay(header(10, 0, 5), None, NOW_MS)
+    states.replay(header(15, -1, 1, epoch=1, attributes=TRANSACTIONAL_BIT | CONTROL_BIT), EndMarker(True, 3), NOW_MS)
     assert states.check(PRODUCER, 1, 0, 0) is None
     with pytest.raises(OutOfOrderSequence):
         states.check(PRODUCER, 1, 5, 5)
@@ -148,7 +150,7 @@ def test_silent_producer_is_forgotten_after_its_time(states: ProducerStates) -> 
 
 
 def test_producer_with_an_open_transaction_is_kept(states: ProducerStates) -> None:
-    states.replay(header(10, 0, 5, attributes=TRANSACTIONAL_BIT), NOW_MS)
+    states.replay(header(10, 0, 5, attributes=TRANSACTIONAL_BIT), None, NOW_MS)
     assert states.expire(NOW_MS + 10 * EXPIRATION_MS) == 0
 
 
