@@ -54,17 +54,27 @@ class ServedLog:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
         self.topic_id = topic_id_of(name) if topic_id is None else topic_id
-        self.directory = LogDirectory.open(
-            self.disk,
-            "/data",
-            clock=self.clock,
-            config_of=lambda _: config or LogConfig(),
-            observer=LogDirectoryObserver(on_offline=on_offline),
-        )
+        self._config = config or LogConfig()
+        self._on_offline = on_offline
+        self.directory = self._opened()
         (self.log,) = run_inline(self.directory.create([(TopicPartition(name, index), self.topic_id)]))
         self.partition = Partition(self.log, HERE)
         if leader_epoch is not None:
             lead(self.partition, leader_epoch)
+
+    def _opened(self) -> LogDirectory:
+        return LogDirectory.open(
+            self.disk,
+            "/data",
+            clock=self.clock,
+            config_of=lambda _: self._config,
+            observer=LogDirectoryObserver(on_offline=self._on_offline),
+        )
+
+    def reopen(self) -> None:
+        """The next start of the broker opens the directory, which was closed or abandoned."""
+        self.directory = self._opened()
+        (self.log,) = self.directory.logs.values()
 
     def append(self, batch: bytearray | None = None, acks: int = ACKS_ALL) -> tuple[int, int, int]:
         """Append a batch, of one record unless given, as `Partition.append` does."""

@@ -72,7 +72,7 @@ def read_partitions(
     that has any records gives at least one whole batch, so a consumer always progresses (KIP-74).
     `replica`: the follower whose request it is, None for a consumer's, which `consumer` is for.
     """
-    may_follow, nearby = consumer
+    may_follow, nearby, reads_committed = consumer
     is_due = False
     reads: list[PartitionRead] = []
     for partition, fetch, error_code in found:
@@ -96,7 +96,13 @@ def read_partitions(
             is_due = True
         else:
             read = partition.read(
-                epoch, offset, last_epoch, limit_bytes, whole_first_batch=readable_bytes == 0, may_follow=may_follow
+                epoch,
+                offset,
+                last_epoch,
+                limit_bytes,
+                whole_first_batch=readable_bytes == 0,
+                may_follow=may_follow,
+                reads_committed=reads_committed,
             )
         if read.run is not None:
             readable_bytes += read.run.length_bytes
@@ -116,10 +122,13 @@ def in_parts(request: FetchRequest) -> Iterator[FetchRequest]:
 
 def ends_in_older_segment(partitions: PartitionLookup, request: FetchRequest, *, as_replica: bool = False) -> bool:
     """Whether some partition has readable records after its run, in a later segment: waiting adds none of them."""
+    reads_committed = not as_replica and request.isolation_level == READ_COMMITTED
     for topic, wanted in request.topics:
         for fetch in wanted:
             partition = partitions.get(topic, fetch[0])
-            if partition is not None and partition.ends_in_older_segment(fetch[2], as_replica=as_replica):
+            if partition is not None and partition.ends_in_older_segment(
+                fetch[2], as_replica=as_replica, reads_committed=reads_committed
+            ):
                 return True
     return False
 

@@ -327,7 +327,7 @@ class FetchSession:
                 self.add_candidate(entry)
             if read.run is not None:
                 would_not_grow = would_not_grow or partition.ends_in_older_segment(
-                    fetch[2], as_replica=replica is not None
+                    fetch[2], as_replica=replica is not None, reads_committed=consumer.reads_committed
                 )
             elif read.error_code not in WAITED_OUT or read.diverging is not None:
                 assert is_due

@@ -10,6 +10,9 @@ below its position.  At a new leader every reader waits in the same way until th
 start of the leader epoch: its predecessor may have sent a higher one (`Partition.withholds_reads`).  A follower serves
 what it knows.  Apache Kafka answers with the lower high watermark.
 
+Readers of committed records read below the last stable offset, and get the aborted transactions of what they read;
+after a restart only when the high watermark has passed the recovered log, whose markers may be above it.
+
 Up to v12 topics have names, from v13 on ids (KIP-516).  UNKNOWN_TOPIC_ID for an id that is not served, so a topic
 recreated under its old name is not read in place of the one that the client knows: the client requests metadata first.
 
@@ -79,6 +82,7 @@ from ottla.protocol.fetch import (
     NO_SESSION,
     NO_SESSION_EPOCH,
     PREFERRED_REPLICA_FROM_VERSION,
+    READ_COMMITTED,
     TOPIC_IDS_FROM_VERSION,
     FetchRequest,
     read_fetch,
@@ -408,10 +412,12 @@ class FetchHandler:
 
     def _consumer_reader(self, request: FetchRequest, version: int, local_address: tuple[str, int]) -> ConsumerReader:
         if version < PREFERRED_REPLICA_FROM_VERSION:
-            return LEADER_ONLY
-        if not request.rack or self._selector is None:
-            return ANY_REPLICA
-        return self._selector.reader(request.rack, local_address)
+            reader = LEADER_ONLY
+        elif not request.rack or self._selector is None:
+            reader = ANY_REPLICA
+        else:
+            reader = self._selector.reader(request.rack, local_address)
+        return reader._replace(reads_committed=True) if request.isolation_level == READ_COMMITTED else reader
 
     def _replica_reader(self, request: FetchRequest) -> ReplicaReader:
         return ReplicaReader(NodeId(request.replica_id), request.replica_epoch, self._clock.monotonic_ms())

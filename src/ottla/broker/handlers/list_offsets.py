@@ -1,12 +1,14 @@
 """ListOffsets (key 2), v1-v9.
 
 By time: the first record below the high watermark whose timestamp is the given one or later, found by the time index
-and by opening one batch, in steps; offset -1 and timestamp -1 when there is none.  Special times: -1 the high watermark
-(read_committed too, while there are no transactions), -2 the log start, -3 (v7+) the record with the greatest
+and by opening one batch, in steps; offset -1 and timestamp -1 when there is none.  Special times: -1 the high
+watermark, -2 the log start, -3 (v7+) the record with the greatest
 timestamp, -4 (v8+) the log start, since all of the log is local, -5 (v9+) nothing, since there is no tiered storage.
 A special time that the version does not have, and any other negative one, is UNSUPPORTED_VERSION.  The leader epoch is
 the current one for -1, else that of the record.  A partition that is named twice is INVALID_REQUEST,
 answered once.
+
+With isolation level 1 (v2+) the last stable offset takes the place of the high watermark.
 
 A new leader whose high watermark does not yet cover what earlier leaders committed cannot return the latest offset, nor
 that no record is as late as a given time: OFFSET_NOT_AVAILABLE, before v5 LEADER_NOT_AVAILABLE (KIP-207).  To a replica
@@ -16,6 +18,7 @@ Departure: any other replica id than that of a live broker to which the partitio
 
 from __future__ import annotations
 
+import enum
 import logging
 from typing import Final
 
@@ -26,6 +29,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.observe.events import frequent
+from ottla.protocol.fetch import READ_COMMITTED
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -48,6 +52,12 @@ _OFFSET_NOT_AVAILABLE_FROM_VERSION: Final = 5
 _SPECIAL_FROM_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
+class _Reader(enum.Enum):
+    CONSUMER = "reads below the high watermark"
+    OF_COMMITTED = "reads below the last stable offset"
+    REPLICA = "reads all of the log"
+
+
 async def handle(request: ListOffsetsRequest, context: BrokerContext, call: Call) -> ListOffsetsResponse:
     turn = LoopOffload()
     named: dict[str, dict[int, ListOffsetsPartition]] = {}
@@ -67,14 +77,14 @@ async def handle(request: ListOffsetsRequest, context: BrokerContext, call: Call
             if (name, wanted.partition_index) in named_twice:
                 answers.append(_refused(wanted, ErrorCode.INVALID_REQUEST))
                 continue
-            answers.append(await _partition_answer(context, request.replica_id, name, wanted, call.api_version, turn))
+            answers.append(await _partition_answer(context, request, name, wanted, call.api_version, turn))
         topics.append(ListOffsetsTopicResponse(name, answers))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _partition_answer(
     context: BrokerContext,
-    replica_id: int,
+    request: ListOffsetsRequest,
     topic_name: str,
     wanted: ListOffsetsPartition,
     api_version: int,
@@ -87,18 +97,21 @@ async def _partition_answer(
         if wanted.timestamp < 0 and api_version < _SPECIAL_FROM_VERSION.get(wanted.timestamp, api_version + 1):
             return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
         leader_epoch = partition.leader_epoch
-        as_replica = _is_replica(context, partition, replica_id)
-        answer = await _answer_of(partition, wanted, api_version, turn, as_replica=as_replica)
+        if _is_replica(context, partition, request.replica_id):
+            reader = _Reader.REPLICA
+        else:
+            reader = _Reader.OF_COMMITTED if request.isolation_level == READ_COMMITTED else _Reader.CONSUMER
+        answer = await _answer_of(partition, wanted, api_version, turn, reader)
         # A search lets others run: the topic may be another one now, or this broker not lead, or in another epoch.
         if find_partition(context, topic_name, wanted.partition_index, leader_epoch) is partition:
             return answer
 
 
 async def _answer_of(
-    partition: Partition, wanted: ListOffsetsPartition, api_version: int, turn: LoopOffload, *, as_replica: bool
+    partition: Partition, wanted: ListOffsetsPartition, api_version: int, turn: LoopOffload, reader: _Reader
 ) -> ListOffsetsPartitionResponse:
     try:
-        found = await _look_up(partition, wanted.timestamp, turn, as_replica=as_replica)
+        found = await _look_up(partition, wanted.timestamp, turn, reader)
     except OttlaError as error:
         return _refused(wanted, storage_error_code(error))
     except OSError as error:
@@ -124,12 +137,21 @@ def _is_replica(context: BrokerContext, partition: Partition, replica_id: int) -
     )
 
 
+def _end_of(partition: Partition, reader: _Reader) -> tuple[int, bool]:
+    """Where the log ends for a reader, exclusive, and whether that is known."""
+    if reader is _Reader.REPLICA:
+        return partition.log_end_offset, True
+    is_known = partition.has_reached_epoch_start and not partition.withholds_reads
+    if reader is _Reader.CONSUMER:
+        return partition.high_watermark, is_known
+    return partition.last_stable_offset, is_known and partition.knows_stable_offset
+
+
 async def _look_up(
-    partition: Partition, timestamp: int, turn: LoopOffload, *, as_replica: bool
+    partition: Partition, timestamp: int, turn: LoopOffload, reader: _Reader
 ) -> tuple[int, int, int] | None:
     """Offset, timestamp, leader epoch; None while the leader cannot know."""
-    end_offset = partition.log_end_offset if as_replica else partition.high_watermark
-    has_end = as_replica or (partition.has_reached_epoch_start and not partition.withholds_reads)
+    end_offset, has_end = _end_of(partition, reader)
     if timestamp == LATEST:
         return (end_offset, NO_TIMESTAMP, partition.leader_epoch) if has_end else None
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:

@@ -7,7 +7,7 @@ It appends and reads, knows its role and its ends, and reports each move of them
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.partitions.follower_log import FollowerLog
@@ -26,6 +26,7 @@ from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET,
 from ottla.model.partition_state import ChangeResult, ReplicaIncarnation
 from ottla.observe.events import frequent
 from ottla.protocol.fetch import NO_PREFERRED_REPLICA
+from ottla.records.end_marker import EndMarker
 from ottla.replication.leadership import InSyncChange
 from ottla.replication.replica import Replica, Role
 from ottla.runtime.disk import FileRun
@@ -33,6 +34,8 @@ from ottla.runtime.offload import Offload
 from ottla.storage.errors import BeginningMissing, OutOfOrderSequence, StorageError
 from ottla.storage.log.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.producers.log_transactions import VerificationGuard
+from ottla.storage.producers.producer_state import ProducerEntry
 from ottla.storage.segment.indexes import TimestampOffset
 
 _log = logging.getLogger(__name__)
@@ -97,6 +100,7 @@ class Partition:
         "_log",
         "_on_log_failed",
         "_replica",
+        "_unstable",
         "_withheld_below",
         "_withheld_since_ms",
         "batch_fault",
@@ -134,6 +138,8 @@ class Partition:
         `on_log_failed` is called for each append that a log refuses which takes nothing any more: others may lead.
         """
         self._log = log
+        # What readers of committed records wait for; empty, as a rule.
+        self._unstable: Final = log.transactions.unstable
         self._replica = Replica(node_id, log, high_watermark, lag_time_max_ms)
         self._in_sync_observer = in_sync_observer
         self._on_log_failed = on_log_failed
@@ -228,6 +234,8 @@ class Partition:
                 # What is not stable here may wait for a long `flush.ms`, and consumers would wait for it.
                 self._log.flush_soon()
             if after != before:
+                # Answers of coordinators that are on their way are about another leadership.
+                self._log.transactions.forget_guards()
                 if role is not _LEADER:
                     self.waiting.fail_produces(_NOT_LEADER)
                     # What it appended as leader may wait for a long `flush.ms`; a follower fetches from a stable end.
@@ -410,8 +418,17 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The exclusive limit of committed reads: the high watermark, since there are no transactions."""
-        return self.high_watermark
+        """The exclusive limit of committed reads: below it every transaction has its outcome, for good."""
+        if not self._unstable:
+            return self.high_watermark
+        return self._log.transactions.last_stable_offset(self.high_watermark, self._log.log_start_offset)
+
+    @property
+    def knows_stable_offset(self) -> bool:
+        """Whether `last_stable_offset` is exact: not yet where markers may be above the high watermark since before a
+        restart.
+        """
+        return self.high_watermark >= self._log.transactions.known_from
 
     @property
     def size_bytes(self) -> int:
@@ -428,12 +445,23 @@ class Partition:
 
     # --- appending --------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: tuple[int, ...], acks: int, now_ms: int) -> tuple[int, int, int]:
+    def append(
+        self,
+        batch: memoryview,
+        header: tuple[int, ...],
+        acks: int,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        *,
+        has_sequence: bool = True,
+    ) -> tuple[int, int, int]:
         """Append ONE whole batch as leader: (base offset, required end, log start offset).
 
         `required_end` is what the producer must wait for with `waiting.park_produce`: `NO_WAIT` when `acks` is met
         already.  `batch` is writable and checked by the caller; `header` is its head.  A duplicate of an idempotent
         producer appends nothing and has the base offset that it got first.
+        `guard` is what `self.guard` returned for a transactional batch.  Without `has_sequence` it has the offsets that
+        a group's coordinator writes for a producer: each has base sequence 0, and neither is held against the last one.
         Raises `NotLeader`, `NotEnoughReplicas`, `AppendRefused` or `StorageError`; then nothing was appended.
         """
         log = self._log
@@ -441,14 +469,14 @@ class Partition:
             raise NotLeader(f"this broker does not lead {self.topic_partition}")
         if acks == ACKS_ALL and not self._accepts_acks_all:
             self.on_refused(now_ms)
-            raise NotEnoughReplicas(
-                f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
-                f"{self._min_in_sync_count} are required (min.insync.replicas)"
-            )
+            raise self._not_enough_replicas()
         try:
-            base_offset = log.append(batch, header, now_ms)
+            if guard is None and has_sequence:
+                base_offset = log.append(batch, header, now_ms)
+            else:
+                base_offset = log.append(batch, header, now_ms, guard, has_sequence=has_sequence)
         except OutOfOrderSequence as gap:
-            base_offset = self._after_gap(gap, batch, header, now_ms)
+            base_offset = self._after_gap(gap, batch, header, now_ms, guard)
         except StorageError:
             self.on_refused(now_ms)
             if log.failure is not None and self._on_log_failed is not None:
@@ -461,15 +489,76 @@ class Partition:
             required_end = NO_WAIT
         return base_offset, required_end, log.log_start_offset
 
-    def _after_gap(self, gap: OutOfOrderSequence, batch: memoryview, header: tuple[int, ...], now_ms: int) -> int:
+    def _not_enough_replicas(self) -> NotEnoughReplicas:
+        return NotEnoughReplicas(
+            f"of {self.topic_partition} {counted(self.in_sync_count, 'replica is', 'replicas are')} in sync, "
+            f"{self._min_in_sync_count} are required (min.insync.replicas)"
+        )
+
+    def _after_gap(
+        self,
+        gap: OutOfOrderSequence,
+        batch: memoryview,
+        header: tuple[int, ...],
+        now_ms: int,
+        guard: VerificationGuard | None,
+    ) -> int:
         """What becomes of a batch that does not follow its producer's last one: its base offset, or an error."""
         if self._gaps.is_rest_of_pipeline(now_ms):
             raise RestOfPipeline(f"{gap}; what precedes it may be on its way to {self.topic_partition}") from gap
         if isinstance(gap, BeginningMissing):
             # Nothing was refused lately: the producer was forgotten for its age, or its records were deleted.
             self._log.expect_beginnings(False)
-            return self._log.append(batch, header, now_ms)
+            return self._log.append(batch, header, now_ms, guard)
         raise gap
+
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def guard(self, producer_id: int, producer_epoch: int, first_sequence: int) -> VerificationGuard | None:
+        """What `append` needs with a transactional batch that may open a transaction; None when that is open already.
+
+        Call it before the coordinator is queried whether the partition is in the transaction: a marker that comes
+        before the answer destroys the guard, and the append raises `WrongTransactionState`.  After a refusal, or
+        without an answer, pass it to `verification_refused`.  `first_sequence` is 0 for a batch without sequences.
+        Raises `NotLeader` and `InvalidProducerEpoch`.
+        """
+        if self.role is not _LEADER:
+            raise NotLeader(f"this broker does not lead {self.topic_partition}")
+        return self._log.transactions.guard(producer_id, producer_epoch, first_sequence)
+
+    def verification_refused(self, guard: VerificationGuard) -> None:
+        """The coordinator does not have the partition in the transaction, or did not answer: nothing is appended."""
+        self._log.transactions.verification_refused(guard)
+
+    def append_marker(
+        self, marker: EndMarker, producer_id: int, producer_epoch: int, now_ms: int, *, advances_epoch: bool
+    ) -> int:
+        """Append a coordinator's marker as leader; returns what it must wait for with `waiting.park_produce` and
+        `ACKS_ALL` before it reports the marker as written: `NO_WAIT` when that is met already.
+
+        `advances_epoch`: `producer_epoch` is above that of the transaction's records (KIP-890, part 2).  A marker that
+        repeats one in the log is not written again, and waits for that one.
+        Raises `NotLeader`, `NotEnoughReplicas`, `CoordinatorReplaced`, `InvalidProducerEpoch` or `StorageError`; then
+        nothing was appended.
+        """
+        log = self._log
+        if self.role is not _LEADER:
+            raise NotLeader(f"this broker does not lead {self.topic_partition}")
+        if not self._accepts_acks_all:
+            raise self._not_enough_replicas()
+        try:
+            is_new = log.append_marker(marker, producer_id, producer_epoch, now_ms, advances_epoch=advances_epoch)
+        except StorageError:
+            if log.failure is not None and self._on_log_failed is not None:
+                self._on_log_failed(self.topic_partition)
+            raise
+        if is_new and self.waiting.for_append:
+            wake(self.waiting.for_append)
+        return log.log_end_offset if log.log_end_offset > self.high_watermark else NO_WAIT
+
+    def producers(self) -> list[tuple[int, ProducerEntry]]:
+        """(producer id, state) of each producer that is remembered, by its id."""
+        return sorted(self._log.producers.entries(), key=lambda each: each[0])
 
     def on_refused(self, now_ms: int) -> None:
         """A batch was refused for a reason that passes, so those that its producer sent after it will not follow."""
@@ -509,6 +598,7 @@ class Partition:
         *,
         whole_first_batch: bool,
         may_follow: bool = False,
+        reads_committed: bool = False,
     ) -> PartitionRead:
         """Read for a fetch: records below the reader's limit, or an error, or the point where its history diverges from
         this log's.
@@ -516,7 +606,7 @@ class Partition:
         Consumers who `may_follow` are also served by a follower (KIP-392), below the high watermark that it knows,
         while it is in sync: one that is not may lag for good, and sends them back to the leader.
 
-        The limit is the high watermark, which is the last stable offset, too.  A reader above the high
+        The limit is the high watermark, with `reads_committed` the last stable offset.  A reader above the high
         watermark gets OFFSET_NOT_AVAILABLE and retries (KIP-392), and so does each reader while the leader
         `withholds_reads`.  `leader_epoch` and `last_fetched_epoch` are what the reader knows, -1 for nothing.  No
         more than `size_bytes_max` bytes, which may cut the last batch; the first one is whole if `whole_first_batch`,
@@ -527,10 +617,17 @@ class Partition:
             error = self.leadership_error(leader_epoch)
             if error != _NOT_LEADER or not may_follow or not self._is_in_sync_follower:
                 return PartitionRead(self.index, error)
-        high_watermark = self.high_watermark
+        high_watermark = limit_offset = stable_offset = self.high_watermark
         if high_watermark < self._withheld_below:
             return PartitionRead(self.index, _NOT_AVAILABLE)
+        if self._unstable:
+            stable_offset = self.last_stable_offset
+        if reads_committed:
+            limit_offset = stable_offset
+            if not self.knows_stable_offset:
+                return PartitionRead(self.index, _NOT_AVAILABLE)
         run = None
+        aborted: Sequence[tuple[int, int]] = ()
         try:
             if last_fetched_epoch >= 0:
                 diverging = log.epoch_end_offset(last_fetched_epoch)
@@ -539,14 +636,17 @@ class Partition:
                     return PartitionRead(self.index, _OUT_OF_RANGE)
                 if diverging[0] < last_fetched_epoch or diverging[1] < fetch_offset:
                     return PartitionRead(
-                        self.index, _NONE, high_watermark, high_watermark, log.log_start_offset, diverging
+                        self.index, _NONE, high_watermark, stable_offset, log.log_start_offset, diverging
                     )
             if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
                 return PartitionRead(self.index, _OUT_OF_RANGE)
-            if fetch_offset < high_watermark and (size_bytes_max > 0 or whole_first_batch):
-                run = log.read(
-                    fetch_offset, high_watermark, max(size_bytes_max, 0), whole_first_batch=whole_first_batch
-                )
+            if fetch_offset < limit_offset and (size_bytes_max > 0 or whole_first_batch):
+                run = log.read(fetch_offset, limit_offset, max(size_bytes_max, 0), whole_first_batch=whole_first_batch)
+                if reads_committed and run is not None:
+                    aborted = [
+                        (each.producer_id, each.first_offset)
+                        for each in log.aborted_in(run, fetch_offset, limit_offset)
+                    ]
             elif fetch_offset > high_watermark:
                 # It has read further from a former leader than is known to be committed here, or reads from a follower
                 # that knew less.  A high watermark below its position would take back what it has read.
@@ -561,7 +661,7 @@ class Partition:
         start_offset = log.log_start_offset
         return tuple.__new__(
             PartitionRead,
-            (self.index, _NONE, high_watermark, high_watermark, start_offset, None, (), run, NO_PREFERRED_REPLICA),
+            (self.index, _NONE, high_watermark, stable_offset, start_offset, None, aborted, run, NO_PREFERRED_REPLICA),
         )
 
     def read_elsewhere(self, nodes: Collection[NodeId], leader_epoch: int, fetch_offset: int) -> PartitionRead | None:
@@ -576,7 +676,7 @@ class Partition:
             self.index,
             _NONE,
             self.high_watermark,
-            self.high_watermark,
+            self.last_stable_offset,
             log_start_offset,
             preferred_replica=node_id,
         )
@@ -644,14 +744,19 @@ class Partition:
         """
         return self._log.read(start_offset, end_offset, size_bytes_max, whole_first_batch=True)
 
-    def ends_in_older_segment(self, fetch_offset: int, *, as_replica: bool = False) -> bool:
+    def ends_in_older_segment(
+        self, fetch_offset: int, *, as_replica: bool = False, reads_committed: bool = False
+    ) -> bool:
         """Whether a read at `fetch_offset` ends with its segment although later records are readable.
 
         Waiting adds nothing to such a read.
         """
         if self.withholds_reads and not as_replica:
             return False
-        limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
+        if reads_committed:
+            limit_offset = self.last_stable_offset
+        else:
+            limit_offset = self._log.log_end_offset if as_replica else self.high_watermark
         return fetch_offset < min(limit_offset, self._log.active_base_offset)
 
     async def offset_for_timestamp(
@@ -690,6 +795,8 @@ class Partition:
 
     def _move_high_watermark(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
+        if self._unstable:
+            self._log.transactions.replicated(high_watermark)
         waiting = self.waiting
         if waiting.for_all:
             waiting.for_all.release(high_watermark)

@@ -33,7 +33,7 @@ class PartitionRead(NamedTuple):
 
 
 class ConsumerReader(NamedTuple):
-    """Where a consumer may be served (KIP-392).
+    """Where a consumer may be served (KIP-392), and whether it reads only what is committed.
 
     `may_follow`: by a follower too.  `nearby`: the brokers in its rack, where it should be served; empty when it has no
     rack, when no other broker is in it, and on followers of that rack.
@@ -41,6 +41,8 @@ class ConsumerReader(NamedTuple):
 
     may_follow: bool
     nearby: frozenset[NodeId] = frozenset()
+    # Below the last stable offset, and with the aborted transactions of what it gets.
+    reads_committed: bool = False
 
 
 LEADER_ONLY: Final = ConsumerReader(may_follow=False)

@@ -8,6 +8,7 @@ import pytest
 from ottla.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import Refusal
+from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
@@ -20,6 +21,7 @@ from ottla.protocol.schemas.list_offsets import (
 )
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
+from ottla.records.header import HEADER
 from ottla.records.record import Record
 from ottla.runtime.offload import Offload
 from ottla.storage.log.log import Log
@@ -43,9 +45,10 @@ async def ask(
     index: int = 0,
     epoch: int = -1,
     replica_id: int = -1,
+    isolation_level: int = 0,
 ) -> ListOffsetsPartitionResponse:
     wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(index, epoch, timestamp)])
-    request = ListOffsetsRequest(replica_id, topics=[wanted])
+    request = ListOffsetsRequest(replica_id, isolation_level, [wanted])
     response = await broker.ask(ApiKey.LIST_OFFSETS, version, request, ListOffsetsResponse)
     return response.topics[0].partitions[0]
 
@@ -66,6 +69,33 @@ def answer(version: int, offset: int, timestamp: int, epoch: int) -> ListOffsets
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_latest_is_the_high_watermark(version: int) -> None:
     assert await ask(with_records(), version, LATEST) == answer(version, 5, -1, 2)
+
+
+def with_open_transaction() -> SmallBroker:
+    """The same records, and offset 5 at 500 ms in a transaction that is open."""
+    broker = with_records()
+    partition = broker.partition("t")
+    batch = build_batch(
+        [Record(0, 500, b"key", b"value")], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    guard = partition.guard(7, 0, 0)
+    partition.append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, broker.clock.now_ms(), guard)
+    return broker
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_log_ends_at_the_open_transaction_for_readers_of_committed_records(version: int) -> None:
+    broker = with_open_transaction()
+    assert await ask(broker, version, LATEST, isolation_level=1) == answer(version, 5, -1, 2)
+    assert await ask(broker, version, LATEST) == answer(version, 6, -1, 2)
+    assert await ask(broker, version, 450, isolation_level=1) == answer(version, -1, -1, -1)
+    assert await ask(broker, version, 450) == answer(version, 5, 500, 2)
+
+
+async def test_greatest_time_is_that_of_a_committed_record_for_readers_of_these() -> None:
+    broker = with_open_transaction()
+    assert await ask(broker, 9, MAX_TIMESTAMP, isolation_level=1) == answer(9, 4, 400, 2)
+    assert await ask(broker, 9, MAX_TIMESTAMP) == answer(9, 5, 500, 2)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
