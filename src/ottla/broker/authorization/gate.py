@@ -117,6 +117,7 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             "ALTER cluster", of_cluster(Operation.ALTER, cluster.alter_user_scram_credentials_refused)
         ),
         ApiKey.DESCRIBE_CLUSTER: Row(NOTHING, cluster.describe_cluster),
+        ApiKey.DESCRIBE_PRODUCERS: Row("READ topic", topics.describe_producers),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Row("READ group, DESCRIBE topic", groups.consumer_group_heartbeat),
         ApiKey.CONSUMER_GROUP_DESCRIBE: Row("DESCRIBE group, DESCRIBE topic", groups.consumer_group_describe),
         ApiKey.LIST_CONFIG_RESOURCES: Row(

@@ -35,6 +35,12 @@ from ottla.protocol.schemas.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.protocol.schemas.describe_producers import (
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+)
 from ottla.protocol.schemas.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -229,6 +235,24 @@ def offset_for_leader_epoch(
     request.topics = passed
 
     def finish(response: OffsetForLeaderEpochResponse) -> Steps[None]:
+        yield
+        response.topics += refused
+
+    return Passed(request, finish)
+
+
+def describe_producers(request: DescribeProducersRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """READ on each topic."""
+    passed, denied = yield from divided(request.topics, lambda topic: caller.allows_topic(Operation.READ, topic.name))
+    refused = yield from refused_topics(
+        denied,
+        lambda topic: topic.partition_indexes,
+        lambda index: DescribeProducersPartitionResponse(index, TOPIC_DENIED),
+        lambda topic, results: DescribeProducersTopicResponse(topic.name, results),
+    )
+    request.topics = passed
+
+    def finish(response: DescribeProducersResponse) -> Steps[None]:
         yield
         response.topics += refused
 

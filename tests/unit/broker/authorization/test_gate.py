@@ -32,6 +32,7 @@ from ottla.protocol.schemas import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     describe_user_scram_credentials,
     elect_leaders,
@@ -398,6 +399,16 @@ CASES = [
         list_partition_reassignments.ListPartitionReassignmentsResponse,
         ("DESCRIBE CLUSTER",),
         CLUSTER,
+    ),
+    Case(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        lambda: describe_producers.DescribeProducersRequest(
+            [describe_producers.DescribeProducersTopicRequest("orders", [0])]
+        ),
+        describe_producers.DescribeProducersResponse,
+        ("READ TOPIC:orders",),
+        TOPIC,
     ),
     Case(
         ApiKey.LIST_CONFIG_RESOURCES,
