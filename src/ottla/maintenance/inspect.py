@@ -11,7 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.model.errors import WireError
-from ottla.records.header import LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.records.end_marker import EndMarker
+from ottla.records.header import CONTROL_BIT, LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.records.record import decode_batch
 from ottla.runtime.disk import Disk, File, read_file
 from ottla.storage.checkpoints import (
@@ -22,19 +23,25 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.directory.directory_identity import FORMAT_NAME
 from ottla.storage.directory.flushed_ends import LogKey, read_flushed_ends
+from ottla.storage.errors import CorruptLog
 from ottla.storage.log_files import (
     COMPACTED_FILE,
     FLUSHED_ENDS_FILE,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     UNFLUSHED_FILE,
     base_offsets_in,
     segment_file_name,
     topic_partition_of,
 )
+from ottla.storage.producers.aborted_transactions import AbortedTransaction, read_aborted_index
+from ottla.storage.producers.log_transactions import LogTransactions
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.replay import marker_at
 from ottla.storage.recovery.recovery import holds_records
-from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan
+from ottla.storage.segment.batch_scan import HEAD_CHUNK_BYTES, BatchScan, BatchTuple
 from ottla.storage.segment.indexes import OffsetIndex, TimeIndex
 
 
@@ -56,11 +63,12 @@ class Finding(NamedTuple):
 
 
 class DumpedBatch(NamedTuple):
-    """A batch's position and head."""
+    """A batch's position and head, and the marker that it is."""
 
     path: str
     position: int
     header: BatchHeader
+    marker: EndMarker | None = None
 
 
 def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | Finding]:
@@ -72,7 +80,7 @@ def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | Finding]:
         for position, head in scan.heads():
             header = BatchHeader._make(head)
             next_offset = header.next_offset
-            yield DumpedBatch(path, position, header)
+            yield DumpedBatch(path, position, header, marker_at(file, position, head))
         if scan.problem is not None:
             yield Finding(Severity.DAMAGE, path, scan.position, next_offset, scan.problem)
     finally:
@@ -101,7 +109,8 @@ def verify_log(disk: Disk, directory: str, *, deep: bool, flushed_end: int | Non
 
     Always: heads, offsets without a gap inside and between segments (a compacted log may have some), epochs that never
     fall, indexes against the log.
-    `deep`: also each batch's checksum, and its records decompressed and decoded.
+    `deep`: also each batch's checksum, and its records decompressed and decoded; and whether each aborted transaction
+    is in its index, without which consumers would get its records.
     """
     names = disk.list_directory(directory)
     end_offset, is_damaged = -1, False
@@ -131,12 +140,17 @@ def _log_findings(
     if not base_offsets:
         yield Finding(Severity.DAMAGE, directory, -1, -1, "there is no segment file"), -1
     next_offset = last_epoch = -1
+    transactions = LogTransactions(ProducerStates())
     for base_offset in base_offsets:
         path = f"{directory}/{segment_file_name(base_offset)}"
         if next_offset > base_offset or (-1 < next_offset < base_offset and not may_have_gaps):
             problem = f"the segment before ends at {next_offset}, not at {base_offset}"
             yield Finding(Severity.DAMAGE, path, -1, next_offset, problem), next_offset
-        check = _SegmentCheck(disk, path, base_offset, last_epoch, deep, may_have_gaps)
+        # The active segment of a running broker has its indexes in memory only.
+        is_active = base_offset == base_offsets[-1]
+        check = _SegmentCheck(
+            disk, path, base_offset, last_epoch, deep, may_have_gaps, transactions, needs_aborted=not is_active
+        )
         for finding in check.findings():
             yield finding, -1
         next_offset, last_epoch = check.next_offset, check.last_epoch
@@ -175,7 +189,16 @@ class _SegmentCheck:
     """One segment file and its indexes, in one walk; afterwards `next_offset` and `last_epoch` are those of its end."""
 
     def __init__(
-        self, disk: Disk, path: str, base_offset: int, last_epoch: int, deep: bool, may_have_gaps: bool
+        self,
+        disk: Disk,
+        path: str,
+        base_offset: int,
+        last_epoch: int,
+        deep: bool,
+        may_have_gaps: bool,
+        transactions: LogTransactions,
+        *,
+        needs_aborted: bool,
     ) -> None:
         self._disk = disk
         self._path = path
@@ -185,6 +208,11 @@ class _SegmentCheck:
         # Index entries that no batch has confirmed yet: position -> last offset, last offset -> timestamp.
         self._index_entries: dict[int, int] = {}
         self._time_entries: dict[int, int] = {}
+        # By the offset of their marker.
+        self._aborted: dict[int, AbortedTransaction] = {}
+        # Of the log, in the order of its segments.
+        self._transactions = transactions
+        self._needs_aborted = needs_aborted
         self.next_offset = base_offset
         self.last_epoch = last_epoch
 
@@ -198,6 +226,8 @@ class _SegmentCheck:
                 yield from self._check_head(position, header)
                 if self._deep:
                     yield from self._check_records(file, position, header)
+                if header.is_transactional and header.producer_id >= 0:
+                    yield from self._check_transaction(file, position, head)
                 yield from self._confirm_index_entries(position, header)
                 self.next_offset = header.next_offset
                 self.last_epoch = max(self.last_epoch, header.leader_epoch)
@@ -210,6 +240,8 @@ class _SegmentCheck:
             yield self._index_note(INDEX_SUFFIX, position, offset, "no batch starts at the entry's position")
         for offset in self._time_entries:
             yield self._index_note(TIME_INDEX_SUFFIX, -1, offset, "no batch ends with the entry's offset")
+        for offset in self._aborted:
+            yield self._index_note(TRANSACTION_INDEX_SUFFIX, -1, offset, "no marker is at the entry's last offset")
 
     def _damage(self, position: int, problem: str) -> Finding:
         return Finding(Severity.DAMAGE, self._path, position, self.next_offset, problem)
@@ -239,6 +271,22 @@ class _SegmentCheck:
             if not header.base_offset <= record.offset <= header.last_offset:
                 yield self._damage(position, f"a record with offset {record.offset} outside of its batch")
 
+    def _check_transaction(self, file: File, position: int, head: BatchTuple) -> Iterator[Finding]:
+        entry = self._aborted.pop(head[0], None) if head[5] & CONTROL_BIT else None
+        if not self._deep:
+            return
+        aborted = self._transactions.replay(BatchHeader._make(head), marker_at(file, position, head), 0)
+        if aborted is None or not self._needs_aborted:
+            return
+        # The log's start, or a clean, may have removed its first records.
+        if entry is None or entry.producer_id != aborted.producer_id or entry.first_offset > aborted.first_offset:
+            problem = (
+                f"consumers would get the records of producer {aborted.producer_id} from offset {aborted.first_offset} "
+                f"on, whose transaction was aborted at {aborted.last_offset}: it is not in the index"
+            )
+            path = self._stem() + TRANSACTION_INDEX_SUFFIX
+            yield Finding(Severity.DAMAGE, path, -1, aborted.first_offset, problem)
+
     # --- indexes --------------------------------------------------------------------------------------------
 
     def _load_indexes(self) -> Iterator[Finding]:
@@ -259,13 +307,19 @@ class _SegmentCheck:
             else:
                 offsets = (self._base_offset + relative_offset for relative_offset in time_index.relative_offsets)
                 self._time_entries = dict(zip(offsets, time_index.timestamps_ms, strict=True))
+        try:
+            self._aborted = {each.last_offset: each for each in read_aborted_index(self._disk, self._stem())}
+        except CorruptLog:
+            problem = "not an index of this segment's aborted transactions"
+            yield self._index_note(TRANSACTION_INDEX_SUFFIX, -1, self._base_offset, problem)
+            self._needs_aborted = False
 
     def _leave_out_index_entries(self, position: int) -> Iterator[Finding]:
         """Batches after damage are not read, so the entries that point there cannot be checked."""
         entries = {at: offset for at, offset in self._index_entries.items() if at < position}
         time_entries = {offset: at for offset, at in self._time_entries.items() if offset < self.next_offset}
         left_count = len(self._index_entries) - len(entries) + len(self._time_entries) - len(time_entries)
-        self._index_entries, self._time_entries = entries, time_entries
+        self._index_entries, self._time_entries, self._aborted = entries, time_entries, {}
         if left_count:
             problem = f"the indexes are not checked after the damage ({left_count} entries)"
             yield Finding(Severity.NOTE, self._path, position, self.next_offset, problem)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -24,16 +23,26 @@ from ottla.maintenance.salvage import Bounds, whole_batch_after
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MIB
-from ottla.records.header import CONTROL_BIT, LOG_OVERHEAD_BYTES, TRANSACTIONAL_BIT
-from ottla.records.record import decode_batch
+from ottla.records.end_marker import EMPTIED, EndMarker, read_end_marker
+from ottla.records.header import CONTROL_BIT, LOG_OVERHEAD_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from ottla.runtime.disk import Disk, File, read_file, write_fully
 from ottla.storage import checkpoints
 from ottla.storage.directory.flushed_ends import FlushedEnds
 from ottla.storage.directory.log_checkpoints import LogStarts
 from ottla.storage.directory.removals import remove_tree
 from ottla.storage.errors import DiskFull, StorageError
-from ottla.storage.log_files import COMPACTED_FILE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offsets_in, segment_file_name
+from ottla.storage.log_files import (
+    COMPACTED_FILE,
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_offsets_in,
+    segment_file_name,
+)
+from ottla.storage.producers.aborted_transactions import AbortedIndex
+from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.segment.batch_scan import BatchScan, BatchTuple
 from ottla.storage.segment.segment import RELATIVE_OFFSET_MAX
 
@@ -42,8 +51,6 @@ UNFINISHED_SUFFIX: Final = ".importing"
 
 _COPY_BYTES: Final = 4 * MIB
 _ROOM_LEFT_BYTES: Final = 64 * MIB
-_MARKER: Final = struct.Struct(">hh")  # version, type
-_ABORT: Final = 0
 _DAMAGED: Final = (
     "nothing was imported; let Apache Kafka start and stop on the directory once, or leave the topic out with --exclude"
 )
@@ -69,6 +76,8 @@ class SourceLog:
     records_count: int = 0
     batches_count: int = 0
     transactional_batches_count: int = 0
+    # By the base offset of the segment that they end in.
+    aborted: dict[int, AbortedIndex] = field(default_factory=dict)
     # After the last whole batch, in the last segment: a write that a crash cut short.
     torn_tail_bytes: int = 0
     has_gaps: bool = False
@@ -91,8 +100,7 @@ class _Reading:
         self._was_clean = source.was_clean
         self._recovery_point = source.recovery_point_of(partition)
         self._found = SourceLog(partition, source.topic_id_of(partition), path, source.log_start_of(partition))
-        # First offsets of transactions that no marker has ended yet, by producer id.
-        self._open: dict[int, int] = {}
+        self._transactions = LogTransactions(ProducerStates())
 
     def run(self) -> SourceLog:
         found = self._found
@@ -117,9 +125,11 @@ class _Reading:
                 hint=_lost(found.partition),
             )
         found.log_start_offset = min(max(found.log_start_offset, base_offsets[0]), found.log_end_offset)
-        if self._open:
+        first_open_offset = self._transactions.first_open_offset()
+        if first_open_offset is not None:
+            # Its coordinator's decision is not imported: neither outcome may be assumed.
             raise NotImportable(
-                f"{found.partition} has a transaction that is still open, from offset {min(self._open.values())} on",
+                f"{found.partition} has a transaction that is still open, from offset {first_open_offset} on",
                 hint="let its producer end it under Apache Kafka (or wait for transaction.timeout.ms), "
                 f"or leave the topic out: --exclude {found.partition.topic}",
             )
@@ -178,34 +188,22 @@ class _Reading:
         found.leader_epoch = head[2]
         found.log_end_offset = last_offset + 1
         found.batches_count += 1
-        if head[5] & CONTROL_BIT:
-            self._read_marker(file, position, head)
-            return
-        found.records_count += head[12]
-        if head[5] & TRANSACTIONAL_BIT:
-            found.transactional_batches_count += 1
-            self._open.setdefault(head[9], head[0])
+        if not head[5] & CONTROL_BIT:
+            found.records_count += head[12]
+            found.transactional_batches_count += bool(head[5] & TRANSACTIONAL_BIT)
+        if head[5] & TRANSACTIONAL_BIT and head[9] >= 0:
+            marker = self._marker(file, position, head) if head[5] & CONTROL_BIT else None
+            aborted = self._transactions.replay(BatchHeader._make(head), marker, 0)
+            if aborted is not None:
+                found.aborted.setdefault(base_offset, AbortedIndex()).add(aborted)
 
-    def _read_marker(self, file: File, position: int, head: BatchTuple) -> None:
-        """The end of a transaction.  Committed: its records are like any others.  Aborted: only read_uncommitted
-        may see them, and this broker does not distinguish the two yet.
-        """
+    def _marker(self, file: File, position: int, head: BatchTuple) -> EndMarker | None:
+        if not head[12]:
+            return EMPTIED
         try:
-            records = decode_batch(memoryview(file.read_at(position, LOG_OVERHEAD_BYTES + head[1])))
+            return read_end_marker(memoryview(file.read_at(position, LOG_OVERHEAD_BYTES + head[1])))
         except WireError as error:
             raise NotImportable(f"{file.path} at position {position}: {error}", hint=_DAMAGED) from error
-        first_offset = self._open.pop(head[9], None)
-        for record in records:
-            if record.key is None or len(record.key) < _MARKER.size:
-                continue
-            kind = _MARKER.unpack_from(record.key)[1]
-            if kind == _ABORT and first_offset is not None and head[0] > self._found.log_start_offset:
-                topic = self._found.partition.topic
-                raise NotImportable(
-                    f"{self._found.partition} holds records of an aborted transaction (offsets {first_offset} to "
-                    f"{head[0] - 1}): transactions are not served yet, so consumers would be given them",
-                    hint=f"leave the topic out: --exclude {topic}",
-                )
 
 
 def _lost(partition: TopicPartition) -> str:
@@ -263,6 +261,9 @@ class LogImport:
             # A snapshot above the end would describe batches that were lost with a torn tail.
             if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal() and int(name[:20]) <= log.log_end_offset:
                 self._copy_file(f"{log.path}/{name}", f"{target}/{name}")
+        for base_offset, aborted in log.aborted.items():
+            name = segment_file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
+            self._write(f"{target}/{name}", aborted.to_bytes())
         if log.has_gaps:
             self._write(f"{target}/{COMPACTED_FILE}", b"")
         self._write(f"{target}/{checkpoints.LEADER_EPOCH_FILE}", checkpoints.format_epochs(self._epochs_of(log)))

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.log.lines import batch_object
 from ottla.maintenance.inspect import DumpedBatch, Finding, Severity, dump_segment, verify_log
 from ottla.records.checksum import crc32c
-from ottla.records.header import ATTRIBUTES_AT, CRC, CRC_AT
+from ottla.records.end_marker import EndMarker
+from ottla.records.header import ATTRIBUTES_AT, CRC, CRC_AT, HEADER
 from ottla.storage.log_config import LogConfig
-from tests.unit.storage.logs import CLICKS, Place, append_many, batch_of
+from ottla.storage.producers.aborted_transactions import AbortedTransaction, format_aborted
+from tests.unit.storage.logs import CLICKS, NOW_MS, Place, append_many, batch_of
 
 BATCH_BYTES = len(batch_of())
 FIRST = "00000000000000000000"
@@ -147,3 +150,43 @@ def test_log_that_ends_before_its_flushed_end_is_damage(place: Place) -> None:
 
 def verify(place: Place, flushed_end: int | None) -> list[Finding]:
     return list(verify_log(place.disk, str(directory_of(place)), deep=True, flushed_end=flushed_end))
+
+
+@pytest.fixture
+def transactional(tmp_path: Path) -> Place:
+    """Offsets 0 and 1 are an aborted transaction and its marker, in a closed segment."""
+    place = Place(tmp_path / "data")
+    log = place.log()
+    batch = batch_of(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append(batch, HEADER.unpack_from(batch), NOW_MS, log.transactions.guard(7, 0, 0))
+    log.append_marker(EndMarker(False, 5), 7, 1, NOW_MS, advances_epoch=True)
+    log.roll(NOW_MS)
+    append_many(log, 1)
+    place.flush()
+    place.close()
+    return place
+
+
+def test_a_dump_shows_what_a_marker_says(transactional: Place) -> None:
+    shown = list(dump_segment(transactional.disk, str(directory_of(transactional) / f"{FIRST}.log")))
+    objects = [batch_object(item) for item in shown if isinstance(item, DumpedBatch)]
+    assert [(each.get("marker"), each.get("coordinator_epoch")) for each in objects] == [(None, None), ("abort", 5)]
+
+
+def test_aborted_transactions_are_found_in_their_index(transactional: Place) -> None:
+    assert findings(transactional) == []
+    index = directory_of(transactional) / f"{FIRST}.txnindex"
+    index.write_bytes(index.read_bytes() + format_aborted([AbortedTransaction(0, 9, 7, 10)]))
+    (found,) = findings(transactional, deep=False)
+    assert (found.severity, found.offset) == (Severity.NOTE, 9)
+    index.write_bytes(b"no index")
+    (found,) = findings(transactional)
+    assert (found.severity, found.path) == (Severity.NOTE, str(index))
+
+
+def test_an_aborted_transaction_that_is_not_in_its_index_is_damage(transactional: Place) -> None:
+    index = directory_of(transactional) / f"{FIRST}.txnindex"
+    index.unlink()
+    assert findings(transactional, deep=False) == []
+    (found,) = findings(transactional)
+    assert (found.severity, found.path, found.offset) == (Severity.DAMAGE, str(index), 0)

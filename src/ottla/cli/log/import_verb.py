@@ -244,7 +244,7 @@ def _report(
             f"bytes={sum(log.size_bytes for log in found)}"
         )
         if any(log.transactional_batches_count for log in found):
-            _note(f"{topic.name} has transactions, all of them committed: consumers see them as ordinary records")
+            _note(f"{topic.name} has transactions: all of them have ended")
         if topic.config.get("min.compaction.lag.ms") == COMPACTED["min.compaction.lag.ms"]:
             _note(
                 f"{topic.name} was compacted: it has cleanup.policy=compact, and min.compaction.lag.ms keeps "

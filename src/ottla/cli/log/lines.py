@@ -35,6 +35,9 @@ def batch_object(batch: DumpedBatch) -> JsonObject:
         found["is_transactional"] = True
     if header.is_control:
         found["is_control"] = True
+    if batch.marker is not None:
+        found["marker"] = "commit" if batch.marker.commits else "abort"
+        found["coordinator_epoch"] = batch.marker.coordinator_epoch
     return found
 
 

@@ -34,6 +34,7 @@ from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log_config import LogConfig
+from ottla.storage.producers.aborted_transactions import AbortedIndex
 
 TOPIC_ID = uuid.UUID(int=99)
 BATCHES = 30
@@ -324,18 +325,28 @@ COMMIT, ABORT = 1, 0
 
 
 @pytest.mark.parametrize(
-    ("batches", "told"),
+    ("batches", "aborted", "told"),
     [
-        ([transactional(5), transactional(5, COMMIT)], None),
-        ([transactional(5), transactional(6), transactional(6, COMMIT), transactional(5, COMMIT)], None),
-        ([transactional(5, ABORT)], None),
-        ([transactional(5), transactional(5, ABORT)], "an aborted transaction (offsets 30 to 30)"),
-        ([transactional(5), transactional(6), transactional(6, ABORT)], "an aborted transaction (offsets 31 to 31)"),
-        ([transactional(5), transactional(5, COMMIT), transactional(5)], "still open, from offset 32 on"),
+        ([transactional(5), transactional(5, COMMIT)], [], None),
+        ([transactional(5), transactional(6), transactional(6, COMMIT), transactional(5, COMMIT)], [], None),
+        ([transactional(5, ABORT)], [], None),
+        ([transactional(5), transactional(5, ABORT)], [(30, 31, 5, 32)], None),
+        (
+            [transactional(5), transactional(6), transactional(6, ABORT), transactional(5, COMMIT)],
+            [(31, 32, 6, 30)],
+            None,
+        ),
+        ([transactional(5), transactional(6), transactional(6, ABORT)], [], "still open, from offset 30 on"),
+        ([transactional(5), transactional(5, COMMIT), transactional(5)], [], "still open, from offset 32 on"),
     ],
 )
-def test_only_committed_transactions_are_imported(
-    source: Path, tmp_path: Path, batches: list[bytearray], told: str | None, capsys: pytest.CaptureFixture[str]
+def test_transactions_are_imported_that_have_ended(
+    source: Path,
+    tmp_path: Path,
+    batches: list[bytearray],
+    aborted: list[tuple[int, int, int, int]],
+    told: str | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     active = segments(source / "orders-0")[-1]
     content = active.read_bytes()
@@ -352,8 +363,13 @@ def test_only_committed_transactions_are_imported(
         assert told in err
         assert "leave the topic out" in err
         assert not (tmp_path / "ottla").exists()
-    elif len(batches) > 1:
-        assert "orders has transactions, all of them committed" in err
+        return
+    if len(batches) > 1:
+        assert "orders has transactions: all of them have ended" in err
+    index = tmp_path / "ottla" / "orders-0" / active.with_suffix(".txnindex").name
+    found = AbortedIndex.from_bytes(index.read_bytes()) if index.exists() else AbortedIndex()
+    assert found is not None
+    assert list(found) == aborted
 
 
 @pytest.mark.parametrize(
