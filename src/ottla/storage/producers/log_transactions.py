@@ -93,7 +93,7 @@ class LogTransactions:
     def decided_end(self, removable_end: int, flushed_end: int) -> int:
         """Below it every transaction has an outcome that neither a truncation nor a crash takes back, exclusive."""
         self.flushed(flushed_end)
-        return min(self.last_stable_offset(removable_end, 0), *(first for _, first in self._unflushed))
+        return min([self.last_stable_offset(removable_end, 0), *(first for _, first in self._unflushed)])
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
         """What read_committed may read ends here, exclusive: below it every transaction has its outcome, for good.

@@ -33,6 +33,8 @@ from ottla.protocol.primitives import RequestBytes
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.live_brokers import BROKER_EPOCH, live
+from tests.unit.broker.partitions.test_partition_transactions import ABORT, COMMIT, mark
+from tests.unit.broker.partitions.test_partition_transactions import produce as produce_in_transaction
 from tests.unit.broker.served_log import ServedLog, topic_id_of
 from tests.unit.broker.turned_loop import TurnedLoop, connected_pair
 
@@ -519,6 +521,29 @@ def test_readers_of_committed_records_get_a_list_of_aborted_transactions(
     (found,) = served.partitions()
     assert found.aborted_transactions == aborted
     assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (1, 1, 0)
+
+
+def test_reader_of_committed_records_waits_at_an_open_transaction_for_its_marker(served: Served) -> None:
+    log = served.add("t")
+    produce_in_transaction(log, 0)
+    mark(log, ABORT, 1)
+    produce_in_transaction(log, 0, 1)
+    log.become_stable()
+    sizes_bytes = [len(batch) for batch in log.batches]
+    served.ask(at(0), isolation_level=1)
+    (found,) = served.partitions()
+    assert (found.high_watermark, found.last_stable_offset, len(found.records or b"")) == (3, 2, sum(sizes_bytes[:2]))
+    assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()] == [(7, 0)]
+    served.ask(at(2), isolation_level=1)
+    log.add()
+    assert served.answer() is None
+    mark(log, COMMIT, 2)
+    assert served.answer() is None
+    log.become_stable()
+    (found,) = served.partitions()
+    assert (found.last_stable_offset, found.aborted_transactions) == (5, [])
+    served.ask(at(2))
+    assert served.sizes() == [sum(len(batch) for batch in log.batches[2:])]
 
 
 def test_fetch_behind_a_waiting_one_starts_when_that_is_answered(served: Served) -> None:
