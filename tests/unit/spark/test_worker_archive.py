@@ -15,7 +15,7 @@ from ottla.cli.pipeline.spark_archive import command
 from ottla.spark.worker_archive import ArchiveError, WorkerArchive, needed_distributions, write_archive
 
 # What a task imports, and all of it at once.
-IMPORTS = "import ottla.spark.source.data_source, ottla.spark.sink, pyspark_ottla, pandas"
+IMPORTS = "import ottla.spark.source.data_source, ottla.spark.sink.at_least_once, pyspark_ottla, pandas"
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from ottla.spark.lake.tasks import TaskJob, run_ranges
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.options.write_options import WriteOptions
-from ottla.spark.sink import BatchSink
+from ottla.spark.sink.at_least_once import BatchSink
 from ottla.spark.worker_import import advise_workers, advised
 
 SINK = BatchSink(WriteOptions(Connection("localhost:9092"), "clicks"))

@@ -21,7 +21,7 @@ from ottla.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, columns_wanted, 
 from ottla.spark.errors import SparkOptionError, with_brief_errors
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
-from ottla.spark.sink import BatchSink, StreamSink
+from ottla.spark.sink.at_least_once import BatchSink, StreamSink
 from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
 from ottla.spark.source.stream_reader import StreamReader
 from ottla.spark.worker_import import advise_workers

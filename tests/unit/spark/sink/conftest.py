@@ -8,8 +8,8 @@ from tests.compiled_decoder import FORMS
 from tests.compiled_encoder import encoding_with
 
 
-@pytest.fixture(params=FORMS, autouse=True, scope="module")
+@pytest.fixture(params=FORMS, scope="module")
 def form(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test of the sink's rows runs with each form of the encoder."""
+    """Each form of the encoder."""
     with encoding_with(request.param):
         yield request.param

@@ -10,7 +10,9 @@ from ottla.spark.arrow.encoder import RecordRows
 from ottla.spark.arrow.key_hashes import LONG_KEY_BYTES, NO_KEY
 from ottla.spark.arrow.record_columns import RecordColumns
 from ottla.spark.arrow.varint_columns import Ints
-from ottla.spark.sink import partitions_of
+from ottla.spark.sink.row_encoder import partitions_of
+
+pytestmark = pytest.mark.usefixtures("form")
 
 # From the tests of Kafka's Java client (UtilsTest.testMurmur2): any port of the hash is held to these.
 KNOWN = {

@@ -12,8 +12,10 @@ from ottla.records.record import Record, decode_batch
 from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.write_options import WriteOptions
-from ottla.spark.sink import RowEncoder, gathered
+from ottla.spark.sink.row_encoder import RowEncoder, gathered
 from ottla.testing.fake_clock import FakeClock
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def encoder(

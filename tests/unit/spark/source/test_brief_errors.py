@@ -15,7 +15,7 @@ from ottla.model.errors import OttlaError
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.options.write_options import parse_write_options
-from ottla.spark.sink import BatchSink
+from ottla.spark.sink.at_least_once import BatchSink
 from ottla.spark.source.batch_reader import BatchReader, TaskPartition
 from ottla.spark.source.data_source import OttlaDataSource
 from ottla.spark.source.range_reading import task_of
@@ -45,7 +45,7 @@ def wrong_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ottla.client.wire.cluster.Cluster.refresh", fails)
     monkeypatch.setattr("ottla.spark.source.range_reading.open_cluster", fails)
-    monkeypatch.setattr("ottla.spark.sink.open_cluster", fails)
+    monkeypatch.setattr("ottla.spark.sink.at_least_once.open_cluster", fails)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,8 @@
-"""`df.write.format("ottla")` and `writeStream`: at least once.
-
-Each task is an idempotent producer, so a retried request makes no duplicate; a task that Spark runs again writes its
-rows again.  A task ends only when every batch is acknowledged as `kafka.acks` asks, by all in-sync replicas by default.
-"""
+"""Rows of a write as record batches, each for one partition."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,21 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
-from ottla.client.producing.raw_producer import RawProducer
-from ottla.model.counted import counted
+from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock
 from ottla.spark.arrow.encoder import RecordRows, split_rows
 from ottla.spark.arrow.key_hashes import NO_KEY
 from ottla.spark.arrow.record_columns import RecordColumns, as_binary, as_headers
 from ottla.spark.arrow.varint_columns import Ints
-from ottla.spark.errors import NotWritten, UnencodableColumn, with_brief_errors
+from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.write_options import WriteOptions
-from ottla.spark.source.cluster_view import open_cluster
-from ottla.spark.worker_heap import settle_heap
 
 # Spark passes 10,000 rows at a time; combining them makes fuller batches when there are many partitions.
 GATHERED_BYTES: Final = 8 << 20
@@ -191,82 +181,11 @@ def partitions_of(key_hashes: Ints, row_sizes: Ints, partitions_count: int, firs
     return np.where(has_none, first_run + run, key_hashes & 0x7FFFFFFF) % partitions_count
 
 
-_log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RowsWritten(WriterCommitMessage):
-    """The rows of one task, all acknowledged."""
-
-    rows_count: int
-    batches_count: int
-
-
-@with_brief_errors
-def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
-    """In an executor: produce all rows of a task and wait for the last acknowledgement.
-
-    Raises `NotWritten` for the first batch that the cluster did not acknowledge.
-    """
-    settle_heap()
+def encoder_of_task(options: WriteOptions, cluster: Cluster) -> RowEncoder:
+    """For the task that runs here; it creates topics where the cluster does that."""
     task = TaskContext.get()
-    rows_count = batches_count = 0
-    with open_cluster(options.connection) as cluster, RawProducer(cluster, options.producer) as producer:
 
-        def partitions_count(topic: str) -> int:
-            return len(cluster.topic(topic, allow_auto_topic_creation=True).partitions)
+    def partitions_count(topic: str) -> int:
+        return len(cluster.topic(topic, allow_auto_topic_creation=True).partitions)
 
-        encoder = RowEncoder(options, partitions_count, task.partitionId() if task is not None else 0, cluster.clock)
-        for encoded in encoder.encode(rows):
-            producer.send(encoded.partition, encoded.batch)
-            check_acknowledged(producer.poll())
-            rows_count += encoded.records_count
-            batches_count += 1
-        check_acknowledged(producer.flush())
-        if producer.pending_count:
-            raise NotWritten(f"not acknowledged in time: {counted(producer.pending_count, 'batch', 'batches')}")
-    return RowsWritten(rows_count, batches_count)
-
-
-def check_acknowledged(results: Sequence[BatchResult]) -> None:
-    for result in results:
-        if result.status not in (DeliveryStatus.ACKNOWLEDGED, DeliveryStatus.SENT):
-            reason = result.error if result.error is not None else result.status.value
-            hint = result.error.hint if result.error is not None else None
-            raise NotWritten(f"{counted(result.records_count, 'record')} for {result.partition}: {reason}", hint=hint)
-
-
-class BatchSink(DataSourceArrowWriter):
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
-        return write_rows(self._options, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing to do: the rows are written already."""
-        _log.debug("sink.batch_written", extra={"rows": rows_written(messages)})
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Appended records cannot be undone."""
-        _log.info("sink.batch_aborted", extra={"rows": rows_written(messages)})
-
-
-class StreamSink(DataSourceStreamArrowWriter):
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
-        return write_rows(self._options, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _log.debug("sink.micro_batch_written", extra={"batch_id": batchId, "rows": rows_written(messages)})
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Appended records cannot be undone; the batch runs again when the query is restarted."""
-        _log.info("sink.micro_batch_aborted", extra={"batch_id": batchId, "rows": rows_written(messages)})
-
-
-def rows_written(messages: Sequence[WriterCommitMessage | None]) -> int:
-    """A task that failed has no message."""
-    return sum(message.rows_count for message in messages if isinstance(message, RowsWritten))
+    return RowEncoder(options, partitions_count, task.partitionId() if task is not None else 0, cluster.clock)

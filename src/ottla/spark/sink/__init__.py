@@ -1,0 +1,1 @@
+"""`df.write.format("ottla")` and `writeStream`: rows to partitions, batches to leaders."""
