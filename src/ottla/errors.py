@@ -1,20 +1,27 @@
 """The errors that users of the client meet; each is an `OttlaError`, with a `hint` where something can be done.
 
-Producer   BufferFull, MessageTooLarge, MessageRefused, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
-Consumer   PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed
-Both       ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTimedOut, OffsetOutOfRange
-Security   AuthenticationFailed, ListenerMismatch, TlsFailed, TokenUnavailable
+Producer       BufferFull, MessageTooLarge, MessageRefused, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
+Transactions   ProducerFenced, TransactionAbortable, TransactionAborted, TransactionOutcomeUnknown,
+               InvalidTransactionState
+Consumer       PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed
+Both           ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTimedOut, OffsetOutOfRange
+Security       AuthenticationFailed, ListenerMismatch, TlsFailed, TokenUnavailable
 """
 
 from __future__ import annotations
 
 from ottla.client.producing.errors import (
     BufferFull,
+    InvalidTransactionState,
     MessageNotDelivered,
     MessageRefused,
     MessagesNotDelivered,
     MessageTooLarge,
     ProducerClosed,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionOutcomeUnknown,
 )
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.wire.errors import (
@@ -39,6 +46,7 @@ __all__ = [
     "CommitFailed",
     "ConfigError",
     "ConsumerClosed",
+    "InvalidTransactionState",
     "ListenerMismatch",
     "MessageNotDelivered",
     "MessageRefused",
@@ -50,7 +58,11 @@ __all__ = [
     "OttlaError",
     "PoisonMessage",
     "ProducerClosed",
+    "ProducerFenced",
     "TlsFailed",
     "TokenUnavailable",
+    "TransactionAbortable",
+    "TransactionAborted",
+    "TransactionOutcomeUnknown",
     "UnknownTopic",
 ]

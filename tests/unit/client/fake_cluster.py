@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from typing_extensions import Buffer
@@ -29,7 +29,7 @@ from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.frame import read_request_header, response_frame
 from ottla.protocol.messages import decode_request, encode_response
 from ottla.protocol.schema import ZERO_UUID
-from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -64,7 +64,7 @@ from ottla.protocol.schemas.produce import (
 )
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest
-from ottla.records.header import BASE_OFFSET, read_header
+from ottla.records.header import BASE_OFFSET, BatchHeader, read_header
 from ottla.records.record import Record, decode_batch
 from ottla.testing.fake_clock import FakeClock
 from tests.unit.client.fake_sasl import FakeSasl
@@ -91,6 +91,7 @@ class FakePartition:
     start: int = 0
     end: int = 0
     numbers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
     batch_bytes_max: int | None = None
 
     def append(self, batch: bytearray) -> tuple[ErrorCode, int]:
@@ -99,6 +100,10 @@ class FakePartition:
             return ErrorCode.RECORD_LIST_TOO_LARGE, -1
         if header.producer_id >= 0:
             known = self.numbers.setdefault(header.producer_id, deque(maxlen=5))
+            if header.producer_epoch != self.epochs.setdefault(header.producer_id, header.producer_epoch):
+                # The numbers of another epoch start again.
+                self.epochs[header.producer_id] = header.producer_epoch
+                known.clear()
             last = header.base_sequence + header.last_offset_delta
             for first, known_last, base_offset in known:
                 if (first, known_last) == (header.base_sequence, last):
@@ -106,11 +111,18 @@ class FakePartition:
             if known and header.base_sequence != known[-1][1] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             known.append((header.base_sequence, last, self.end))
+        return ErrorCode.NONE, self._store(batch, header)
+
+    def append_marker(self, batch: bytearray) -> None:
+        """The end of a transaction."""
+        self._store(batch, read_header(batch))
+
+    def _store(self, batch: bytearray, header: BatchHeader) -> int:
         base_offset = self.end
         BASE_OFFSET.pack_into(batch, 0, base_offset)
         self.batches.append(bytes(batch))
         self.end += header.last_offset_delta + 1
-        return ErrorCode.NONE, base_offset
+        return base_offset
 
     def records(self) -> list[Record]:
         return [record for batch in self.batches for record in decode_batch(memoryview(batch))]
@@ -156,6 +168,14 @@ class FakeTransport:
         self.is_closed = True
 
 
+class TransactionalRequests(Protocol):
+    """What the coordinators of transactions do with requests: `fake_transactions` has them."""
+
+    def answer(self, version: int, request: object) -> object | None: ...
+
+    def check_produce(self, version: int, request: ProduceRequest, partition: TopicPartition) -> ErrorCode: ...
+
+
 class FakeBroker:
     """Answers what the client core asks; `faults` and `errors` hold what goes wrong next, by API."""
 
@@ -171,6 +191,8 @@ class FakeBroker:
         # As Apache Kafka: a batch that has no room is left out, but for the answer's first.
         self.leaves_cut_batches_out = False
         self.versions = dict(API_VERSIONS)
+        # The levels that the cluster has finalized.
+        self.features: dict[str, int] = {}
         # Its logins; without it no request asks for one.
         self.sasl: FakeSasl | None = None
         self.connections: list[FakeTransport] = []
@@ -215,8 +237,8 @@ class FakeBroker:
         if isinstance(request, MetadataRequest):
             return version, self.cluster.metadata(request, not self.is_behind, self.later_epochs)
         if isinstance(request, ProduceRequest):
-            response = self._produce(request)
-            return (version, response) if request.acks else None
+            produced = self._produce(version, request)
+            return (version, produced) if request.acks else None
         if isinstance(request, FetchRequest):
             return version, self._fetch(version, request)
         if isinstance(request, ListOffsetsRequest):
@@ -225,6 +247,10 @@ class FakeBroker:
             return version, self._create_partitions(request)
         if isinstance(request, DescribeConfigsRequest):
             return version, self._describe_configs(request)
+        if self.cluster.on_transactional is not None:
+            response = self.cluster.on_transactional.answer(version, request)
+            if response is not None:
+                return version, response
         assert api is ApiKey.INIT_PRODUCER_ID
         return version, InitProducerIdResponse(producer_id=next(self.cluster.producer_ids))
 
@@ -241,7 +267,8 @@ class FakeBroker:
     def _api_versions(self, version: int) -> tuple[int, ApiVersionsResponse]:
         rows = [ApiVersion(api, lowest, highest) for api, (lowest, highest) in self.versions.items()]
         if version in self.versions[ApiKey.API_VERSIONS]:
-            return version, ApiVersionsResponse(api_keys=rows)
+            features = [FinalizedFeatureKey(name, level, 0) for name, level in self.features.items()]
+            return version, ApiVersionsResponse(api_keys=rows, finalized_features=features)
         own = [row for row in rows if row.api_key == ApiKey.API_VERSIONS]
         return 0, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
@@ -276,13 +303,15 @@ class FakeBroker:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.error_of(api, partition)
 
-    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+    def _produce(self, version: int, request: ProduceRequest) -> ProduceResponse:
         response = ProduceResponse()
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
                 partition = TopicPartition(topic.name, data.index)
                 code, base_offset = self._problem(ApiKey.PRODUCE, partition) or ErrorCode.NONE, -1
+                if not code and self.cluster.on_transactional is not None:
+                    code = self.cluster.on_transactional.check_produce(version, request, partition)
                 if not code:
                     assert data.records is not None
                     code, base_offset = self.cluster.partitions[partition].append(bytearray(data.records))
@@ -357,6 +386,7 @@ class FakeCluster:
         self.topic_configs: dict[str, dict[str, str]] = {}
         # Where readers of committed records have to wait.
         self.open_transactions: dict[TopicPartition, int] = {}
+        self.on_transactional: TransactionalRequests | None = None
 
     def add_topic(self, topic: str, *leader_ids: int) -> list[TopicPartition]:
         added = [TopicPartition(topic, number) for number in range(len(leader_ids))]

@@ -97,6 +97,22 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
+class GroupMetadata(NamedTuple):
+    """A group, and which member of it commits: its generation or epoch (KIP-447).  Without a member: any program."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class GroupOffsets(NamedTuple):
+    """What a transaction commits to a group: the next offset of each partition, as this member."""
+
+    group: GroupMetadata
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions in a classic member's assignment (ConsumerProtocolAssignment, version int16, topics).
 

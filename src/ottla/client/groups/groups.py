@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.client.groups.group_offsets import by_topic, commit_topics, group_error_of, offset_fetch, offset_rows
@@ -49,44 +50,56 @@ from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
 
-_GROUP_KEY_TYPE: Final = 0
 _COORDINATOR_KEYS_FROM: Final = 4  # KIP-699
 
 
-class Coordinators:
-    """The coordinators of groups of `cluster`.  One attempt for each call: the caller tries again."""
+class CoordinatorKind(IntEnum):
+    """Of what a broker is the coordinator: the key types of FindCoordinator."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    GROUP = 0
+    TRANSACTION = 1
+
+
+_NAMES: Final = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
+
+
+class Coordinators:
+    """The coordinators of groups, or of transactional ids, of `cluster`.  One attempt for each call: the caller tries
+    again.
+    """
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorKind = CoordinatorKind.GROUP) -> None:
         self._cluster = cluster
+        self._kind = kind
         self._known: dict[str, Coordinator] = {}
 
-    def of(self, group_id: str, deadline: Deadline) -> Coordinator:
+    def of(self, key: str, deadline: Deadline) -> Coordinator:
         """Raises ClientError."""
-        if group_id not in self._known:
-            self._known[group_id] = self._find(group_id, deadline)
-        return self._known[group_id]
+        if key not in self._known:
+            self._known[key] = self._find(key, deadline)
+        return self._known[key]
 
-    def connect(self, group_id: str, deadline: Deadline) -> Connection:
-        """The cluster's own connection to the group's coordinator.  Raises ClientError."""
-        coordinator = self.of(group_id, deadline)
+    def connect(self, key: str, deadline: Deadline) -> Connection:
+        """The cluster's own connection to the coordinator.  Raises ClientError."""
+        coordinator = self.of(key, deadline)
         if coordinator.node_id not in self._cluster.info.brokers:
             self._cluster.refresh([], deadline=deadline)
         return self._cluster.connect_broker(coordinator.node_id, deadline)
 
-    def forget(self, group_id: str) -> None:
+    def forget(self, key: str) -> None:
         """It does not answer, or says that it is not the coordinator: it is looked up before its next use."""
-        self._known.pop(group_id, None)
+        self._known.pop(key, None)
 
-    def _find(self, group_id: str, deadline: Deadline) -> Coordinator:
+    def _find(self, key: str, deadline: Deadline) -> Coordinator:
         connection = self._cluster.connect_any(deadline)
         if connection.version_of(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_FROM:
-            request = FindCoordinatorRequest(key=group_id, key_type=_GROUP_KEY_TYPE)
+            request = FindCoordinatorRequest(key=key, key_type=self._kind)
         else:
-            request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
+            request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[key])
         answer = connection.call(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, deadline)
         row = answer.coordinators[0] if answer.coordinators else answer
         if row.error_code:
-            raise BrokerRefused(error_code_of(row.error_code), f"the coordinator of group {group_id}")
+            raise BrokerRefused(error_code_of(row.error_code), f"the coordinator of {_NAMES[self._kind]} {key}")
         return Coordinator(row.node_id, row.host, row.port)
 
 

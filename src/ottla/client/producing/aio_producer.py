@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TypeVar, overload
 
+from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.producing.delivery import Delivery, Receipt
-from ottla.client.producing.errors import MessageRefused
+from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
 from ottla.client.producing.producer import MessageSet
 from ottla.client.producing.producer_api import ProducerApi
-from ottla.client.producing.send_steps import SendStep
+from ottla.client.producing.send_steps import SendStep, TransactionStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.producing.settings import KeyT, ValueT
-from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.errors import CallTimedOut, ClientError
 
 
 class LoopCalls:
@@ -135,6 +137,46 @@ class Producer(ProducerApi[KeyT, ValueT]):
         message = self._serializer.message(topic, messages, key, partition, headers, timestamp_ms)
         return await self._receipt(await self._send_one(message, until_s))
 
+    async def init_transactions(self, timeout_ms: float | None = None) -> None:
+        """As `ottla.Producer.init_transactions`."""
+        await self._wait_for(self._core.init_step(), timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """From now on messages are in a transaction, those of all tasks.  Nothing is waited for."""
+        self._core.begin_transaction()
+
+    async def commit_transaction(self, timeout_ms: float | None = None) -> None:
+        """As `ottla.Producer.commit_transaction`."""
+        await self._wait_for(self._core.commit_step(), timeout_ms)
+
+    async def abort_transaction(self, timeout_ms: float | None = None) -> None:
+        """As `ottla.Producer.abort_transaction`."""
+        await self._wait_for(self._core.abort_step(), timeout_ms)
+
+    async def send_offsets_to_transaction(self, offsets: GroupOffsets, timeout_ms: float | None = None) -> None:
+        """As `ottla.Producer.send_offsets_to_transaction`."""
+        await self._wait_for(self._core.offsets_step(offsets), timeout_ms)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer[KeyT, ValueT]]:
+        """A block whose messages are one transaction: it commits at the end, and aborts with any exception, also when
+        its task is cancelled.
+
+        async with producer.transaction():
+            await producer.send("page-views", b"/jobs", key=b"ada")
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            if not self._core.has_ended_transaction:
+                await self.commit_transaction()
+        except TransactionOutcomeUnknown:
+            raise  # the caller asks again
+        except BaseException:
+            with contextlib.suppress(ClientError):
+                await self.abort_transaction()
+            raise
+
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
 
@@ -179,7 +221,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         count = await self._wait(self._core.topic_step(messages), until_s) if messages.has_keys else None
         return await self._wait(self._core.set_step(messages, self._serializer.runs(messages, count)), until_s)
 
-    async def _wait(self, step: SendStep[Taken], until_s: float) -> Taken:
+    async def _wait_for(self, step: TransactionStep, timeout_ms: float | None) -> None:
+        waited_ms = self._core.settings.max_block_ms if timeout_ms is None else timeout_ms
+        await self._wait(step, asyncio.get_running_loop().time() + waited_ms / 1000, waited_ms)
+
+    async def _wait(self, step: SendStep[Taken], until_s: float, waited_ms: float | None = None) -> Taken:
         monitor = self._core.monitor
         while True:
             with monitor.lock:
@@ -193,7 +239,8 @@ class Producer(ProducerApi[KeyT, ValueT]):
                     await changed
             except TimeoutError:
                 with monitor.lock:
-                    raise step.too_late(self._core.settings.max_block_ms) from None
+                    late_ms = self._core.settings.max_block_ms if waited_ms is None else waited_ms
+                    raise step.too_late(late_ms) from None
 
     async def _receipt(self, delivery: Delivery[ReceiptT]) -> ReceiptT:
         done, end = self._loop_calls().future()

@@ -142,10 +142,14 @@ class Batch:
         """It is the sending thread's from now on."""
         self.is_taken = True
 
-    def encode(self, codec: Codec, level: int | None, *, has_checksum: bool) -> bytearray:
+    def encode(
+        self, codec: Codec, level: int | None, *, has_checksum: bool, is_transactional: bool = False
+    ) -> bytearray:
         """The batch in wire format.  Without a checksum where that depends on the number that it is sent with."""
         columns = RecordColumns(self._timestamps_ms, self._keys, self._values, self._headers)
-        return encode_batch(columns, codec=codec, level=level, has_checksum=has_checksum)
+        return encode_batch(
+            columns, codec=codec, level=level, has_checksum=has_checksum, is_transactional=is_transactional
+        )
 
     def drop_contents(self) -> None:
         """The messages are encoded: deliveries, which may be kept for long, do not keep them."""

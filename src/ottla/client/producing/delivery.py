@@ -48,7 +48,16 @@ Callback: TypeAlias = tuple[int | None, Callable[[], object]]
 class BatchDelivery:
     """`outcome` is None until the batch is settled.  The monitor's lock guards everything here."""
 
-    __slots__ = ("_callbacks", "_event", "_monitor", "_reported", "outcome", "partition", "timestamps_ms")
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_event",
+        "_monitor",
+        "_reported",
+        "outcome",
+        "partition",
+        "timestamps_ms",
+    )
 
     def __init__(self, monitor: ProducerMonitor, partition: TopicPartition, timestamps_ms: Sequence[int]) -> None:
         self.partition = partition
@@ -88,6 +97,10 @@ class BatchDelivery:
             self._event.set()
         callbacks, self._callbacks = self._callbacks or (), None
         return callbacks
+
+    def revoke(self, error: MessageNotDelivered) -> None:
+        """It was stored, and its transaction has not committed.  With the lock held."""
+        self.outcome = BatchOutcome(error=error)
 
     def run_callbacks(self, callbacks: Sequence[Callback]) -> None:
         self.mark_reported([index for index, _ in callbacks if index is not None])

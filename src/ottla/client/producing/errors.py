@@ -7,6 +7,14 @@ ClientError
   ProducerClosed         `send` after `close`, or in a process that was forked
   MessageNotDelivered    the end of one message that was taken
   MessagesNotDelivered   `flush` and `close`: of several, which no delivery has reported
+
+of a producer with a transactional id
+
+  ProducerFenced             another producer has its transactional id: this one is over
+  TransactionAbortable       the transaction cannot commit: abort it, and do its work again
+  TransactionAborted         a message was not sent, because its transaction was aborted
+  TransactionOutcomeUnknown  an end was not answered in time: the same call again gives the result
+  InvalidTransactionState    a call that does not follow the one before it, such as a commit without a transaction
 """
 
 from __future__ import annotations
@@ -86,3 +94,53 @@ class MessagesNotDelivered(ClientError):
         super().__init__(f"{messages_count:,} message{plural} not delivered: {shown}{more}", hint=hint)
         self.failures = tuple(failures)
         self.messages_count = messages_count
+
+
+class ProducerFenced(ClientError):
+    """A producer that was started later has the transactional id.  This one can do nothing more but close."""
+
+    error_code = ErrorCode.PRODUCER_FENCED
+    hint = (
+        "close it: a newer producer has its transactional id, or the transaction took longer than "
+        "transaction_timeout_ms (then open another producer)"
+    )
+
+    def __init__(self, transactional_id: str, reason: OttlaError) -> None:
+        super().__init__(f"the producer with the transactional id {transactional_id} is fenced: {reason}")
+        self.transactional_id = transactional_id
+        self.reason = reason
+        self.__cause__ = reason
+
+
+class TransactionAbortable(ClientError):
+    """Something of the transaction failed, so it cannot commit; `reason` is the `__cause__`, too.
+
+    The producer can continue: `abort_transaction()`, then the work again, in the next transaction.
+    """
+
+    error_code = ErrorCode.TRANSACTION_ABORTABLE
+    hint = "abort_transaction(), then do the work of the transaction again"
+
+    def __init__(self, reason: OttlaError) -> None:
+        super().__init__(f"the transaction cannot commit: {reason}")
+        self.reason = reason
+        self.__cause__ = reason
+
+
+class TransactionAborted(ClientError):
+    """A message of a transaction that was aborted before the message was sent: it is not stored."""
+
+
+class TransactionOutcomeUnknown(ClientError):
+    """The coordinator has not answered yet whether the transaction ended.
+
+    The same call again is safe, and gives the result: it never ends another transaction.
+    """
+
+    is_retriable = True
+
+
+class InvalidTransactionState(ClientError):
+    """The call does not follow the one before it; nothing was done."""
+
+    error_code = ErrorCode.INVALID_TXN_STATE

@@ -107,10 +107,38 @@ class ProduceMachine:
         self._postponed = Postponed[TopicPartition](retrying)
         # Partitions that take no batches since one was refused.
         self._halted: dict[TopicPartition, _Halt] = {}
+        # Why nothing is sent any more; what is in flight is settled by its answers.
+        self._ending: OttlaError | None = None
 
     def identify(self, identity: ProducerIdentity) -> None:
         """Batches are sent with this identity; given before the first one is sent."""
         self.identity = identity
+
+    def begin(self, identity: ProducerIdentity) -> None:
+        """A transaction begins, with this identity; the numbers of batches continue, or start again with another one.
+
+        Everything before it is settled.
+        """
+        assert not self._open, "batches of the last transaction must be settled first"
+        self._ending = None
+        if identity != self.identity:
+            self.identity = identity
+            self.stopped = None
+            self._queues.clear()
+            self._halted.clear()
+
+    def end(self, reason: OttlaError) -> None:
+        """The transaction is over: nothing is sent, or sent again, until `begin`."""
+        self._ending = reason
+        for queue in list(self._open.values()):
+            for batch in list(queue.waiting):
+                queue.drop_waiting(batch)
+                self._settle_ended(batch)
+
+    def _settle_ended(self, batch: PendingBatch) -> None:
+        assert self._ending is not None, "the transaction has ended"
+        status = DeliveryStatus.UNKNOWN if batch.may_be_stored else DeliveryStatus.REFUSED
+        self._settle(batch, status, self._ending)
 
     @property
     def pending_count(self) -> int:
@@ -308,7 +336,10 @@ class ProduceMachine:
             may_be_stored = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._options.is_idempotent
             self._try_again(batch, error, may_be_stored=may_be_stored)
         elif error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._options.is_idempotent:
-            if batch.partition in self._halted:
+            if self._ending is not None:
+                queue.refuse(batch)
+                self._settle_ended(batch)
+            elif batch.partition in self._halted:
                 self._refuse_after_halt(batch, error)
             elif not queue.put_back_out_of_order(batch):
                 self._stop(f"{batch.partition}: the leader does not expect this producer's next number", error)
@@ -369,6 +400,11 @@ class ProduceMachine:
         if batch.partition in self._halted:
             batch.doubt(may_be_stored=may_be_stored)
             self._refuse_after_halt(batch, error)
+            return
+        if self._ending is not None:
+            batch.doubt(may_be_stored=may_be_stored)
+            self._queues[batch.partition].refuse(batch)
+            self._settle_ended(batch)
             return
         self._retrying.on_wait(error)
         self._queues[batch.partition].put_back(batch, may_be_stored=may_be_stored)

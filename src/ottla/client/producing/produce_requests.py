@@ -83,13 +83,14 @@ class ProduceAnswer(NamedTuple):
     log_append_time_ms: int
 
 
-def produce_body(version: int, acks: int, timeout_ms: int, batches: Sequence[PendingBatch]) -> list[Buffer]:
+def produce_body(
+    version: int, acks: int, timeout_ms: int, batches: Sequence[PendingBatch], transactional_id: str | None = None
+) -> list[Buffer]:
     """The request's body for batches of different partitions, as pieces to send in order."""
     flexible = is_flexible(ApiKey.PRODUCE, version)
     topics = [(topic, list(rows)) for topic, rows in groupby(batches, key=lambda batch: batch.partition.topic)]
-    null_transactional_id = b"\x00" if flexible else _INT16.pack(-1)
     pieces: list[Buffer] = []
-    head = bytearray(null_transactional_id + _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
+    head = bytearray(_nullable(transactional_id, flexible) + _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
     head += _count(len(topics), flexible)
     for topic, rows in topics:
         name = topic.encode()
@@ -118,6 +119,13 @@ def _answer(topic: str, row: PartitionProduceResponse) -> ProduceAnswer:
         return ProduceAnswer(None, row.base_offset, row.log_append_time_ms)
     subject = str(TopicPartition(topic, row.index))
     return ProduceAnswer(BrokerRefused(error_code_of(row.error_code), subject, row.error_message), -1, -1)
+
+
+def _nullable(text: str | None, flexible: bool) -> bytes:
+    if text is None:
+        return b"\x00" if flexible else _INT16.pack(-1)
+    data = text.encode()
+    return (uvarint_bytes(len(data) + 1) if flexible else _INT16.pack(len(data))) + data
 
 
 def _count(count: int, flexible: bool) -> bytes:

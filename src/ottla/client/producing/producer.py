@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, TypeAlias, TypeVar, overload
 
+from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.producing.delivery import Delivery, Receipt
-from ottla.client.producing.errors import MessageRefused
+from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.producer_api import ProducerApi
-from ottla.client.producing.send_steps import SendStep
+from ottla.client.producing.send_steps import SendStep, TransactionStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.producing.settings import KeyT, ValueT
-from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.errors import CallTimedOut, ClientError
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.runtime.clock import wall_time_ns
 
@@ -58,6 +60,8 @@ class Producer(ProducerApi[KeyT, ValueT]):
     key_serializer         a callable that makes bytes of a key; without one a key is bytes
     value_serializer       the same for a message
     partitioner            `(key as bytes, count of partitions) -> partition`; without one as Java's clients (murmur2)
+    transactional_id       messages are sent in transactions; of producers with the same id only the newest may write
+    transaction_timeout_ms a transaction that is open for longer is aborted by its coordinator
     security               TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
 
     `ottla.client.producing.settings.ProducerSettings()` shows the defaults.  Raises ConfigError for a setting that
@@ -155,6 +159,63 @@ class Producer(ProducerApi[KeyT, ValueT]):
             raise MessageRefused("keys are for a set of messages; one message has a key")
         return self._send_one(self._serializer.message(topic, messages, key, partition, headers, timestamp_ms), until_s)
 
+    def init_transactions(self, timeout_ms: float | None = None) -> None:
+        """Take the transactional id over, once, before the first transaction.
+
+        Earlier producers with the id are fenced, and what they have left open is aborted.  Raises CallTimedOut after
+        `timeout_ms` (`max_block_ms`), by which nothing is cancelled: called again, it waits on.
+        """
+        self._wait_for(self._core.init_step(), timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """From now on messages are in a transaction.  Raises InvalidTransactionState, ProducerFenced."""
+        self._core.begin_transaction()
+
+    def commit_transaction(self, timeout_ms: float | None = None) -> None:
+        """Send everything, wait until it is stored, and let readers of committed messages see all of it at once.
+
+        Raises TransactionAbortable when something of it failed: then abort.  TransactionOutcomeUnknown after
+        `timeout_ms` (`max_block_ms`): called again, it waits on for the same result.  Raises ProducerFenced.
+        """
+        self._wait_for(self._core.commit_step(), timeout_ms)
+
+    def abort_transaction(self, timeout_ms: float | None = None) -> None:
+        """End the transaction: readers of committed messages see nothing of it.  What was not sent yet is not sent.
+
+        Raises TransactionOutcomeUnknown after `timeout_ms` (`max_block_ms`), ProducerFenced.
+        """
+        self._wait_for(self._core.abort_step(), timeout_ms)
+
+    def send_offsets_to_transaction(self, offsets: GroupOffsets, timeout_ms: float | None = None) -> None:
+        """Commit a group's offsets with the transaction: `stream.group_offsets(message)` gives them.
+
+        Returns when the group's coordinator has them.  Raises TransactionAbortable, also where the group has given
+        partitions to other members meanwhile; CallTimedOut after `timeout_ms` (`max_block_ms`).
+        """
+        self._wait_for(self._core.offsets_step(offsets), timeout_ms)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Producer[KeyT, ValueT]]:
+        """A block whose messages are one transaction: it commits at the end, and aborts with any exception.
+
+        with producer.transaction():
+            producer.send("page-views", b"/jobs", key=b"ada")
+
+        A commit that fails is aborted, too, and raises TransactionAbortable.  A block may end its transaction itself.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            if not self._core.has_ended_transaction:
+                self.commit_transaction()
+        except TransactionOutcomeUnknown:
+            raise  # the caller asks again
+        except BaseException:
+            # What is raised is the reason; that the abort fails, too, as that of a fenced producer, adds nothing.
+            with suppress(ClientError):
+                self.abort_transaction()
+            raise
+
     def flush(self, timeout_ms: float | None = None) -> None:
         """Send everything now, and wait until each message taken so far is stored or has failed.
 
@@ -193,12 +254,21 @@ class Producer(ProducerApi[KeyT, ValueT]):
         return self._wait(self._core.set_step(messages, self._serializer.runs(messages, count)), until_s)
 
     def _wait(self, step: SendStep[Taken], until_s: float) -> Taken:
+        taken = self._result(step, until_s, self._core.settings.max_block_ms)
+        with self._core.monitor.lock:
+            self._core.yield_to_sender()
+        return taken
+
+    def _wait_for(self, step: TransactionStep, timeout_ms: float | None) -> None:
+        waited_ms = self._core.settings.max_block_ms if timeout_ms is None else timeout_ms
+        self._result(step, time.monotonic() + waited_ms / 1000, waited_ms)
+
+    def _result(self, step: SendStep[Taken], until_s: float, waited_ms: float) -> Taken:
         monitor = self._core.monitor
         with monitor.lock:
             while (taken := step.attempt()) is None:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
-                    raise step.too_late(self._core.settings.max_block_ms)
+                    raise step.too_late(waited_ms)
                 monitor.wait(left_s)
-            self._core.yield_to_sender()
             return taken

@@ -47,7 +47,8 @@ class ProducerApi(Generic[KeyT, ValueT]):
     def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
         """`call` for each batch of messages that is stored from now on; `ottla.audit` counts by it.
 
-        On the producer's thread, which must not be held up, and before the messages' senders get their receipts.
+        On the producer's thread, which must not be held up, and before the messages' senders get their receipts; with
+        transactions, when theirs has committed.
         """
         self._core.on_acknowledged(call)
 

@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import Acknowledged, BatchDelivery, Failures, MessageDelivery, SetDelivery
-from ottla.client.producing.errors import MessagesNotDelivered, ProducerClosed
+from ottla.client.producing.errors import InvalidTransactionState, MessagesNotDelivered, ProducerClosed
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.send_engine import SendEngine
-from ottla.client.producing.send_steps import MessageStep, SendStep, SetStep, TopicStep
+from ottla.client.producing.send_steps import MessageStep, SendStep, SetStep, TopicStep, TransactionStep
 from ottla.client.producing.serializing import SerializedMessages
 from ottla.client.producing.settings import (
     ProducerSettings,
 )
+from ottla.client.producing.transaction_machine import Pending, TransactionMachine
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut
 from ottla.client.wire.waiting import Waiting
@@ -89,7 +91,7 @@ class ProducerCore:
     def topic_step(self, messages: SerializedMessages) -> TopicStep:
         """Gives the count of the topic's partitions, at least as many as an explicit partition needs."""
         least = 1 if messages.partition is None else messages.partition + 1
-        return TopicStep(messages.topic, least, self.monitor, self.accumulator, self._engine.look_up)
+        return TopicStep(messages.topic, least, self.accumulator, self._engine.look_up, self._check)
 
     def message_step(self, messages: SerializedMessages, partition: int | None) -> SendStep[MessageDelivery]:
         message = (partition, messages.values[0], messages.keys[0], messages.headers)
@@ -105,6 +107,57 @@ class ProducerCore:
     def set_step(self, messages: SerializedMessages, runs: Sequence[Run]) -> SendStep[SetDelivery]:
         known = self.topic_step(messages)
         return SetStep(messages.topic, known, self.accumulator, runs, messages.headers, messages.timestamp_ms)
+
+    def _check(self) -> None:
+        """Raise why no message is taken; with the lock."""
+        self.monitor.check()
+        if self._engine.transactions is not None:
+            self._engine.transactions.check_open()
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def init_step(self) -> TransactionStep:
+        return self._transaction_step(TransactionMachine.initialize)
+
+    def begin_transaction(self) -> None:
+        with self.monitor.lock:
+            self.monitor.check()
+            self._transactions().begin()
+
+    def commit_step(self) -> TransactionStep:
+        """Everything is sent now, and the transaction ends when it is stored."""
+        return self._transaction_step(TransactionMachine.commit)
+
+    def abort_step(self) -> TransactionStep:
+        """Nothing more is sent."""
+        return self._transaction_step(TransactionMachine.abort)
+
+    def offsets_step(self, offsets: GroupOffsets) -> TransactionStep:
+        return self._transaction_step(lambda machine: machine.add_offsets(*offsets))
+
+    @property
+    def has_ended_transaction(self) -> bool:
+        """Whether the last transaction was ended, and its result read."""
+        with self.monitor.lock:
+            return self._transactions().is_ended_by_the_user
+
+    def _transaction_step(self, call: Callable[[TransactionMachine], Pending]) -> TransactionStep:
+        with self.monitor.lock:
+            self.monitor.check()
+            machine = self._transactions()
+            pending = call(machine)
+            if machine.is_ending:
+                self.accumulator.close_all()
+            self._engine.hurry()
+            return TransactionStep(pending, machine, self.monitor)
+
+    def _transactions(self) -> TransactionMachine:
+        machine = self._engine.transactions
+        if machine is None:
+            raise InvalidTransactionState(
+                "this producer has no transactions", hint='open it with transactional_id="a name that stays"'
+            )
+        return machine
 
     def yield_to_sender(self) -> None:
         """With the lock, by a user's thread that is not the only one to compute.

@@ -10,10 +10,11 @@ from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdent
 from ottla.client.producing.produce_requests import ACKS_NONE, BatchResult, produce_body, read_answers
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.connection import VERSION_MAX
 from ottla.client.wire.connection_pool import LeaderConnection
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of
 from ottla.client.wire.retrying import Deadline
-from ottla.model.errors import WireError
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -24,6 +25,8 @@ LOOK_UP_MS_MIN: Final = 200
 FLUSH_STEP_MS: Final = 1_000
 # The first version with every codec (KIP-110).
 _VERSION_MIN: Final = 7
+# The first version whose transactional batches add their partitions to the transaction (KIP-890).
+_IMPLICIT_FROM: Final = 12
 
 
 class RawProducer:
@@ -58,6 +61,10 @@ class RawProducer:
         self._pool = cluster.new_pool()
         # Connections that have a request in flight, or had one.
         self._leaders: dict[int, LeaderConnection] = {}
+        # Of a transactional producer only the protocol of the transaction decides.
+        is_transactional = self._options.transactional_id is not None
+        self._version_min = _VERSION_MIN
+        self._version_max = _IMPLICIT_FROM - 1 if is_transactional else VERSION_MAX
 
     def __enter__(self) -> RawProducer:
         return self
@@ -82,6 +89,20 @@ class RawProducer:
         if self._machine.identity.producer_id < 0:
             self._machine.identify(self._new_identity())
         return self._machine.identity
+
+    def begin(self, identity: ProducerIdentity, *, is_implicit: bool) -> None:
+        """The batches from now on are of a transaction with this identity; everything before is settled.
+
+        `is_implicit`: leaders add their partitions to the transaction.
+        """
+        self._machine.begin(identity)
+        self._version_min, self._version_max = (
+            (_IMPLICIT_FROM, VERSION_MAX) if is_implicit else (_VERSION_MIN, _IMPLICIT_FROM - 1)
+        )
+
+    def end(self, reason: OttlaError) -> None:
+        """The transaction is over: nothing is sent, or sent again; what is in flight is settled by its answers."""
+        self._machine.end(reason)
 
     @property
     def pending_count(self) -> int:
@@ -219,8 +240,10 @@ class RawProducer:
         flight = self._machine.take_request(leader_id, partitions)
         if flight is None:
             return False
-        version = leader.connection.version_of(ApiKey.PRODUCE)
-        body = produce_body(version, self._options.acks, self._request_ms, flight.batches)
+        version = leader.connection.version_of(ApiKey.PRODUCE, at_least=self._version_min, at_most=self._version_max)
+        body = produce_body(
+            version, self._options.acks, self._request_ms, flight.batches, self._options.transactional_id
+        )
         has_answer = self._options.acks != ACKS_NONE
         try:
             leader.connection.send(ApiKey.PRODUCE, version, body, flight.deadline, expects_response=has_answer)
@@ -237,7 +260,7 @@ class RawProducer:
         if known is None or self._machine.oldest(leader_id) is None:
             deadline = self._cluster.retrying.deadline(self._request_ms)
             connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
-            connection.version_of(ApiKey.PRODUCE, at_least=_VERSION_MIN)
+            connection.version_of(ApiKey.PRODUCE, at_least=self._version_min, at_most=self._version_max)
             known = self._leaders[leader_id] = LeaderConnection(leader_id, connection)
         return known
 

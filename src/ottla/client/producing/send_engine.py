@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,11 +11,13 @@ from typing import Final
 from ottla.client.producing.accumulator import Accumulator
 from ottla.client.producing.batch import Batch
 from ottla.client.producing.delivery import Acknowledged, BatchDelivery, BatchOutcome, Callback, Failures
-from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed
+from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed, TransactionAborted
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
+from ottla.client.producing.transaction_driver import TransactionDriver
+from ottla.client.producing.transaction_machine import TransactionMachine
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
@@ -28,6 +32,8 @@ _IDLE_MS: Final = 60_000
 _TOPICS_CHECK_MS: Final = 1_000
 _TOPIC_CHECK_CALL_MS: Final = 500
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+log = logging.getLogger(__name__)
 
 
 class LookUp:
@@ -100,6 +106,31 @@ class SendEngine:
         self._is_orphaned = False
         self._check_topics_at_ms: float = 0
         self._acknowledged_calls: tuple[Callable[[Acknowledged], object], ...] = ()
+        self._transactions = (
+            None
+            if settings.transactional_id is None
+            else TransactionDriver(
+                cluster,
+                settings.transactional_id,
+                settings.transaction_timeout_ms,
+                monitor,
+                self._on_transaction_end,
+            )
+        )
+        # What is reported when its transaction has committed, and what is due since it has.
+        self._uncommitted: list[Acknowledged] = []
+        self._committed: list[Acknowledged] = []
+        # What was stored of the open transaction, as long as a user has its delivery.
+        self._stored: list[weakref.ref[BatchDelivery]] = []
+        # The number of the transaction whose batches the raw producer has.
+        self._begun_count = 0
+        # How long a producer that finishes tries to end its transaction.
+        self._end_by: Deadline | None = None
+
+    @property
+    def transactions(self) -> TransactionMachine | None:
+        """Of a producer with a transactional id; for callers with the lock, which `hurry` the thread after a change."""
+        return None if self._transactions is None else self._transactions.machine
 
     def run(self) -> None:
         """Until it has finished."""
@@ -128,6 +159,12 @@ class SendEngine:
                 self._interrupt()
                 self._is_asleep = False
 
+    def hurry(self) -> None:
+        """There is something to do for a transaction; with the lock."""
+        if self._is_asleep:
+            self._interrupt()
+            self._is_asleep = False
+
     def look_up(self, topic: str) -> LookUp:
         """Learn the partitions of a topic, now."""
         found = self._look_ups.get(topic)
@@ -140,14 +177,26 @@ class SendEngine:
         return found
 
     def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
-        """`call` for each batch that is stored from now on, on this thread, before its senders get receipts."""
+        """`call` for each batch that is stored from now on, on this thread, before its senders get receipts.
+
+        Of a transaction when it has committed.
+        """
         self._acknowledged_calls += (call,)
 
     def finish(self) -> None:
-        """Send everything, then end."""
-        self._is_finishing = True
-        self._accumulator.close_all()
+        """Send everything, then end.  A transaction that is open is aborted."""
+        self._begin_to_finish()
         self.wake()
+
+    def _begin_to_finish(self) -> None:
+        self._is_finishing = True
+        machine = self.transactions
+        if machine is not None and self._end_by is None:
+            self._end_by = self._cluster.retrying.deadline(self._settings.max_block_ms)
+            if machine.is_abortable:
+                log.warning("transaction of %s: aborted, since the producer is closed", machine.transactional_id)
+                machine.abort()
+        self._accumulator.close_all()
 
     def orphan(self) -> None:
         """The producer is gone without `close`: the thread sends the rest and ends.  No lock: a finalizer calls it."""
@@ -166,6 +215,7 @@ class SendEngine:
                 look_up.end(CallTimedOut(str(reason), hint=reason.hint))
             self._look_ups.clear()
             self._is_finishing = True
+            self._end_by = self._cluster.retrying.deadline(0)
             self._monitor.announce()
             self.wake()
         _run(callbacks)
@@ -175,20 +225,26 @@ class SendEngine:
         with self._monitor.lock:
             if self._is_orphaned:
                 self._monitor.refuse(ProducerClosed("the producer was dropped without close"))
-                self._is_finishing = True
-                self._accumulator.close_all()
+                self._begin_to_finish()
             now_ms = self._cluster.clock.monotonic_ms()
+            refusal = None if self.transactions is None else self.transactions.refusal
+            if refusal is not None:
+                self._accumulator.close_all()
             ready = self._accumulator.take_ready(now_ms)
             asked = [each for each in self._look_ups.values() if each.next_try_ms <= now_ms]
-            if self._is_finishing and not self._accumulator.unsettled:
+            if self._is_finishing and not self._accumulator.unsettled and not self._is_ending_a_transaction():
                 return False
             wait_ms = 0 if ready or asked else self._wait_ms(now_ms)
             self._asleep_until_ms = now_ms + wait_ms
             self._is_asleep = wait_ms > 0
         for look_up in asked:
             self._ask(look_up)
-        for batch in ready:
-            self._hand_over(batch)
+        if refusal is not None:
+            self._end_batches(ready, refusal)
+        else:
+            for batch in ready:
+                self._hand_over(batch)
+        self._make_calls()
         self._send_backlog()
         results = self._wait(wait_ms)
         if results:
@@ -206,6 +262,9 @@ class SendEngine:
             moments.append(due_ms)
         if self._backlog:
             moments.append(now_ms + self._cluster.options.retry_backoff_ms)
+        call_due_ms = None if self.transactions is None else self.transactions.due_in_ms(is_idle=self._is_idle())
+        if call_due_ms is not None:
+            moments.append(now_ms + call_due_ms)
         return max(0, min(moments) - now_ms)
 
     def _wait(self, wait_ms: float) -> list[BatchResult]:
@@ -224,6 +283,7 @@ class SendEngine:
                 self._settings.compression,
                 self._settings.compression_level,
                 has_checksum=not self._settings.raw_options().is_idempotent,
+                is_transactional=self._transactions is not None,
             )
         except Exception as error:  # noqa: BLE001 - any error: this batch fails, the others are sent
             reason = OttlaError(f"the batch cannot be encoded: {error!r}", hint="this is a fault of Ottla's")
@@ -250,6 +310,8 @@ class SendEngine:
                     self._backlog.popleft()
                     continue
                 if not is_late:
+                    if self.transactions is not None and not self.transactions.may_send(batch.partition):
+                        return
                     self._sent.add(batch)
             if is_late:
                 # Without another attempt: those of a long backlog, one after the other, would take minutes.
@@ -274,9 +336,12 @@ class SendEngine:
 
     def _settle_all(self, results: Sequence[BatchResult]) -> None:
         callbacks: list[tuple[BatchDelivery, Sequence[Callback]]] = []
-        for call in self._acknowledged_calls:
-            for acknowledged in filter(None, map(_acknowledged, results)):
-                call(acknowledged)
+        if self._acknowledged_calls:
+            found = [each for each in map(_acknowledged, results) if each is not None]
+            if self._transactions is None:
+                self._report_acknowledged(found)
+            else:
+                self._uncommitted += found
         with self._monitor.lock:
             for result in results:
                 encoded = result.tag
@@ -302,25 +367,90 @@ class SendEngine:
             found = batch.batch_delivery.settle(outcome)
             if found:
                 callbacks.append((batch.batch_delivery, found))
-            if outcome.error is not None:
+            if self.transactions is not None:
+                self._settle_in_transaction(batch.batch_delivery, outcome, self.transactions)
+            elif outcome.error is not None:
                 self._failures.add(batch.batch_delivery)
 
     def _is_sent_again(self, result: BatchResult, encoded: _Encoded) -> bool:
         """Whether the next raw producer sends this batch: another batch stopped this one before it was sent."""
         return (
             isinstance(result.error, ProducerStopped)
+            and self._transactions is None
             and result.status is DeliveryStatus.REFUSED
             and not encoded.give_up.has_passed
         )
 
     def _restart_if_stopped(self, results: Sequence[BatchResult]) -> None:
         """A new producer id, after numbers that cannot be trusted any more; their batches have results."""
-        if self._raw.is_stopped:
+        if self._raw.is_stopped and self._transactions is None:
             self._raw.close()
             self._raw = self._new_raw()
             again = [each.tag for each in results if isinstance(each.tag, _Encoded)]
             unsettled = self._accumulator.unsettled
             self._backlog.extendleft(each for each in reversed(again) if each.batch in unsettled)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def _is_idle(self) -> bool:
+        return not self._accumulator.unsettled
+
+    def _is_ending_a_transaction(self) -> bool:
+        machine = self.transactions
+        return machine is not None and machine.is_ending and self._end_by is not None and not self._end_by.has_passed
+
+    def _end_batches(self, ready: Sequence[Batch], refusal: ClientError) -> None:
+        """The transaction is over: what was not sent is not, and what is in flight is not sent again."""
+        for batch in [*(encoded.batch for encoded in self._backlog), *ready]:
+            self._fail(batch, refusal)
+        self._backlog.clear()
+        self._raw.end(refusal)
+
+    def _settle_in_transaction(
+        self, batch_delivery: BatchDelivery, outcome: BatchOutcome, machine: TransactionMachine
+    ) -> None:
+        """A failure is reported by the end of the transaction, and by the delivery."""
+        if outcome.error is None:
+            self._stored.append(weakref.ref(batch_delivery))
+        else:
+            machine.on_batch_failed(outcome.error.reason)
+
+    def _on_transaction_end(self, has_committed: bool | None) -> None:
+        """No message of a transaction that did not commit counts as delivered; with the lock."""
+        stored, self._stored = self._stored, []
+        uncommitted, self._uncommitted = self._uncommitted, []
+        if has_committed:
+            self._committed += uncommitted
+            return
+        machine = self.transactions
+        assert machine is not None
+        reason = machine.refusal or TransactionAborted("the transaction was aborted")
+        for batch_delivery in filter(None, (each() for each in stored)):
+            # A producer that has failed does not know whether its last commit was executed.
+            may_be_stored = has_committed is None
+            batch_delivery.revoke(
+                MessageNotDelivered(batch_delivery.partition, reason, may_be_stored=may_be_stored)
+            )
+
+    def _make_calls(self) -> None:
+        """What coordinators must know before the next batches are sent."""
+        if self._transactions is None:
+            return
+        machine = self._transactions.machine
+        with self._monitor.lock:
+            if machine.transactions_count != self._begun_count:
+                self._begun_count = machine.transactions_count
+                self._raw.begin(machine.identity, is_implicit=machine.is_implicit)
+            for encoded in self._backlog:
+                machine.may_send(encoded.batch.partition)
+        self._transactions.make_calls(self._is_idle)
+        committed, self._committed = self._committed, []
+        self._report_acknowledged(committed)
+
+    def _report_acknowledged(self, found: Sequence[Acknowledged]) -> None:
+        for call in self._acknowledged_calls:
+            for acknowledged in found:
+                call(acknowledged)
 
     def _new_raw(self) -> RawProducer:
         return RawProducer(self._cluster, self._settings.raw_options())

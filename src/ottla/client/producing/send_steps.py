@@ -1,4 +1,7 @@
-"""The steps of one `send`: to know its topic, and to append to a batch when there is room.  Each may have to wait."""
+"""The steps of one `send`: to know its topic, and to append to a batch when there is room; and those of a transaction.
+
+Each may have to wait.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from typing import Protocol, TypeVar
 
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import MessageDelivery, SetDelivery
-from ottla.client.producing.errors import BufferFull
+from ottla.client.producing.errors import BufferFull, TransactionOutcomeUnknown
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.send_engine import LookUp
+from ottla.client.producing.transaction_machine import Operation, Pending, TransactionMachine
 from ottla.client.wire.errors import CallTimedOut, UnknownTopic
 from ottla.model.errors import OttlaError
 from ottla.records.record import Headers
@@ -36,19 +40,20 @@ class TopicStep:
         self,
         topic: str,
         partitions_min: int,
-        monitor: ProducerMonitor,
         accumulator: Accumulator,
         look_up: Callable[[str], LookUp],
+        check: Callable[[], None],
     ) -> None:
+        """`check` raises why nothing is taken."""
         self._topic = topic
         self._partitions_min = partitions_min
-        self._monitor = monitor
+        self._check = check
         self._accumulator = accumulator
         self._look_up = look_up
         self._asked: LookUp | None = None
 
     def attempt(self) -> int | None:
-        self._monitor.check()
+        self._check()
         count = self._accumulator.partitions_count(self._topic)
         if count is not None and count >= self._partitions_min:
             return count
@@ -132,3 +137,30 @@ class SetStep(_Contents):
 
     def attempt(self) -> SetDelivery | None:
         return self._accumulator.add_set(self.topic, *self._set) if self.has_topic() else None
+
+
+class TransactionStep:
+    """The result of a user's call of a transaction; gives True."""
+
+    def __init__(self, pending: Pending, machine: TransactionMachine, monitor: ProducerMonitor) -> None:
+        self._pending = pending
+        self._machine = machine
+        self._monitor = monitor
+
+    def attempt(self) -> bool | None:
+        if self._machine.take_result(self._pending):
+            return True
+        self._monitor.check()
+        return None
+
+    def too_late(self, waited_ms: float) -> OttlaError:
+        operation, why = self._pending.operation, self._pending.last_problem
+        text = f"{operation.value} has no result after {waited_ms:g} ms: {why or 'no answer yet'}"
+        if operation in (Operation.COMMIT, Operation.ABORT):
+            late: OttlaError = TransactionOutcomeUnknown(
+                text, hint=f"{operation.value}() again is safe, and waits for it"
+            )
+        else:
+            late = CallTimedOut(text, hint=why.hint if why is not None else None)
+        late.__cause__ = why
+        return late

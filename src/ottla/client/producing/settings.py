@@ -42,6 +42,7 @@ class ProducerOptions:
     delivery_timeout_ms  from `send` to the result, all retries included
     halts_on_refusal     after a batch was refused the later ones of its partition are too, until `resume`: what is
                          stored has no gap.  For copies of a log; needs an idempotent producer
+    transactional_id     of a producer whose batches are in transactions; needs an idempotent producer
     """
 
     acks: int = ACKS_ALL
@@ -52,6 +53,7 @@ class ProducerOptions:
     delivery_timeout_ms: int = 120_000
     allow_auto_topic_creation: bool = True
     halts_on_refusal: bool = False
+    transactional_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
@@ -64,6 +66,11 @@ class ProducerOptions:
             raise ConfigError(f"an idempotent producer has at most {IDEMPOTENT_IN_FLIGHT_MAX} requests in flight")
         if self.halts_on_refusal and not self.is_idempotent:
             raise ConfigError("without idempotence later batches may be stored before an earlier one is refused")
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise ConfigError(
+                "transactions need an idempotent producer",
+                hint='leave acks and enable_idempotence out, or use acks "all"',
+            )
 
     @property
     def is_idempotent(self) -> bool:
@@ -84,6 +91,8 @@ class ProducerSettings:
     max_block_ms           so long `send` waits for room, or to learn a topic's partitions
     delivery_timeout_ms    from a batch's sending to its end, all retries included
     max_request_bytes      no message, and no request of several batches, is larger
+    transactional_id       messages are in transactions; only the newest producer with this id may write
+    transaction_timeout_ms a transaction that is open for longer is aborted by its coordinator
     """
 
     acks: int = ACKS_ALL
@@ -107,6 +116,8 @@ class ProducerSettings:
     value_serializer: Serializer | None = None
     partitioner: Partitioner | None = None
     security: ClientSecurity = PLAINTEXT
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -123,6 +134,12 @@ class ProducerSettings:
             if given is not None and not callable(given):
                 raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
         check_level(self.compression, self.compression_level)
+        if self.transactional_id is not None and (
+            not isinstance(self.transactional_id, str) or not self.transactional_id
+        ):
+            raise ConfigError(
+                f"transactional_id {self.transactional_id!r} is no id", hint="it is a text, not an empty one"
+            )
         self.raw_options()
 
     @property
@@ -140,6 +157,7 @@ class ProducerSettings:
             buffer_bytes_max=_UNBOUNDED,
             delivery_timeout_ms=self.delivery_timeout_ms,
             allow_auto_topic_creation=self.allow_auto_create_topics,
+            transactional_id=self.transactional_id,
         )
 
     def client_options(self) -> ClientOptions:
@@ -175,6 +193,8 @@ class ProducerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     value_serializer: Callable[[ValueT], bytes | None] | None
     partitioner: Partitioner | None
     security: ClientSecurity | Mapping[str, object] | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 def producer_settings(arguments: ProducerArguments[KeyT, ValueT]) -> ProducerSettings:
@@ -221,4 +241,5 @@ _LEAST: Final = {
     "max_request_bytes": 1,
     "max_in_flight": 1,
     "metadata_max_age_ms": 1,
+    "transaction_timeout_ms": 1,
 }

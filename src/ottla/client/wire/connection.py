@@ -107,7 +107,8 @@ T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
 _CORRELATION_ID_LIMIT: Final = 1 << 31
-_VERSION_MAX: Final = (1 << 15) - 1
+# Above all versions.
+VERSION_MAX: Final = (1 << 15) - 1
 _NO_BROKER_HINT: Final = (
     "is the peer a Kafka broker? A listener with TLS needs security.protocol SSL or SASL_SSL, and its CA"
 )
@@ -150,6 +151,7 @@ class Connection:
         self._client_id = options.client_id.encode()
         self._next_correlation_id = 0
         self._versions: Mapping[int, VersionRange] = {ApiKey.API_VERSIONS: KNOWN_VERSIONS[ApiKey.API_VERSIONS]}
+        self._features: Mapping[str, int] = {}
         self._used_at_ms = clock.monotonic_ms()
         # The number of the first request after those that open the connection.
         self._first_request_id = -1
@@ -201,7 +203,7 @@ class Connection:
         """Whether it is open and was used recently enough that the broker has not closed it as idle."""
         return self.is_open and self._clock.monotonic_ms() - self._used_at_ms < self._options.connections_max_idle_ms
 
-    def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
+    def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = VERSION_MAX) -> int:
         """The highest version of `api` that both sides know; UnsupportedByBroker when there is none."""
         ours = KNOWN_VERSIONS[api]
         theirs = self._versions.get(api)
@@ -214,6 +216,10 @@ class Connection:
                 f" needed is v{max(ours.lowest, at_least)} to v{min(ours.highest, at_most)}"
             )
         return version
+
+    def feature_level(self, name: str) -> int:
+        """The level of a feature that all brokers of the cluster have (KIP-584); 0 where the broker names none."""
+        return self._features.get(name, 0)
 
     def supports(self, api: ApiKey, *, at_least: int = 0) -> bool:
         try:
@@ -264,11 +270,20 @@ class Connection:
         self._used_at_ms = self._clock.monotonic_ms()
         return sent, frame[position:]
 
-    def call(self, api: ApiKey, message: object, answer: type[T], deadline: Deadline, *, at_least: int = 0) -> T:
+    def call(
+        self,
+        api: ApiKey,
+        message: object,
+        answer: type[T],
+        deadline: Deadline,
+        *,
+        at_least: int = 0,
+        at_most: int = VERSION_MAX,
+    ) -> T:
         """Send `message`, wait for its response.  Nothing else may be in flight."""
         assert not self.in_flight, "a call would read the answer of another request"
         assert not self._arrived, "another request's response was not received yet"
-        version = self.version_of(api, at_least=at_least)
+        version = self.version_of(api, at_least=at_least, at_most=at_most)
         deadline = deadline.at_most(self._options.request_timeout_ms)
         self.send(api, version, [encode_request(api, version, message)], deadline)
         _, body = self.receive(deadline)
@@ -351,6 +366,7 @@ class Connection:
             self.close()
             raise
         self._versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in response.api_keys}
+        self._features = {row.name: row.max_version_level for row in response.finalized_features}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)

@@ -20,8 +20,15 @@ PATIENCE_MS: Final = 500
 # A wait has ended when nothing was reported of it for so long: an attempt to connect takes up to 10 s
 # (`connect_timeout_ms`), and attempts are at most a second apart.
 OVER_AFTER_MS: Final = 12_000
-# Has its own short wait (`unknown_topic_wait_ms`), and an error that says the same.
-_NOT_TOLD: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# The first two have their own short wait (`unknown_topic_wait_ms`), and an error that says the same.  The last one is
+# the usual answer while a transaction is being completed.
+_NOT_TOLD: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
 
 
 class Waiting:

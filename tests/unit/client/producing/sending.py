@@ -58,7 +58,11 @@ class Sending:
         return self.until_taken(SetStep(topic, known, self.accumulator, runs, (), messages.timestamp_ms))
 
     def topic_step(self, topic: str, partitions_min: int = 1) -> TopicStep:
-        return TopicStep(topic, partitions_min, self.monitor, self.accumulator, self.look_up)
+        return TopicStep(topic, partitions_min, self.accumulator, self.look_up, self.check)
+
+    def check(self) -> None:
+        """Raise why no message is taken."""
+        self.monitor.check()
 
     def look_up(self, topic: str) -> LookUp:
         return self.engine.look_up(topic)
