@@ -25,6 +25,7 @@ from ottla.model.identifiers import TopicPartition
 if TYPE_CHECKING:
     from ottla.client.fetching.fetch import FetchedPartition
     from ottla.client.fetching.fetcher import Fetcher
+    from ottla.client.fetching.offsets import IsolationLevel
     from ottla.client.wire.cluster import Cluster
     from ottla.records.header import BatchHeader
     from ottla.records.record import Record
@@ -71,6 +72,13 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
 @click.option(
     "--skip-unreadable", is_flag=True, help="Leave out batches that cannot be read; a note says which.  [default: stop]"
 )
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed: records of transactions when they are committed, and none of aborted ones.",
+)
 @json_flag("One JSON object for each record.")
 @click.option("--show", metavar="PART,...", help="Parts of a line: timestamp, partition, offset, headers, key, value.")
 @click.option("--key-separator", metavar="TEXT", help="Show the key, with this separator between the parts of a line.")
@@ -86,6 +94,7 @@ def command(
     timeout_ms: int | None,
     until_end: bool,
     skip_unreadable: bool,
+    isolation_level: str,
     as_json: bool,
     show: str | None,
     key_separator: str | None,
@@ -108,7 +117,7 @@ def command(
         with open_cluster(bootstrap, "ottla-consume") as cluster:
             chosen = _choose_partitions(cluster, topic, partitions)
             follows = None if partitions or until_end else topic
-            _copy(cluster, chosen, begin, until_end, timeout_ms, writer, follows)
+            _copy(cluster, chosen, begin, until_end, timeout_ms, writer, isolation_level, follows)
     except KeyboardInterrupt:
         pass  # the usual way to stop it
     writer.out.flush()
@@ -131,9 +140,10 @@ class _Writer:
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
         """The records from the requested offset up to `end`."""
+        from ottla.client.fetching.fetch import committed_batches
         from ottla.records.header import read_header
 
-        for batch in fetched.batches():
+        for batch in committed_batches(fetched):
             header = read_header(batch)
             self._check_claim(fetched.partition, header)
             if header.is_control:
@@ -191,29 +201,32 @@ def _copy(
     until_end: bool,
     timeout_ms: int | None,
     writer: _Writer,
+    isolation_level: str,
     follows: str | None = None,
 ) -> None:
     """Write the records; `follows` names the topic whose partitions are all read, including those added later."""
     from ottla.client.fetching.fetcher import Fetcher
-    from ottla.client.fetching.offsets import LATEST, list_offsets
+    from ottla.client.fetching.offsets import LATEST, isolation_level_of, list_offsets
     from ottla.client.wire.errors import ClientError
 
+    isolation = isolation_level_of(isolation_level)
     # Without an end it waits as long as it takes: for records, and for partitions that cannot be read now.
     waits = not until_end and timeout_ms is None
     wanted = list(partitions)
-    positions = _positions(cluster, wanted, begin, waits)
+    positions = _positions(cluster, wanted, begin, waits, isolation)
     ends: dict[TopicPartition, int] = {}
     if until_end:
-        ends = {each: answer.offset for each, answer in list_offsets(cluster, dict.fromkeys(positions, LATEST)).items()}
+        answers = list_offsets(cluster, dict.fromkeys(positions, LATEST), isolation=isolation)
+        ends = {each: answer.offset for each, answer in answers.items()}
         _check_begin(begin, ends)
-    with Fetcher(cluster, positions, ends) as fetcher:
+    with Fetcher(cluster, positions, ends, isolation=isolation) as fetcher:
         quiet_until = cluster.retrying.deadline(timeout_ms or 0)
         while not writer.is_full:
             missing = [each for each in wanted if each not in positions]
             if fetcher.is_finished and not missing:
                 return
             try:
-                for partition, offset in _positions(cluster, missing, begin, waits).items():
+                for partition, offset in _positions(cluster, missing, begin, waits, isolation).items():
                     positions[partition] = offset
                     fetcher.seek(partition, offset)
                 if follows is not None:
@@ -222,7 +235,7 @@ def _copy(
                 if not (waits and error.is_retriable):
                     raise
             wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, quiet_until.remaining_ms)
-            fetched = _poll(cluster, fetcher, begin, wait_ms, waits)
+            fetched = _poll(cluster, fetcher, begin, wait_ms, waits, isolation)
             for each in fetched:
                 writer.write(each, ends.get(each.partition))
             writer.out.flush()
@@ -244,7 +257,9 @@ def _seek_added(
             fetcher.seek(partition, 0)
 
 
-def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits: bool) -> list[FetchedPartition]:
+def _poll(
+    cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits: bool, isolation: IsolationLevel
+) -> list[FetchedPartition]:
     """Where retention has overtaken the reader, continue with the oldest record."""
     from ottla.client.fetching.fetch_machine import FetchFailure
     from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
@@ -261,7 +276,8 @@ def _poll(cluster: Cluster, fetcher: Fetcher, begin: int, wait_ms: float, waits:
             raise CorruptBatch(str(error), hint=_DAMAGED) from error
         if isinstance(error, OffsetOutOfRange) and error.offset != begin:
             where = LATEST if begin == LATEST else EARLIEST
-            offset = list_offsets(cluster, {found.partition: where})[found.partition].offset
+            answers = list_offsets(cluster, {found.partition: where}, isolation=isolation)
+            offset = answers[found.partition].offset
             say(f"note: {error}; continuing at offset {offset}", err=True)
         elif not (waits and isinstance(error, ClientError) and error.is_retriable):
             raise error
@@ -281,7 +297,7 @@ def _check_begin(begin: int, ends: Mapping[TopicPartition, int]) -> None:
 
 
 def _positions(
-    cluster: Cluster, partitions: Sequence[TopicPartition], begin: int, waits: bool
+    cluster: Cluster, partitions: Sequence[TopicPartition], begin: int, waits: bool, isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Where to begin; without the partitions that do not say it now, when there is time to request it again."""
     from ottla.client.fetching.offsets import list_offsets, try_list_offsets
@@ -291,9 +307,10 @@ def _positions(
     if begin >= 0 or not partitions:
         return questions
     if not waits:
-        return {partition: answer.offset for partition, answer in list_offsets(cluster, questions).items()}
+        answers = list_offsets(cluster, questions, isolation=isolation)
+        return {partition: answer.offset for partition, answer in answers.items()}
     found: dict[TopicPartition, int] = {}
-    for partition, answer in try_list_offsets(cluster, questions).items():
+    for partition, answer in try_list_offsets(cluster, questions, isolation=isolation).items():
         if not isinstance(answer, ClientError):
             found[partition] = answer.offset
         elif answer.is_retriable:

@@ -29,7 +29,7 @@ from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.records.batch_run import survey
 from ottla.records.checksum import has_valid_crc
-from ottla.records.header import BatchHeader
+from ottla.records.header import BatchHeader, read_header
 from ottla.records.record import decode_batch, split_batches
 
 # From this version on requests name topics by their ids only (KIP-516).
@@ -309,6 +309,17 @@ class AbortedBatches:
                 self._producers.remove(header.producer_id)
             return False
         return header.is_transactional and header.producer_id in self._producers
+
+
+def committed_batches(fetched: FetchedPartition) -> Iterator[memoryview]:
+    """Its batches without those of aborted transactions, where the reader was one of committed records.
+
+    Raises `CorruptBatch` for an invalid control batch.
+    """
+    if not fetched.aborted_transactions:
+        return fetched.batches()
+    aborted = AbortedBatches(fetched.aborted_transactions)
+    return (batch for batch in fetched.batches() if not aborted.is_aborted(read_header(batch), batch))
 
 
 def _is_abort_marker(batch: memoryview) -> bool:

@@ -12,6 +12,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
 from ottla.client.wire.leader_calls import Exchange, call_leaders, try_leaders
 from ottla.client.wire.retrying import Deadline
+from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.list_offsets import (
@@ -35,6 +36,17 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+def isolation_level_of(level: str | IsolationLevel) -> IsolationLevel:
+    """ "read_uncommitted" or "read_committed", as users write it."""
+    found = level if isinstance(level, IsolationLevel) else _LEVELS.get(level)
+    if found is None:
+        raise ConfigError(f"isolation_level is {level!r}", hint='use "read_uncommitted" or "read_committed"')
+    return found
+
+
+_LEVELS: Final = {level.name.lower(): level for level in IsolationLevel}
 
 
 class OffsetAnswer(NamedTuple):

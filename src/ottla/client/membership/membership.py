@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
@@ -49,6 +50,14 @@ class Membership(Protocol):
         """By `Clock.boottime_ms`: before this moment no other member can own what this one has.  0: not a member."""
         ...
 
+    def group_metadata(self) -> GroupMetadata | None:
+        """As which member a transaction commits offsets of the partitions that are owned now; None: not a member.
+
+        The group refuses them once it may have given one of these partitions to another member.  Raises ConfigError
+        where the group's home takes part in no transactions.
+        """
+        ...
+
     def join(self, subscription: Subscription, on_events: OnEvents) -> None:
         """Become a member.  `on_events` is called on the membership's thread, in order: it queues them and wakes."""
         ...
@@ -58,7 +67,9 @@ class Membership(Protocol):
         ...
 
     def on_stopped(self, partition: TopicPartition, claim: ClaimId, offset: int) -> None:
-        """After `Revoke`: nothing is handed out any more, and everything below `offset` was passed."""
+        """After `Revoke`: nothing is handed out any more, and everything below `offset` was passed; NO_OFFSET: there is
+        nothing to commit, as the stream had no position, or transactions commit it.
+        """
         ...
 
     def leave(self) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from ottla.client.fetching.messages import Message
+from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, ConnectorHold
 from ottla.client.streams.consume_machine import StreamEnded
@@ -68,6 +69,14 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         Raises CommitFailed and NotAssigned, as the stream for threads does.
         """
         await asyncio.to_thread(self._engine.wait_for, self._request_commit(message), timeout_ms)
+
+    async def group_offsets(
+        self, message: Message[Any, Any], *, timeout_ms: int | None = COMMIT_TIMEOUT_MS
+    ) -> GroupOffsets:
+        """What was handed out since the last call up to `message`, for `Producer.send_offsets_to_transaction`; see the
+        stream for threads.
+        """
+        return await asyncio.to_thread(self._group_offsets, message, timeout_ms)
 
     async def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
         # A stream that always has messages must not keep others from running.

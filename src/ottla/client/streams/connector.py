@@ -35,6 +35,8 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     key_deserializer,         called with the bytes of a key or a value; a null stays None.  An error of theirs is
     value_deserializer        raised as a PoisonMessage
     stream_buffer_bytes       so much is fetched ahead for each stream, as it is stored
+    isolation_level           "read_uncommitted": messages as they are stored; "read_committed": those of transactions
+                              when they are committed, and none of aborted ones
     max_partition_fetch_bytes, fetch_max_bytes, fetch_min_bytes, fetch_max_wait_ms, check_crcs, metadata_max_age_ms,
     client_id                 as in Kafka
     release_wait_ms           a partition that goes to another consumer waits so long for the message in hand

@@ -24,7 +24,7 @@ from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.share import StreamId
-from ottla.model.errors import OttlaError, WireError
+from ottla.model.errors import ConfigError, OttlaError, WireError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -192,6 +192,34 @@ class ConsumeMachine:
                 if reading is None or reading.is_answered
                 else f"{partition}: the message at {offset} was not handed out by this stream"
             )
+
+    # --- offsets of transactions ------------------------------------------------------------------------------------
+
+    def has_pending_commit(self, buffers: Iterable[StreamBuffer]) -> bool:
+        """Whether a commit is on its way that could set back what a transaction commits."""
+        return any(reading.has_pending for buffer in buffers for reading in buffer.readings.values())
+
+    def take_offsets(self, buffers: Iterable[StreamBuffer]) -> dict[TopicPartition, int]:
+        """What was passed since the last call.  Raises NotAssigned where a partition has moved meanwhile."""
+        if self._settings.enable_auto_commit:
+            raise ConfigError(
+                "the connector commits offsets automatically, also those of a transaction that is aborted",
+                hint="open it with enable_auto_commit=False",
+            )
+        if self._error is not None:
+            raise self._error
+        moved = sorted(partition for buffer in buffers for partition in buffer.take_moved())
+        if moved:
+            raise NotAssigned(
+                f"moved to another consumer since its messages were handed out: {', '.join(map(str, moved))}",
+                hint="abort the transaction: the other consumer reads these messages again",
+            )
+        return {
+            reading.partition: offset
+            for buffer in buffers
+            for reading in buffer.readings.values()
+            if not reading.is_answered and (offset := reading.take_offset()) is not None
+        }
 
     # --- commits and releases ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from ottla.client.groups.group_types import CommittedOffset, GroupOffsets
 from ottla.client.membership.membership import Event, Membership
 from ottla.client.streams.consume_machine import (
     CommitOffsets,
@@ -19,7 +20,7 @@ from ottla.client.streams.consume_machine import (
     MembershipCall,
     ReportStopped,
 )
-from ottla.client.streams.errors import CommitFailed, ConsumerClosed, PoisonMessage
+from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import StreamSettings
@@ -147,6 +148,28 @@ class StreamsEngine:
         """The message and those before it are done.  Raises NotAssigned when the stream has not handed it out."""
         with self.lock:
             self._machine.mark_done(buffer, partition, offset)
+
+    def group_offsets(self, buffers: Sequence[StreamBuffer], timeout_ms: int | None) -> GroupOffsets:
+        """What was passed, for a transaction, as the member that owns these partitions.
+
+        The membership is read before any event that follows can be taken: once a partition is released, the group
+        refuses offsets with it.
+        """
+        self._check_process()
+        with self.lock:
+            has_none = self.news.wait_for(
+                lambda: not self._machine.has_pending_commit(buffers), None if timeout_ms is None else timeout_ms / 1000
+            )
+            if not has_none:
+                raise CommitFailed(
+                    f"the group did not answer an earlier commit within {timeout_ms} ms",
+                    hint="it could set back the offsets of the transaction: abort that, and try again",
+                )
+            member = self._membership.group_metadata()
+            offsets = self._machine.take_offsets(buffers)
+            if member is None:
+                raise NotAssigned("the consumer is not a member of its group now")
+        return GroupOffsets(member, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
 
     def commit(self, buffers: Iterable[StreamBuffer]) -> CommitOutcome:
         """Commit what was passed; the outcome becomes known later."""

@@ -96,7 +96,9 @@ class FetchLoop:
             ),
             room=self,
             wake=self._wake,
+            isolation=settings.isolation_level,
         )
+        self._isolation = settings.isolation_level
         self._orders: dict[TopicPartition, FetchOrder] = {}
         # Those that wait for an answer.
         self._questions: dict[TopicPartition, FetchOrder] = {}
@@ -244,7 +246,7 @@ class FetchLoop:
         self, questions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, OffsetAnswer | ClientError]:
         try:
-            return try_list_offsets(self._cluster, questions)
+            return try_list_offsets(self._cluster, questions, isolation=self._isolation)
         except ClientError as error:
             # Not even the leaders could be asked for: no broker answers, which passes.
             return dict.fromkeys(questions, error)

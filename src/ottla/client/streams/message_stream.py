@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Final, Generic
 
 from ottla.client.fetching.messages import Message
+from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.streams.connector_core import ConnectorHold
 from ottla.client.streams.consume_machine import StreamEnded
 from ottla.client.streams.engine import StreamsEngine
@@ -97,6 +98,10 @@ class StreamApi(Generic[KeyT, ValueT]):
         """Step over the message that cannot be read, or its damaged batch: after a PoisonMessage."""
         self._engine.skip(self._buffer)
 
+    def _group_offsets(self, message: Message[Any, Any], timeout_ms: int | None) -> GroupOffsets:
+        self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
+        return self._engine.group_offsets([self._buffer], timeout_ms)
+
     def _request_commit(self, message: Message[Any, Any] | None) -> CommitOutcome:
         if message is not None:
             self._engine.mark_done(self._buffer, TopicPartition(message.topic, message.partition), message.offset)
@@ -179,6 +184,15 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         outcome = self._request_commit(message)
         if wait:
             self._engine.wait_for(outcome, timeout_ms)
+
+    def group_offsets(self, message: Message[Any, Any], *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> GroupOffsets:
+        """What was handed out since the last call up to `message`, for `Producer.send_offsets_to_transaction`.
+
+        After an aborted transaction `seek` back to its first messages.  Raises NotAssigned when the group has given a
+        partition to another consumer meanwhile: abort then.  ConfigError with automatic commits, or without brokers
+        that coordinate the group; CommitFailed while an earlier commit is not answered.
+        """
+        return self._group_offsets(message, timeout_ms)
 
     def _messages_now(self) -> Iterator[Message[Any, Any]]:
         return self._messages

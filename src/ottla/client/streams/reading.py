@@ -110,8 +110,10 @@ class Reading:
 
     __slots__ = (
         "_done",
+        "_has_given",
         "_pending",
         "_position",
+        "_taken",
         "claim",
         "committed",
         "hand_out",
@@ -141,6 +143,9 @@ class Reading:
         self.release_by_ms: int | None = None
         # While nothing is handed out: everything below was passed.
         self._position = offset
+        # What transactions were given last: everything that was handed out below is theirs.
+        self._taken = offset
+        self._has_given = False
         # Said by the user to be done, though nothing after it was asked for.
         self._done = NO_OFFSET
         # Commits without an outcome, in their order.
@@ -163,7 +168,7 @@ class Reading:
         self._leave_hand_out()
         self.token = token
         self.question = None
-        self._position = offset
+        self._position = self._taken = offset
         self._done = NO_OFFSET
 
     def move_to_answer(self, question: int, token: int) -> None:
@@ -202,8 +207,10 @@ class Reading:
         self.stop_hand_out()
 
     def answer(self, *, has_auto_commit: bool) -> int:
-        """Nothing more is handed out or passed: the offset to commit with the release."""
+        """Nothing more is handed out or passed: the offset to commit with the release; NO_OFFSET: transactions do."""
         self.is_answered = True
+        if self._has_given:
+            return NO_OFFSET
         return self.passed_end if has_auto_commit else self.requested
 
     def mark_done(self, offset: int) -> bool:
@@ -213,6 +220,22 @@ class Reading:
             return False
         self._done = max(self._done, offset + 1)
         return True
+
+    def take_offset(self) -> int | None:
+        """What was passed, for a transaction; None when that is nothing new."""
+        offset = self.passed_end
+        if offset == self._taken:
+            return None
+        self._taken = offset
+        self._has_given = True
+        return offset
+
+    def take_untaken(self) -> bool:
+        """Whether messages were handed out that no transaction was given; they count as given from now on."""
+        end = self._position if self.hand_out is None else self.hand_out.handed_out_end
+        has_untaken = end > self._taken
+        self._taken = max(end, self._taken)
+        return has_untaken
 
     def _leave_hand_out(self) -> None:
         self.stop_hand_out()

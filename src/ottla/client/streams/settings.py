@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
-from ottla.client.fetching.offsets import EARLIEST, LATEST
+from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, isolation_level_of
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.message_run import Deserializer
 from ottla.client.wire.security.given import given_security
@@ -20,6 +20,7 @@ KeyT = TypeVar("KeyT", default=bytes)
 ValueT = TypeVar("ValueT", default=bytes)
 
 ResetPolicy: TypeAlias = Literal["earliest", "latest", "error"]
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 RESET_QUESTIONS: Final = {"earliest": EARLIEST, "latest": LATEST, "error": None}
 # They may be 0: nothing is waited for.
@@ -44,6 +45,7 @@ class StreamSettings:
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     release_wait_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     connection_timeout_ms: int = 10_000
@@ -94,6 +96,7 @@ class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     check_crcs: bool
+    isolation_level: Isolation
     release_wait_ms: int
     metadata_max_age_ms: int
     session_timeout_ms: int | None
@@ -110,4 +113,6 @@ def stream_settings(arguments: ConnectorArguments[KeyT, ValueT]) -> StreamSettin
     found: dict[str, Any] = dict(arguments)
     if "security" in found:
         found["security"] = given_security(found["security"])
+    if "isolation_level" in found:
+        found["isolation_level"] = isolation_level_of(found["isolation_level"])
     return StreamSettings(**found)

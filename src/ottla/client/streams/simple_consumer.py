@@ -7,13 +7,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
 
-from ottla.client.fetching.fetch import FetchedPartition, fetch_raw
+from ottla.client.fetching.fetch import FetchedPartition, committed_batches, fetch_raw
 from ottla.client.fetching.messages import Message
-from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
+from ottla.client.fetching.offsets import EARLIEST, LATEST, isolation_level_of, list_offsets
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.message_run import Deserializers, MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
-from ottla.client.streams.settings import KeyT, ValueT
+from ottla.client.streams.settings import Isolation, KeyT, ValueT
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.given import given_security
@@ -31,8 +31,10 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
             while messages := consumer.fetch(offset):
                 offset = messages[-1].offset + 1
 
-    Deserializers are called with the bytes of a key or a value; a null stays None.  `security`: TLS and SASL, a mapping
-    of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads at once.
+    Deserializers are called with the bytes of a key or a value; a null stays None.  With `isolation_level`
+    "read_committed" messages of aborted transactions are left out, and it reads up to the first that is open.
+    `security`: TLS and SASL, a mapping of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads
+    at once.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         key_deserializer: Callable[[bytes], KeyT] | None = None,
         value_deserializer: Callable[[bytes], ValueT] | None = None,
         check_crcs: bool = True,
+        isolation_level: Isolation = "read_uncommitted",
         client_id: str = "ottla",
         security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
@@ -51,6 +54,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         self._partition = TopicPartition(topic, partition)
         self._deserializers = Deserializers(key_deserializer, value_deserializer)
         self._check_crcs = check_crcs
+        self._isolation = isolation_level_of(isolation_level)
 
     def __enter__(self) -> SimpleConsumer[KeyT, ValueT]:
         return self
@@ -85,10 +89,12 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
                 offset,
                 max_bytes=max_bytes,
                 max_wait_ms=max_wait_ms,
+                isolation=self._isolation,
                 timeout_ms=timeout_ms,
             )
             messages = self._messages(fetched)
-            # Batches of nothing but transaction markers, or that compaction has emptied, are no messages.
+            # Batches of nothing but transaction markers, of aborted transactions, or that compaction has emptied, are
+            # no messages.
             if messages or not len(fetched.records):
                 return messages
             offset = fetched.next_offset
@@ -127,12 +133,13 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         return [newest - span * step // steps_count for step in range(steps_count + 1)] if steps_count else [newest]
 
     def _offset_of(self, question: int) -> int:
-        return list_offsets(self._cluster, {self._partition: question})[self._partition].offset
+        answers = list_offsets(self._cluster, {self._partition: question}, isolation=self._isolation)
+        return answers[self._partition].offset
 
     def _messages(self, fetched: FetchedPartition) -> list[Message[KeyT | None, ValueT | None]]:
         messages: list[Message[KeyT | None, ValueT | None]] = []
         try:
-            for batch in fetched.batches():
+            for batch in committed_batches(fetched):
                 for run in message_runs(
                     self._partition, batch, fetched.fetch_offset, self._deserializers, check_crc=self._check_crcs
                 ):

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.client.fetching.fetch import FetchedPartition, is_end_known
+from ottla.client.fetching.fetch import AbortedBatches, FetchedPartition, is_end_known
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.reading import HandOut, Reading
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
-from ottla.records.header import read_header
+from ottla.records.header import BatchHeader, read_header
 from ottla.records.record import split_batches
 
 # A partition gets at least this much of a fetch, however many share the stream's room: batches are about so large.
@@ -21,9 +21,9 @@ _FETCH_BYTES_MIN: Final = 16 * KIB
 
 
 class _Piece:
-    """Consecutive batches of one answer."""
+    """Consecutive batches of one answer.  `aborted` knows those of aborted transactions, if there may be any."""
 
-    __slots__ = ("batches", "high_watermark", "size_bytes")
+    __slots__ = ("aborted", "batches", "high_watermark", "size_bytes")
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.high_watermark = fetched.high_watermark
@@ -33,6 +33,17 @@ class _Piece:
         if 2 * len(records) < len(memoryview(records.obj).cast("B")):
             records = memoryview(bytes(records))
         self.batches: Iterator[memoryview] = split_batches(records)
+        aborted = fetched.aborted_transactions
+        self.aborted = AbortedBatches(aborted) if aborted else None
+
+
+class FetchedBatch(NamedTuple):
+    """`high_watermark`: with which it came.  `aborted`: of its answer, whose batches it must see in order."""
+
+    reading: Reading
+    batch: memoryview
+    high_watermark: int
+    aborted: AbortedBatches | None
 
 
 class Prefetched:
@@ -95,15 +106,16 @@ class Prefetched:
             if reading in self._turns:
                 self._turns.remove(reading)
 
-    def next_batch(self) -> tuple[Reading, memoryview, int] | None:
-        """The next batch of the reading whose turn it is, and the high watermark with which it came."""
+    def next_batch(self) -> FetchedBatch | None:
+        """The next batch of the reading whose turn it is."""
         while self._turns:
             reading = self._turns[0]
             pieces = self._pieces[reading]
-            batch = next(pieces[0].batches, None)
+            piece = pieces[0]
+            batch = next(piece.batches, None)
             if batch is not None:
                 self._turns.rotate(-1)
-                return reading, batch, pieces[0].high_watermark
+                return FetchedBatch(reading, batch, piece.high_watermark, piece.aborted)
             self._waiting_bytes -= pieces.popleft().size_bytes
             if not pieces:
                 self._turns.popleft()
@@ -114,6 +126,14 @@ class Prefetched:
         if self._is_wanted and self._waiting_bytes <= self._bytes_max // 2:
             self._is_wanted = False
             return True
+        return False
+
+
+def _is_aborted(aborted: AbortedBatches, header: BatchHeader, batch: memoryview) -> bool:
+    """Whether no message of the batch is handed out.  A damaged one is opened, and raised as such."""
+    try:
+        return aborted.is_aborted(header, batch)
+    except WireError:
         return False
 
 
@@ -150,6 +170,8 @@ class StreamBuffer:
         self.prefetched = prefetched
         self.readings: dict[TopicPartition, Reading] = {}
         self.assignments_count = 0
+        # Partitions that are gone, with messages that no transaction was given the offsets of.
+        self._moved: set[TopicPartition] = set()
         # The thread that requested a batch last.
         self.requester: int | None = None
         self._is_requested = False
@@ -173,8 +195,16 @@ class StreamBuffer:
         self.assignments_count += 1
 
     def remove(self, reading: Reading) -> None:
+        if reading.take_untaken():
+            self._moved.add(reading.partition)
         self.drop(reading)
         del self.readings[reading.partition]
+
+    def take_moved(self) -> set[TopicPartition]:
+        """The partitions that are gone, or going, with messages that no transaction was given; each is named once."""
+        going = {each.partition for each in self.readings.values() if each.is_answered and each.take_untaken()}
+        moved, self._moved = self._moved | going, set()
+        return moved
 
     def reading_of(self, partition: TopicPartition) -> Reading:
         """Raises NotAssigned."""
@@ -238,10 +268,14 @@ class StreamBuffer:
         found = self.prefetched.next_batch()
         if found is None:
             return None
-        reading, batch, high_watermark = found
+        reading, batch, high_watermark, aborted = found
         position = reading.passed_end
-        runs = self._open_batch(reading.partition, batch, position)
-        next_offset = read_header(batch).next_offset
+        header = read_header(batch)
+        next_offset = header.next_offset
+        if aborted is not None and _is_aborted(aborted, header, batch):
+            runs: Iterator[MessageRun] = iter(())
+        else:
+            runs = self._open_batch(reading.partition, batch, position)
         is_known = is_end_known(batch, next_offset, high_watermark)
         return HandOut(reading, runs, position, max(position, next_offset), until_ns, is_end_known=is_known)
 

@@ -281,8 +281,10 @@ def _fetch_bytes(reader: OptionReader) -> int:
 
 
 def _isolation(reader: OptionReader) -> IsolationLevel:
+    reader.one_of(("isolationLevel", "kafka.isolation.level"))
     levels = {level.name.lower(): level.name for level in IsolationLevel}
-    return IsolationLevel[reader.choice("kafka.isolation.level", levels, IsolationLevel.READ_UNCOMMITTED.name)]
+    of_kafka = reader.choice("kafka.isolation.level", levels, IsolationLevel.READ_UNCOMMITTED.name)
+    return IsolationLevel[reader.choice("isolationLevel", levels, of_kafka)]
 
 
 def _group_id(reader: OptionReader) -> str | None:

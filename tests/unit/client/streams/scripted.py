@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents
 from ottla.client.streams.consume_machine import ConsumeMachine, FetchOrder
@@ -47,9 +48,13 @@ class ScriptedMembership:
 
     def __init__(self) -> None:
         self.hand_out_until_ms = FOREVER_MS
+        self.member: GroupMetadata | None = GroupMetadata("g", 3, "member")
         self.committed: list[tuple[TopicPartition, ClaimId, int]] = []
         self.stopped: list[tuple[TopicPartition, ClaimId, int]] = []
         self.has_been_left = False
+
+    def group_metadata(self) -> GroupMetadata | None:
+        return self.member
 
     def join(self, subscription: Subscription, on_events: OnEvents) -> None: ...
 
@@ -132,15 +137,16 @@ class Desk:
         return self.bring_records(partition, offset, offset + len(values), batch_of(offset, values))
 
     def bring_records(self, partition: int, offset: int, next_offset: int, records: bytes) -> bool:
-        order = self.order(partition)
+        return self.bring_fetched(fetched(TopicPartition("t", partition), offset, next_offset, records))
+
+    def bring_fetched(self, found: FetchedPartition) -> bool:
+        key = found.partition
+        order = self.order(key.partition)
         assert order is not None
-        key = TopicPartition("t", partition)
         if not as_fetch_thread(self.engine, lambda machine: machine.reserve(key)):
             return False
-        as_fetch_thread(self.engine, lambda machine: machine.on_landed(key, len(records)))
-        as_fetch_thread(
-            self.engine, lambda machine: machine.on_fetched(fetched(key, offset, next_offset, records), order.token)
-        )
+        as_fetch_thread(self.engine, lambda machine: machine.on_landed(key, len(found.records)))
+        as_fetch_thread(self.engine, lambda machine: machine.on_fetched(found, order.token))
         return True
 
     def offsets(self, stream: int = 0) -> list[int]:

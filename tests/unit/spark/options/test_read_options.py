@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.model.identifiers import TopicPartition
 from ottla.spark.errors import SparkOptionError
 from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT
@@ -26,6 +27,7 @@ from ottla.spark.options.read_options import (
     parse_read_options,
 )
 
+READ_COMMITTED = IsolationLevel.READ_COMMITTED
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
 
 
@@ -189,6 +191,18 @@ def test_topic_of_lost_offsets_has_its_former_name_too() -> None:
         assert parse_read_options(BASE | {name: "lost"}, is_stream=True).lost_offsets_topic == "lost"
     with pytest.raises(SparkOptionError, match="contradict"):
         parse_read_options(BASE | {"lostOffsetsTopic": "a", "ledgerTopic": "b"}, is_stream=True)
+
+
+@pytest.mark.parametrize("name", ["isolationLevel", "kafka.isolation.level"])
+def test_isolation_level_has_two_names(name: str) -> None:
+    assert parse_read_options(BASE, is_stream=True).isolation is IsolationLevel.READ_UNCOMMITTED
+    assert parse_read_options({**BASE, name: "read_committed"}, is_stream=True).isolation is READ_COMMITTED
+    assert name in problem({**BASE, name: "read_everything"})
+
+
+def test_isolation_level_is_given_once() -> None:
+    both = {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}
+    assert "contradict" in problem({**BASE, **both})
 
 
 def test_settings_of_the_official_connector_that_change_no_result_are_accepted() -> None:

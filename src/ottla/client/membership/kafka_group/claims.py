@@ -60,6 +60,7 @@ class _Claim:
         "committed",
         "failing_since_ms",
         "is_asked",
+        "is_committed_elsewhere",
         "is_refused",
         "offset",
         "partition",
@@ -80,6 +81,8 @@ class _Claim:
         self.committed = NO_OFFSET
         self.offset = NO_OFFSET
         self.is_refused = False
+        # Whether the claim has ended with a position that only the group knows.
+        self.is_committed_elsewhere = False
         self.failing_since_ms: int | None = None
 
     @property
@@ -169,8 +172,8 @@ class GroupClaims:
 
     def _follow(self, claim: _Claim, until_ms: int) -> list[Event]:
         """After the end of a claim: given back, or started by another stream from where it was stopped."""
-        if claim.wanted is None:
-            del self._claims[claim.partition]
+        if claim.wanted is None or claim.is_committed_elsewhere:
+            self._forget(claim)
             return []
         claim.was = claim.wanted
         return self._start(claim, claim.offset, until_ms)
@@ -249,7 +252,9 @@ class GroupClaims:
         if claim is None or claim.claim != claim_id or claim.phase is not Phase.STOPPING:
             return []
         claim.phase = Phase.RELEASING
-        # A stream that never had a position has nothing to add.
+        # A stream that never had a position, or has given it to transactions, has nothing to add: its next owner reads
+        # what the group has.
+        claim.is_committed_elsewhere = offset == NO_OFFSET
         claim.set_offset(claim.offset if offset == NO_OFFSET else offset)
         return self._advance(claim, until_ms)
 

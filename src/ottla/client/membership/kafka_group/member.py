@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.client.groups.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
-from ottla.client.groups.group_types import CommittedOffset
+from ottla.client.groups.group_types import CommittedOffset, GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.claims import CommitRow, GroupClaims, Wanted
 from ottla.client.membership.kafka_group.classic import ClassicGroupProtocol
@@ -120,6 +120,14 @@ class KafkaGroupMember:
     @property
     def hand_out_until_ms(self) -> int:
         return 0 if self.is_over or self._protocol is None else self._protocol.lease_until_ms
+
+    @property
+    def group_metadata(self) -> GroupMetadata | None:
+        """As which member offsets are committed; None: not a member."""
+        if not self.hand_out_until_ms:
+            return None
+        assert self._protocol is not None, "a lease is of a protocol"
+        return GroupMetadata(self._group_id, self._protocol.epoch, self._protocol.member_id)
 
     @property
     def due_ms(self) -> int:

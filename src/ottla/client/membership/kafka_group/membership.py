@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
+from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.groups import Coordinators
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.member import KafkaGroupMember
@@ -171,6 +172,7 @@ class KafkaGroupMembership:
         self._wake_up: Final = WakeUp()
         self._commands: Final[deque[_Command]] = deque()
         self._until_ms = 0
+        self._group_metadata: GroupMetadata | None = None
         self._lease_term = 0
         self._is_closed = False
         self._on_events: OnEvents | None = None
@@ -179,6 +181,9 @@ class KafkaGroupMembership:
     @property
     def hand_out_until_ms(self) -> int:
         return self._until_ms
+
+    def group_metadata(self) -> GroupMetadata | None:
+        return self._group_metadata
 
     @property
     def lease_term(self) -> int:
@@ -303,6 +308,8 @@ class KafkaGroupMembership:
         if until_ms > self._until_ms <= self._now_ms():
             self._lease_term += 1
         self._until_ms = until_ms
+        # Before the events, too: with a later epoch than that of a start its commits would be refused.
+        self._group_metadata = member.group_metadata
         if events:
             assert self._on_events is not None
             self._on_events(events)

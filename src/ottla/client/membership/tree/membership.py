@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
+from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Failed, OnEvents
 from ottla.client.membership.tree.member import ConsumerStopped, TreeMember
@@ -107,6 +108,12 @@ class TreeMembership:
     @property
     def hand_out_until_ms(self) -> int:
         return 0 if self._member is None else self._member.hand_out_until_ms
+
+    def group_metadata(self) -> GroupMetadata | None:
+        raise ConfigError(
+            "a group on ZooKeeper takes part in no transaction: no coordinator has its offsets",
+            hint="let brokers coordinate the group: bootstrap=... in place of zookeeper=...",
+        )
 
     def join(self, subscription: Subscription, on_events: OnEvents) -> None:
         assert self._thread is None, "it has joined already"
