@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing import ControlledBroker
 from tests.integration.page_snippets import ROOT, Site, Snippet, read_snippets, run_snippets
 
 PAGE = ROOT / "examples" / "README.md"
@@ -24,10 +23,10 @@ def program_of(snippet: Snippet) -> str:
     return next(line.removeprefix("## ").partition(":")[0] for line in reversed(above) if line.startswith("## "))
 
 
-def run_commands_of(program: str, broker: ControlledBroker, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_commands_of(program: str, bootstrap: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against this broker, with this Python, and with files in `directory`."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     snippets = [each for each in snippets_of_the_page() if program_of(each) == program]
     assert snippets, f"{PAGE} shows how {program} is run"
-    run_snippets(snippets, Site(broker.bootstrap), directory)
+    run_snippets(snippets, Site(bootstrap), directory)

@@ -20,4 +20,4 @@ def test_every_example_has_its_part_of_the_page() -> None:
 def test_commands_of_the_search_index_print_the_output_on_the_page(
     broker: ControlledBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_commands_of("search_index", broker, tmp_path, monkeypatch)
+    run_commands_of("search_index", broker.bootstrap, tmp_path, monkeypatch)

@@ -17,4 +17,4 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_commands_of_a_program_print_the_output_on_the_page(
     program: str, broker: ControlledBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_commands_of(program, broker, tmp_path, monkeypatch)
+    run_commands_of(program, broker.bootstrap, tmp_path, monkeypatch)
