@@ -127,9 +127,7 @@ def run_through(site: Site, points: tuple[str, ...]) -> None:
 
 
 @pytest.mark.interop
-def test_commands_print_the_output_on_the_page(
-    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_print_the_output_on_the_page(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_commands_of("clean_views", bootstrap, tmp_path, monkeypatch)
 
 

@@ -239,7 +239,7 @@ def test_message_that_a_leader_refuses_fails_the_transaction_and_no_later_one(
                 producer.send(topic, value, partition=partition)
 
     # The topic takes 1,000 bytes, the producer more.
-    with pytest.raises(TransactionAbortable, match="MESSAGE_TOO_LARGE|RECORD_LIST_TOO_LARGE|message size"):
+    with pytest.raises(TransactionAbortable, match=r"MESSAGE_TOO_LARGE|RECORD_LIST_TOO_LARGE|message size"):
         send(b"small", bytes(5_000))
     send(b"next")
     assert read(bootstrap, topic) == [b"next"]

@@ -428,9 +428,7 @@ class SendEngine:
         for batch_delivery in filter(None, (each() for each in stored)):
             # A producer that has failed does not know whether its last commit was executed.
             may_be_stored = has_committed is None
-            batch_delivery.revoke(
-                MessageNotDelivered(batch_delivery.partition, reason, may_be_stored=may_be_stored)
-            )
+            batch_delivery.revoke(MessageNotDelivered(batch_delivery.partition, reason, may_be_stored=may_be_stored))
 
     def _make_calls(self) -> None:
         """What coordinators must know before the next batches are sent."""
