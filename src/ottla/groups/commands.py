@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.records.end_marker import EndMarker
+
 NO_GENERATION = -1
 
 
@@ -98,9 +100,22 @@ class OffsetToCommit(NamedTuple):
     metadata: str
 
 
-class CommitOffsets(NamedTuple):
-    """API 8, for partitions that exist (the handler refuses the others).  Reply: `CommitReply`.
+class TransactionalProducer(NamedTuple):
+    """The producer of an open transaction.
 
+    `guard` proves to the log that the coordinator has the shard's partition in it; None where it is open in the log
+    already.  The shard only passes it on.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    guard: object | None = None
+
+
+class CommitOffsets(NamedTuple):
+    """API 8, and API 28 with a `producer`: the offsets then take effect with its transaction.
+
+    For partitions that exist (the handler refuses the others).  Reply: `CommitReply`.
     `generation_or_epoch` is -1 and `member_id` empty for a simple consumer, which is in no group.
     """
 
@@ -114,6 +129,20 @@ class CommitOffsets(NamedTuple):
     # Versions below 9 do not know STALE_MEMBER_EPOCH: they get UNSUPPORTED_VERSION.
     knows_stale_epoch: bool = True
     client_host: str = ""
+    producer: TransactionalProducer | None = None
+
+
+class WriteMarker(NamedTuple):
+    """API 27 for the shard's partition: the marker that ends a transaction there.
+
+    Reply: `ErrorCode`, NONE when the offsets of the transaction have taken effect, or are gone, for good.
+    `advances_epoch`: `producer_epoch` is above that of the transaction's records (KIP-890).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    marker: EndMarker
+    advances_epoch: bool
 
 
 class TopicPartitions(NamedTuple):
@@ -131,6 +160,8 @@ class FetchOffsets(NamedTuple):
     topics: Sequence[TopicPartitions] | None
     member_id: str | None = None
     member_epoch: int = NO_GENERATION
+    # KIP-447: an offset that an open transaction may change gets UNSTABLE_OFFSET_COMMIT (v7 and above).
+    requires_stable: bool = False
 
 
 class DeleteOffsets(NamedTuple):
@@ -207,6 +238,7 @@ Command = (
     | Heartbeat
     | LeaveGroup
     | CommitOffsets
+    | WriteMarker
     | FetchOffsets
     | DeleteOffsets
     | ListGroups

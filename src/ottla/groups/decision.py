@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
+from ottla.groups.commands import TransactionalProducer, WriteMarker
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
@@ -32,11 +33,18 @@ class GroupLog(Protocol):
         """The offset below which records survive a crash; exclusive, never goes back."""
         ...
 
-    def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
-        """Append `records` (at least one) as one batch, whole or not at all.
+    def append(self, records: Sequence[GroupRecord], now_ms: int, producer: TransactionalProducer | None = None) -> int:
+        """Append `records` (at least one) as one batch, whole or not at all; in the transaction of `producer`, if any.
 
         `now_ms` is wall time.  Returns the exclusive end of the batch: replies wait until `stable_end` reaches it.
         Raises `OttlaError` when nothing was appended; its `error_code` says why.
+        """
+        ...
+
+    def append_marker(self, command: WriteMarker, now_ms: int) -> int | None:
+        """Append the marker that ends a transaction; its exclusive end, or None where it repeats one of the log.
+
+        Raises `OttlaError` when nothing was appended.
         """
         ...
 

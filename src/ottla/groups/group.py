@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, Protocol
 
-from ottla.groups.commands import CommitOffsets
+from ottla.groups.commands import CommitOffsets, TransactionalProducer
 from ottla.groups.deadlines import Deadline, DeadlineOwner, Deadlines
 from ottla.groups.decision import GroupRecord
 from ottla.groups.settings import GroupSettings
@@ -63,8 +63,13 @@ class ShardServices(Protocol):
         """A new member id: `prefix`, a hyphen, a random part."""
         ...
 
-    def write(self, records: Sequence[GroupRecord], moment: Moment) -> ErrorCode:
-        """Append `records` as one batch and replay them.  When this is not NONE, nothing was appended or changed."""
+    def write(
+        self, records: Sequence[GroupRecord], moment: Moment, producer: TransactionalProducer | None = None
+    ) -> ErrorCode:
+        """Append `records` as one batch and replay them; in the transaction of `producer`, if any.
+
+        When this is not NONE, nothing was appended or changed.
+        """
         ...
 
     # Replies of different types pass through here: see `commands` for the type of each.
@@ -81,7 +86,7 @@ CONSUMER: Final = "consumer"
 class Group(DeadlineOwner, Protocol):
     """A group of one shard.  Committed offsets are the shard's, under the group's id: they outlive its kind.
 
-    The shard drops a group when it `is_forgettable` and has no committed offsets.
+    The shard drops a group when it `is_forgettable` and has no offsets, neither committed nor pending.
     """
 
     @property

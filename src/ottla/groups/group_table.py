@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, overload
 
@@ -22,20 +22,30 @@ from ottla.groups.offset_records import (
     parse_offset_key,
     partition_of,
 )
+from ottla.groups.pending_offsets import OffsetPlace, PendingOffsets
 from ottla.groups.replies import CommittedOffset, TopicOffsets
 from ottla.groups.shared_bytes import SharedPart, bytes_of_group, bytes_of_topic, bytes_of_value
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
+from ottla.model.identifiers import NO_PRODUCER_ID
+
+# Partitions by topic.
+UnstableOffsets = Mapping[str, frozenset[int]]
+NONE_UNSTABLE: Final[UnstableOffsets] = {}
 
 
 class _Told(Sequence[CommittedOffset]):
     """Offsets as they were committed when they were requested; each is decoded when it is read."""
 
-    __slots__ = ("_partitions", "_values")
+    __slots__ = ("_partitions", "_unstable", "_values")
 
-    def __init__(self, partitions: Sequence[int], values: Mapping[int, bytes]) -> None:
-        """Offset -1 where `values`, which must not change, have none."""
+    def __init__(
+        self, partitions: Sequence[int], values: Mapping[int, bytes], unstable: Collection[int] = frozenset()
+    ) -> None:
+        """Offset -1 where `values` have none, an error where a partition is `unstable`; neither must change."""
         self._partitions = partitions
         self._values = values
+        self._unstable = unstable
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -51,8 +61,10 @@ class _Told(Sequence[CommittedOffset]):
 
     def __getitem__(self, place: int | slice) -> CommittedOffset | Sequence[CommittedOffset]:
         if isinstance(place, slice):
-            return _Told(self._partitions[place], self._values)
+            return _Told(self._partitions[place], self._values, self._unstable)
         partition = self._partitions[place]
+        if partition in self._unstable:
+            return CommittedOffset(partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         value = self._values.get(partition)
         if value is None:
             return CommittedOffset(partition)
@@ -134,19 +146,26 @@ class CommittedOffsets:
     def partitions(self, topic: str) -> Iterable[int]:
         return self.by_topic.get(topic, {}).keys()
 
-    def fetch(self, topics: Sequence[TopicPartitions]) -> Sequence[TopicOffsets]:
-        """In the order of the request; offset -1 where nothing is committed."""
-        return [TopicOffsets(topic, self._fetch_topic(topic, partitions)) for topic, partitions in topics]
+    def fetch(self, topics: Sequence[TopicPartitions], unstable: UnstableOffsets = NONE_UNSTABLE) -> list[TopicOffsets]:
+        """In the order of the request; offset -1 where nothing is committed, an error where it is `unstable`."""
+        return [TopicOffsets(topic, self._fetch_topic(topic, partitions, unstable)) for topic, partitions in topics]
 
-    def fetch_all(self) -> Sequence[TopicOffsets]:
-        return [TopicOffsets(topic, _Told(sorted(known), dict(known))) for topic, known in self.by_topic.items()]
+    def fetch_all(self, unstable: UnstableOffsets = NONE_UNSTABLE) -> list[TopicOffsets]:
+        """All that are committed, and those that are only `unstable` so far."""
+        found = []
+        for topic in dict.fromkeys((*self.by_topic, *unstable)):
+            known = self.by_topic.get(topic, {})
+            of_topic = unstable.get(topic, frozenset())
+            found.append(TopicOffsets(topic, _Told(sorted(of_topic | known.keys()), dict(known), of_topic)))
+        return found
 
-    def _fetch_topic(self, topic: str, partitions: Sequence[int]) -> Sequence[CommittedOffset]:
-        known = self.by_topic.get(topic)
-        if not known:
-            return _Told(partitions, {})
+    def _fetch_topic(
+        self, topic: str, partitions: Sequence[int], unstable: UnstableOffsets
+    ) -> Sequence[CommittedOffset]:
+        known = self.by_topic.get(topic, {})
         # A copy: the values may be read after the next commits.
-        return _Told(partitions, {partition: known[partition] for partition in partitions if partition in known})
+        values = {partition: known[partition] for partition in partitions if partition in known}
+        return _Told(partitions, values, unstable.get(topic, frozenset()))
 
 
 class GroupMetrics(NamedTuple):
@@ -172,7 +191,8 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupTable:
-    """A group is kept when the log holds records of it, when it has committed offsets, or while a member joins it.
+    """A group is kept when the log holds records of it, when it has committed offsets or pending ones, or while a
+    member joins it.
 
     `new_classic` and `new_consumer` make a group from its id.  `held` counts what the offsets take in memory.
     """
@@ -184,6 +204,7 @@ class GroupTable:
         held: SharedPart,
     ) -> None:
         self._held: Final = held
+        self.pending: Final = PendingOffsets(held)
         # The network of the client whose commit is being replayed.
         self._committer: str | None = None
         self._new_classic: Final = new_classic
@@ -213,9 +234,19 @@ class GroupTable:
         """The group's committed offsets; an empty object, which is not kept, when it has none."""
         return self._offsets.get(group_id) or CommittedOffsets()
 
-    def offsets_by_group(self) -> Iterator[tuple[str, dict[str, dict[int, bytes]]]]:
-        """For every group with committed offsets: its topics, with the values of their partitions."""
-        return ((group_id, offsets.by_topic) for group_id, offsets in self._offsets.items())
+    def has_offsets(self, group_id: str) -> bool:
+        """Committed ones, or some that are pending."""
+        return group_id in self._offsets or group_id in self.pending
+
+    def topics_by_group(self) -> Iterator[tuple[str, Collection[str]]]:
+        """The topics of each group's committed offsets, then of its pending ones."""
+        yield from ((group_id, offsets.by_topic.keys()) for group_id, offsets in self._offsets.items())
+        yield from self.pending.groups()
+
+    def unstable(self, group_id: str) -> UnstableOffsets:
+        """The partitions for which offsets are pending, as they are now."""
+        pending = self.pending
+        return {topic: frozenset(pending.partitions(group_id, topic)) for topic in pending.topics(group_id)}
 
     def add_classic(self, group_id: str) -> ClassicGroup:
         assert group_id not in self._groups
@@ -240,17 +271,20 @@ class GroupTable:
 
     def forget_if_vacant(self, group: AnyGroup) -> None:
         """Drop a group without records, members and offsets."""
-        if group.is_forgettable and group.group_id not in self._offsets and self._groups.get(group.group_id) is group:
+        group_id = group.group_id
+        if group.is_forgettable and not self.has_offsets(group_id) and self._groups.get(group_id) is group:
             group.stop()
-            del self._groups[group.group_id]
+            del self._groups[group_id]
 
     def offset_tombstones(self, group_id: str) -> Iterator[GroupRecord]:
-        for topic in list(self.offsets(group_id).by_topic):
+        """Of the group's offsets, pending ones included: a transaction that commits later restores nothing."""
+        for topic in dict.fromkeys((*self.offsets(group_id).by_topic, *self.pending.topics(group_id))):
             yield from self.topic_tombstones(group_id, topic)
 
     def topic_tombstones(self, group_id: str, topic: str) -> Iterator[GroupRecord]:
         prefix = offset_key_prefix(group_id, topic)
-        for partition in list(self.offsets(group_id).partitions(topic)):
+        committed, pending = self.offsets(group_id).partitions(topic), self.pending.partitions(group_id, topic)
+        for partition in dict.fromkeys((*committed, *pending)):
             yield GroupRecord(offset_key(prefix, partition), None)
 
     def forget_topic_name(self, topic: str) -> None:
@@ -260,14 +294,16 @@ class GroupTable:
         assert self._offsets.keys() <= self._groups.keys()
         assert {encoded.decode() for encoded in self._offsets_by_bytes} == self._offsets.keys()
         assert all(self._offsets.values())
+        self.pending.assert_sound()
+        assert {group_id for group_id, _ in self.pending.groups()} <= self._groups.keys()
         for group in self:
-            assert not group.is_forgettable or group.group_id in self._offsets, group.history.as_fact()
+            assert not group.is_forgettable or self.has_offsets(group.group_id), group.history.as_fact()
             if isinstance(group, ClassicGroup):
                 group.rebalance.assert_sound()
 
     @contextmanager
-    def committing(self, network: str) -> Iterator[None]:
-        """Records replayed within are a commit of a client of `network`, and count for it alone.
+    def committing(self, network: str | None) -> Iterator[None]:
+        """Records replayed within are a commit of a client of `network`, if it is known, and count for it alone.
 
         The log does not name the client: what is replayed at a start counts for no network, only in the sum.  A client
         that commits to an old group, or to another client's, is charged for nothing that it did not add.
@@ -288,8 +324,14 @@ class GroupTable:
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record.  Raises `GroupRecordError` for damaged bytes, and then nothing has changed."""
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply one record, which is in the open transaction of `producer_id`, if any.
+
+        Raises `GroupRecordError` for damaged bytes, and then nothing has changed.
+        """
+        if producer_id != NO_PRODUCER_ID and value is not None and _is_offset(key):
+            self._replay_pending(key, value, producer_id)
+            return
         if value is not None and (place := self._places.get(key[:-4])) is not None:
             partitions, offsets = place
             partition = partition_of(key)
@@ -300,12 +342,16 @@ class GroupTable:
                 self._count(offsets, bytes_of_value(value))
             elif len(before) != len(value):
                 self._count(offsets, len(value) - len(before))
+            if self.pending:
+                self.pending.overtake(_place_of(key))
             return
         if len(key) < 2:
             raise GroupRecordError(f"a key has {len(key)} bytes, two are its version")
         key_version = (key[0] << 8) | key[1]
         if key_version <= OFFSET_KEY_VERSION:
             self._replay_offset(key, value)
+            if self.pending:
+                self._replay_over_pending(_place_of(key), value)
         elif key_version == GROUP_KEY_VERSION:
             self._replay_classic(key, value)
         elif is_consumer_record(key_version):
@@ -341,6 +387,36 @@ class GroupTable:
                     self._places.pop(bytes((0, version)) + key[2:-4], None)
             if not offsets:
                 self._remove_offsets(group_bytes)
+
+    def _replay_over_pending(self, place: OffsetPlace, value: bytes | None) -> None:
+        """A record in no transaction is later than what is pending for its key."""
+        if value is not None:
+            self.pending.overtake(place)
+        else:
+            self.pending.remove(place)
+            self._forget_without_offsets(place.group_id)
+
+    def _replay_pending(self, key: bytes, value: bytes, producer_id: int) -> None:
+        place = _place_of(key)
+        value = checked_offset_value(value)
+        if place.group_id not in self._groups:
+            self.add_classic(place.group_id)
+        self.pending.put(producer_id, place, key, value, self._committer)
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        """Apply the marker that ends the transaction of `producer_id`: its offsets take effect, or are dropped."""
+        for place, pending in self.pending.take(producer_id).items():
+            if commits and not pending.is_overtaken:
+                with self.committing(pending.network):
+                    self._replay_offset(pending.key, pending.value)
+                self.pending.overtake(place, pending.number)
+            else:
+                self._forget_without_offsets(place.group_id)
+
+    def _forget_without_offsets(self, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        if group is not None:
+            self.forget_if_vacant(group)
 
     def _add_offsets(self, group_bytes: bytes) -> CommittedOffsets:
         group_id = _text(group_bytes)
@@ -393,8 +469,17 @@ class GroupTable:
         """The log has no records of the group any more; its committed offsets stay, under a group without members."""
         group.stop()
         del self._groups[group.group_id]
-        if group.group_id in self._offsets:
+        if self.has_offsets(group.group_id):
             self.add_classic(group.group_id)
+
+
+def _is_offset(key: bytes) -> bool:
+    return len(key) >= 2 and (key[0] << 8) | key[1] <= OFFSET_KEY_VERSION
+
+
+def _place_of(key: bytes) -> OffsetPlace:
+    group_bytes, topic_bytes, partition = parse_offset_key(key)
+    return OffsetPlace(_text(group_bytes), _text(topic_bytes), partition)
 
 
 def _text(encoded: bytes) -> str:

@@ -2,7 +2,8 @@
 
 Offsets of a group with members never expire.  Those of a group that has become empty expire when it has been empty for
 the whole retention, and nothing was committed meanwhile; those of a group that never had members, by each commit's own
-time.  A commit may carry its own expiry; it, too, counts only while there are no members.
+time.  A commit may carry its own expiry; it, too, counts only while there are no members.  An offset that an open
+transaction may set does not expire meanwhile.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, TopicPartitions
+from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, OffsetToCommit, TopicPartitions
 from ottla.groups.decision import GroupRecord
 from ottla.groups.group import CONSUMER, ShardServices
-from ottla.groups.group_table import AnyGroup, GroupTable
+from ottla.groups.group_table import NONE_UNSTABLE, AnyGroup, GroupTable
 from ottla.groups.offset_records import (
     METADATA_BYTES_MAX,
     committed_ms,
@@ -23,6 +24,7 @@ from ottla.groups.offset_records import (
     offset_key_prefix,
     offset_value,
 )
+from ottla.groups.pending_offsets import OffsetPlace
 from ottla.groups.refusals import code_for_committer, code_for_member
 from ottla.groups.replies import CommitReply, DeleteOffsetsReply, FetchReply, TopicErrors
 from ottla.groups.shared_bytes import SharedBytes, network_of
@@ -81,7 +83,7 @@ class OffsetExpiry:
                     break
                 yield self._expire(group, topic)
             group = self._empty_group(group_id)
-            if group is not None and not self._table.offsets(group_id):
+            if group is not None and not self._table.has_offsets(group_id):
                 self._forget(group)
 
     def _empty_group(self, group_id: str) -> AnyGroup | None:
@@ -96,10 +98,12 @@ class OffsetExpiry:
         since_ms = self._since_ms(group)
         partitions = self._table.offsets(group.group_id).by_topic.get(topic, {})
         prefix = offset_key_prefix(group.group_id, topic)
+        # A tombstone would remove what an open transaction is about to commit.
+        pending = self._table.pending.partitions(group.group_id, topic)
         expired = [
             GroupRecord(offset_key(prefix, partition), None)
             for partition, value in partitions.items()
-            if self._has_expired(value, since_ms)
+            if partition not in pending and self._has_expired(value, since_ms)
         ]
         seen_count = len(partitions)
         write_in_batches(self._services, expired, self._now)
@@ -146,7 +150,7 @@ RETRY_MS: Final = 1_000
 
 
 class DeletedTopicTombstones:
-    """The deleted topics, by the groups that had committed offsets for them."""
+    """The deleted topics, by the groups that had offsets for them, committed or pending."""
 
     def __init__(self, table: GroupTable, services: ShardServices) -> None:
         self._table: Final = table
@@ -158,8 +162,8 @@ class DeletedTopicTombstones:
     def add(self, topics: Collection[str], moment: Moment) -> None:
         """Visits each group once, also those without commits: a tenth of a microsecond each."""
         gone = frozenset(topics)
-        for group_id, by_topic in self._table.offsets_by_group():
-            if found := by_topic.keys() & gone:
+        for group_id, of_group in self._table.topics_by_group():
+            if found := gone.intersection(of_group):
                 self._rest.setdefault(group_id, set()).update(found)
         if self._rest:
             self.due_ms = moment.monotonic_ms
@@ -218,7 +222,7 @@ class OffsetRequests:
 
     def commit(self, command: CommitOffsets, reply: Callable[[CommitReply], None], moment: Moment) -> None:
         """All offsets of a request are appended as one batch, but those with too much metadata, and new ones when the
-        client's network, the group, or all groups together hold too many."""
+        client's network, the group, or all groups together hold too many.  What is pending in transactions counts."""
         error = self._check_commit(command, moment)
         if error is not ErrorCode.NONE:
             self._services.answer(reply, CommitReply((error,) * len(command.offsets)))
@@ -226,7 +230,7 @@ class OffsetRequests:
         errors, records = self._records(command, moment.wall_ms)
         if records:
             with self._table.committing(network_of(command.client_host)):
-                refusal = self._services.write(records, moment)
+                refusal = self._services.write(records, moment, command.producer)
             if refusal is not ErrorCode.NONE:
                 code = code_for_committer(refusal)
                 errors = [code if error is ErrorCode.NONE else error for error in errors]
@@ -240,17 +244,18 @@ class OffsetRequests:
             return group.check_commit(command, moment)
         if command.generation_or_epoch < 0:
             return ErrorCode.NONE
-        # Kafka sends it since the version for consumer groups; older clients understand the other one.
-        return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
+        # Kafka sends it since the version for consumer groups; older clients understand the other one, and so do
+        # producers.
+        is_new = command.knows_stale_epoch and command.producer is None
+        return ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
 
     def _records(self, command: CommitOffsets, wall_ms: int) -> tuple[list[ErrorCode], list[GroupRecord]]:
         metadata_max_bytes = min(self._services.settings.offset_metadata_max_bytes, METADATA_BYTES_MAX)
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
         last_topic, prefix = None, b""
-        # Those that are there may be committed again, without more metadata.
-        known = self._table.offsets(command.group_id)
-        is_full = not self._held.has_room_for(1, network_of(command.client_host), known.held_bytes)
+        held_bytes = self._table.offsets(command.group_id).held_bytes + self._table.pending.held_bytes(command.group_id)
+        is_full = not self._held.has_room_for(1, network_of(command.client_host), held_bytes)
         is_refused = False
         for commit in command.offsets:
             # A character has four bytes at most: short ones need no exact count.
@@ -260,7 +265,7 @@ class OffsetRequests:
             if commit.topic != last_topic:
                 last_topic, prefix = commit.topic, offset_key_prefix(command.group_id, commit.topic)
             value = offset_value(commit, wall_ms, command.retention_ms)
-            if is_full and len(value) > known.size_bytes(commit.topic, commit.partition):
+            if is_full and len(value) > self._size_bytes(command, commit):
                 errors.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                 is_refused = True
                 continue
@@ -270,6 +275,19 @@ class OffsetRequests:
             self._held.note_refused(command.group_id, command.client_host)
         return errors, records
 
+    def _size_bytes(self, command: CommitOffsets, commit: OffsetToCommit) -> int:
+        """Of the value that `commit` replaces: those that are there may be committed again, without more metadata.
+
+        In a transaction, too; but of the transactions that may set one offset only the first has the room of the value
+        that is committed.
+        """
+        committed_bytes = self._table.offsets(command.group_id).size_bytes(commit.topic, commit.partition)
+        if command.producer is None:
+            return committed_bytes
+        place = OffsetPlace(command.group_id, commit.topic, commit.partition)
+        pending = self._table.pending.sizes_by_producer(place)
+        return pending.get(command.producer.producer_id, 0 if pending else committed_bytes)
+
     def fetch(self, command: FetchOffsets) -> FetchReply:
         """An unknown group has no committed offsets, which is no error."""
         group = self._table.get(command.group_id)
@@ -278,7 +296,8 @@ class OffsetRequests:
             if error is not ErrorCode.NONE:
                 return FetchReply(error)
         offsets = self._table.offsets(command.group_id)
-        topics = offsets.fetch_all() if command.topics is None else offsets.fetch(command.topics)
+        unstable = self._table.unstable(command.group_id) if command.requires_stable else NONE_UNSTABLE
+        topics = offsets.fetch_all(unstable) if command.topics is None else offsets.fetch(command.topics, unstable)
         return FetchReply(ErrorCode.NONE, topics)
 
     def delete(self, command: DeleteOffsets, moment: Moment) -> DeleteOffsetsReply:
@@ -299,8 +318,9 @@ class OffsetRequests:
         offsets = self._table.offsets(group.group_id)
         for topic, partitions in topics:
             prefix = offset_key_prefix(group.group_id, topic)
+            pending = self._table.pending.partitions(group.group_id, topic)
             for partition in partitions:
-                if offsets.has(topic, partition):
+                if offsets.has(topic, partition) or partition in pending:
                     yield GroupRecord(offset_key(prefix, partition), None)
 
 

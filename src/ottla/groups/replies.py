@@ -59,12 +59,14 @@ class CommitReply(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """`offset` -1: nothing is committed, which is no error."""
+    """`offset` -1: nothing is committed, which is no error; or UNSTABLE_OFFSET_COMMIT, where only a stable one was
+    requested and a transaction may set another."""
 
     partition: int
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
 
 
 class TopicOffsets(NamedTuple):

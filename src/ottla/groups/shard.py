@@ -25,6 +25,8 @@ from ottla.groups.commands import (
     LeaveGroup,
     ListGroups,
     SyncGroup,
+    TransactionalProducer,
+    WriteMarker,
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
@@ -50,6 +52,7 @@ from ottla.groups.subscription_pattern import SubscriptionPatterns
 from ottla.groups.topics_image import TopicsImage, deleted_topics
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NO_PRODUCER_ID
 from ottla.observe.events import MultilineFact
 from ottla.runtime.clock import Moment
 from ottla.runtime.held_replies import HeldReplies
@@ -101,6 +104,7 @@ class GroupShard:
             SyncGroup: self._sync,
             LeaveGroup: self._leave,
             CommitOffsets: self._offsets.commit,
+            WriteMarker: self._write_marker,
             FetchOffsets: self._fetch_offsets,
             DeleteOffsets: self._delete_offsets,
             ListGroups: self._list,
@@ -122,12 +126,16 @@ class GroupShard:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record, at start-up and live.  Raises `GroupRecordError` (an `OttlaError`) for damaged bytes.
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply one record, at start-up and live; `producer_id` is that of its transaction, if any.
 
-        Unknown versions of keys are skipped.
+        Raises `GroupRecordError` (an `OttlaError`) for damaged bytes.  Unknown versions of keys are skipped.
         """
-        self._table.replay(key, value)
+        self._table.replay(key, value, producer_id)
+
+    def replay_marker(self, producer_id: int, *, commits: bool) -> None:
+        """Apply the marker that ends a transaction."""
+        self._table.end_transaction(producer_id, commits=commits)
 
     def loaded(self, moment: Moment, end_offset: int = 0) -> None:
         """Replay has ended: every session restarts.  Replies wait until the log is stable up to `end_offset`, the
@@ -254,15 +262,18 @@ class GroupShard:
 
     # -- services for groups (`ShardServices`) -------------------------------------------------------------------------
 
-    def write(self, records: Sequence[GroupRecord], moment: Moment) -> ErrorCode:
+    def write(
+        self, records: Sequence[GroupRecord], moment: Moment, producer: TransactionalProducer | None = None
+    ) -> ErrorCode:
         try:
-            end = self._log.append(records, moment.wall_ms)
+            end = self._log.append(records, moment.wall_ms, producer)
         except OttlaError as error:
             return code_of(error)
         assert end > self._appended_end, (end, self._appended_end)
         self._appended_end = end
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
         for key, value in records:
-            self._table.replay(key, value)
+            self.replay(key, value, producer_id)
         return ErrorCode.NONE
 
     def answer(self, reply: Callable[[Any], None], value: object) -> None:
@@ -332,6 +343,19 @@ class GroupShard:
         self.answer(reply, answer)
 
     # -- offsets, and groups as a whole --------------------------------------------------------------------------------
+
+    def _write_marker(self, command: WriteMarker, reply: Callable[[ErrorCode], None], moment: Moment) -> None:
+        """The offsets take effect with the append: no later command finds them pending, and the reply comes after."""
+        try:
+            end = self._log.append_marker(command, moment.wall_ms)
+        except OttlaError as error:
+            self.answer(reply, code_of(error))
+            return
+        if end is not None:
+            assert end > self._appended_end, (end, self._appended_end)
+            self._appended_end = end
+            self.replay_marker(command.producer_id, commits=command.marker.commits)
+        self.answer(reply, ErrorCode.NONE)
 
     def _fetch_offsets(self, command: FetchOffsets, reply: Callable[[Any], None], moment: Moment) -> None:
         self.answer(reply, self._offsets.fetch(command))

@@ -19,6 +19,8 @@ from ottla.groups.commands import (
     OffsetToCommit,
     SyncGroup,
     TopicPartitions,
+    TransactionalProducer,
+    WriteMarker,
 )
 from ottla.groups.replies import (
     CommitReply,
@@ -34,6 +36,8 @@ from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, Shared
 from ottla.groups.topics_image import TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
+from ottla.model.identifiers import NO_PRODUCER_ID
+from ottla.records.end_marker import EndMarker
 from ottla.runtime.clock import Moment
 
 if TYPE_CHECKING:
@@ -53,24 +57,53 @@ START_MONOTONIC_MS = 5_000
 
 
 class MemoryLog:
-    """Batches of records.  `stable_end` follows appends at once, unless `holds_back`."""
+    """Batches of records, and markers.  `stable_end` follows appends at once, unless `holds_back`.
+
+    What a partition decides about transactions it does not: the test names the markers that repeat others.
+    """
 
     def __init__(self) -> None:
         self.batches: list[tuple[GroupRecord, ...]] = []
+        # As a load reads them: the records of a batch with the producer id of its transaction, or a marker.
+        self.entries: list[tuple[Sequence[GroupRecord], int] | WriteMarker] = []
+        self.repeats_markers = False
         self.end = 0
         self.stable_end = 0
         self.holds_back = False
         self.refuses_with: ErrorCode | None = None
 
-    def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[GroupRecord], now_ms: int, producer: TransactionalProducer | None = None) -> int:
         assert records
+        self._refuse()
+        self.batches.append(tuple(records))
+        self.entries.append((records, NO_PRODUCER_ID if producer is None else producer.producer_id))
+        return self._appended(len(records))
+
+    def append_marker(self, command: WriteMarker, now_ms: int) -> int | None:
+        self._refuse()
+        if self.repeats_markers:
+            return None
+        self.entries.append(command)
+        return self._appended(1)
+
+    def _refuse(self) -> None:
         if self.refuses_with is not None:
             raise RequestError(self.refuses_with, "refused by the test")
-        self.batches.append(tuple(records))
-        self.end += len(records)
+
+    def _appended(self, count: int) -> int:
+        self.end += count
         if not self.holds_back:
             self.stable_end = self.end
         return self.end
+
+    def load(self, shard: GroupShard) -> None:
+        for entry in self.entries:
+            if isinstance(entry, WriteMarker):
+                shard.replay_marker(entry.producer_id, commits=entry.marker.commits)
+                continue
+            records, producer_id = entry
+            for key, value in records:
+                shard.replay(key, value, producer_id)
 
     def records(self) -> Iterable[GroupRecord]:
         return [record for batch in self.batches for record in batch]
@@ -137,8 +170,7 @@ class Coordinator:
         self.member_bytes = SharedBytes(member_limit_bytes)
         self.offset_bytes = SharedBytes(OFFSET_BYTES_MAX)
         self.shard = self._new_shard()
-        for key, value in self.log.records():
-            self.shard.replay(key, value)
+        self.log.load(self.shard)
         self.log.stable_end = self.log.end
         self.monotonic_ms += 1_000
         self.shard.loaded(self.now)
@@ -242,14 +274,38 @@ class Coordinator:
         retention_ms: int | None = None,
         group_id: str = GROUP,
         host: str = HOST,
+        producer_id: int | None = None,
     ) -> Asked:
-        """Partitions of `topic`, and the offset of each; by a simple consumer when no member has joined."""
+        """Partitions of `topic`, and the offset of each; by a simple consumer when no member has joined.
+
+        In the transaction of `producer_id`, if any.
+        """
         member_id, generation = ("", -1) if joined is None else (joined.member_id, joined.generation)
         committed = [OffsetToCommit(topic, partition, offset, 7, metadata) for partition, offset in offsets.items()]
-        return self.ask(CommitOffsets(group_id, member_id, None, generation, committed, retention_ms, client_host=host))
+        producer = None if producer_id is None else TransactionalProducer(producer_id, 0)
+        return self.ask(
+            CommitOffsets(
+                group_id, member_id, None, generation, committed, retention_ms, client_host=host, producer=producer
+            )
+        )
 
     def commit_errors(self, *args: Any, **kwargs: Any) -> set[ErrorCode]:
         return set(self.commit(*args, **kwargs).of(CommitReply).errors)
+
+    def ask_end(self, producer_id: int, *, commits: bool) -> Asked:
+        """The marker of a transaction arrives."""
+        return self.ask(WriteMarker(producer_id, 1, EndMarker(commits, 7), True))
+
+    def end(self, producer_id: int, *, commits: bool = True) -> ErrorCode:
+        return self.ask_end(producer_id, commits=commits).of(ErrorCode)
+
+    def stable(self, group_id: str = GROUP) -> dict[tuple[str, int], int | ErrorCode]:
+        """All offsets as a consumer of committed data requests them."""
+        reply = self.ask(FetchOffsets(group_id, None, requires_stable=True)).of(FetchReply)
+        assert reply.error is ErrorCode.NONE
+        return {
+            (topic, one.partition): one.error or one.offset for topic, partitions in reply.topics for one in partitions
+        }
 
     def ask_committed(self, group_id: str = GROUP, topics: Sequence[TopicPartitions] | None = None) -> Asked:
         return self.ask(FetchOffsets(group_id, topics))

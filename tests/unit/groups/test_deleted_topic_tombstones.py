@@ -103,7 +103,7 @@ def test_tombstones_that_the_log_refuses_are_written_later(coordinator: Coordina
 
 
 def test_disk_that_fails_under_a_slice_ends_it(coordinator: Coordinator) -> None:
-    def append(records: Sequence[GroupRecord], now_ms: int) -> int:
+    def append(records: Sequence[GroupRecord], now_ms: int, producer: object = None) -> int:
         coordinator.shard.fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed")
 

@@ -23,7 +23,7 @@ def coordinator() -> Coordinator:
 def break_disk(coordinator: Coordinator) -> None:
     """The next append fails, and the directory is offline before any reply."""
 
-    def append(records: Sequence[GroupRecord], now_ms: int) -> int:
+    def append(records: Sequence[GroupRecord], now_ms: int, producer: object = None) -> int:
         coordinator.shard.fail_all(GONE)
         raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed")
 

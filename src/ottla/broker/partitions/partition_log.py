@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.waiting_requests import ACKS_ALL
+from ottla.groups.commands import TransactionalProducer, WriteMarker
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.records.builder import BatchBuilder
 from ottla.records.header import HEADER
+from ottla.storage.producers.log_transactions import VerificationGuard
 
 
 class PartitionLog:
@@ -34,18 +36,49 @@ class PartitionLog:
     def stable_end(self) -> int:
         return self._partition.high_watermark
 
-    def append(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        """Append keys and values, None for a tombstone; see `GroupLog.append`."""
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+    ) -> int:
+        """Append keys and values, None for a tombstone; see `GroupLog.append`.
+
+        A batch in a transaction has base sequence 0 each time, as Apache Kafka's: no repetition of it is recognized.
+        """
         builder = BatchBuilder()
         for key, value in records:
             builder.append(now_ms, key, value)
-        batch = builder.build()
+        guard: VerificationGuard | None = None
+        if producer is None:
+            batch = builder.build()
+        else:
+            producer_id, producer_epoch, given = producer
+            assert given is None or isinstance(given, VerificationGuard)
+            guard = given
+            batch = builder.build(
+                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, is_transactional=True
+            )
         partition = self._partition
         if len(batch) > partition.max_message_bytes:
             problem = f"a decision's records take {len(batch)} bytes, {partition.max_message_bytes} are allowed"
             raise RequestError(ErrorCode.MESSAGE_TOO_LARGE, problem)
-        base_offset, _, _ = partition.append(memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, now_ms)
+        base_offset, _, _ = partition.append(
+            memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, now_ms, guard, has_sequence=producer is None
+        )
         end = base_offset + len(records)
+        self.wait_for(end)
+        return end
+
+    def append_marker(self, command: WriteMarker, now_ms: int) -> int | None:
+        """See `GroupLog.append_marker`."""
+        partition = self._partition
+        producer_id, producer_epoch, marker, advances_epoch = command
+        before_end = partition.log_end_offset
+        partition.append_marker(marker, producer_id, producer_epoch, now_ms, advances_epoch=advances_epoch)
+        end = partition.log_end_offset
+        if end == before_end:
+            return None
         self.wait_for(end)
         return end
 

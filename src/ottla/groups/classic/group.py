@@ -320,12 +320,16 @@ class ClassicGroup:
         if generation < 0 and rebalance.state is GroupState.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not command.member_id and command.instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            # The first versions of a commit in a transaction have no fields for the member: its producer is fenced.
+            return ErrorCode.UNKNOWN_MEMBER_ID if command.producer is None else ErrorCode.NONE
         error = rebalance.roster.check(command.member_id, command.instance_id)
         if error is not ErrorCode.NONE:
             return error
         if generation != rebalance.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if command.producer is not None:
+            # It commits what it has processed, and does not show that the member polls.
+            return ErrorCode.NONE
         if rebalance.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         rebalance.start_session(rebalance.roster.members[command.member_id], moment)

@@ -429,14 +429,18 @@ class ConsumerGroup:
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
         """Any client may commit for an empty group; a member only at its exact epoch.  A commit does not extend the
         session."""
-        if command.generation_or_epoch < 0 and self.is_empty:
+        epoch, is_transactional = command.generation_or_epoch, command.producer is not None
+        if epoch < 0 and self.is_empty:
+            return ErrorCode.NONE
+        if is_transactional and epoch < 0 and not command.member_id and command.instance_id is None:
+            # The first versions have no fields for the member: its producer is fenced.
             return ErrorCode.NONE
         if command.member_id not in self.state.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not command.knows_stale_epoch:
+        if not is_transactional and not command.knows_stale_epoch:
             return ErrorCode.UNSUPPORTED_VERSION
-        if command.generation_or_epoch != self.state.current(command.member_id).member_epoch:
-            return ErrorCode.STALE_MEMBER_EPOCH
+        if epoch != self.state.current(command.member_id).member_epoch:
+            return ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:

@@ -13,7 +13,16 @@ from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
 from ottla.coordination.tree import LEASE_FOREVER, Lease
-from ottla.groups.commands import Command, CommitOffsets, FetchOffsets, JoinGroup, JoinProtocol, OffsetToCommit
+from ottla.groups.commands import (
+    Command,
+    CommitOffsets,
+    FetchOffsets,
+    JoinGroup,
+    JoinProtocol,
+    ListGroups,
+    OffsetToCommit,
+    WriteMarker,
+)
 from ottla.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, LeaderEpoch, NodeId, TopicPartition
@@ -131,7 +140,7 @@ class SmallCoordinator:
     def ask(self, command: Command) -> list[Any]:
         """The list into which the reply comes."""
         replies: list[Any] = []
-        assert not hasattr(command, "states"), "a list of groups is asked of all shards"
+        assert not isinstance(command, ListGroups | WriteMarker), "these are not of one group"
         self.coordinator.submit(command.group_id, command, replies.append)
         return replies
 
