@@ -54,6 +54,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_dump_": "jvm tools",
     "tests/interop/test_fetch_sessions.py": "jvm tools",
     "tests/interop/test_group_clients.py": "jvm tools",
+    "tests/interop/test_transactions.py": "jvm tools",
     "tests/interop/test_log_import.py": "jvm tools",
     "tests/interop/test_repaired_log.py": "jvm tools",
     "tests/interop/test_secure_listeners.py": "jvm tools",

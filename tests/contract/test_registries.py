@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ottla.coordination import layout
+from ottla.coordination.features import TRANSACTION_VERSION, FeatureRegistry, FeaturesView, supported_by_all
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
 from ottla.coordination.registries import (
@@ -17,6 +18,8 @@ from ottla.coordination.registries import (
     BrokerListener,
     BrokerRegistration,
     BrokerRegistry,
+    BrokersView,
+    LiveBroker,
     cluster_id,
 )
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
@@ -215,3 +218,51 @@ async def test_broken_connection_while_reading_is_raised_after_a_bounded_number_
     async with laid_out(home) as tree:
         with pytest.raises(ConnectionLoss):
             await ProducerIdBlocks(Cut(tree), ONE).next()
+
+
+# --- features -----------------------------------------------------------------------------------------------------
+
+
+async def test_finalized_level_rises_and_never_falls(home: TreeBackend) -> None:
+    async with laid_out(home) as tree:
+        features = FeatureRegistry(tree)
+        assert await features.refresh() == FeaturesView()
+        assert (await features.finalize({})).epoch == -1
+        assert await features.finalize({TRANSACTION_VERSION: 1}) == FeaturesView(0, {TRANSACTION_VERSION: 1})
+        assert (await features.finalize({TRANSACTION_VERSION: 2})).epoch == 1
+        assert await features.finalize({TRANSACTION_VERSION: 1}) == FeaturesView(1, {TRANSACTION_VERSION: 2})
+        assert await FeatureRegistry(tree).refresh() == features.view
+
+
+async def test_brokers_that_finalize_at_once_agree_on_the_higher_level(home: TreeBackend) -> None:
+    async with laid_out(home) as tree:
+        registries = [FeatureRegistry(tree) for _ in range(3)]
+        levels = [{TRANSACTION_VERSION: level} for level in (1, 2, 1)]
+        await asyncio.gather(*(registry.finalize(level) for registry, level in zip(registries, levels, strict=True)))
+        # One that lost the race to a lower level raises it with its next view of the tree.
+        await registries[1].finalize(levels[1])
+        assert [dict((await registry.refresh()).finalized) for registry in registries] == 3 * [levels[1]]
+
+
+async def test_registration_says_which_features_the_broker_supports(home: TreeBackend) -> None:
+    async with laid_out(home) as tree:
+        registry = BrokerRegistry(tree)
+        await registry.register(FIRST._replace(features={TRANSACTION_VERSION: 2}), 1_000)
+        view = await registry.refresh()
+        assert view.by_id[ONE].registration.features == {TRANSACTION_VERSION: 2}
+
+
+@pytest.mark.parametrize(
+    ("of_each", "common"),
+    [([2], 2), ([2, 2, 2], 2), ([2, 1], 1), ([2, None], None), ([], None)],
+    ids=["one", "all", "lower", "older-broker", "none"],
+)
+def test_level_that_all_live_brokers_support_is_their_least(of_each: list[int | None], common: int | None) -> None:
+    live = {
+        NodeId(number): LiveBroker(
+            FIRST._replace(features={} if level is None else {TRANSACTION_VERSION: level}), number
+        )
+        for number, level in enumerate(of_each)
+    }
+    found = supported_by_all(BrokersView(1, live), {TRANSACTION_VERSION: 2})
+    assert found == ({} if common is None else {TRANSACTION_VERSION: common})

@@ -24,16 +24,26 @@ from ottla.client.admin.quotas import alter_quotas
 from ottla.client.wire.cluster import Cluster
 from ottla.model.error_code import ErrorCode
 from ottla.model.quotas import QuotaEntity, QuotaKind
-from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import LENGTH_PREFIX, request_frame
 from ottla.protocol.messages import encode_request
+from ottla.protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.protocol.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from ottla.protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.protocol.schemas.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ottla.protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.schemas.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.schemas.offset_commit import (
     OffsetCommitRequest,
@@ -44,6 +54,12 @@ from ottla.protocol.schemas.offset_commit import (
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.protocol.schemas.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.security.scram import ClientFirst, ServerFirst
@@ -124,16 +140,21 @@ ATTACKS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "17 a replica's fetch, and markers, by a client": (
         "test_a_client_is_no_replica",
-        "test_apis_of_transactions_are_not_offered",
+        "test_a_client_is_no_coordinator_of_transactions",
         "tests/cluster/test_secure_cluster.py::test_replicas_fetch_on_no_other_listener",
         f"{UNIT}/handlers/test_authorized_fetch.py::test_a_replica_needs_the_right_to_act_for_the_cluster",
     ),
-    "18 another's transactional id, and none with the bit of a transaction": ("test_transactions_need_their_id",),
+    "18 another's transactional id, and none with the bit of a transaction": (
+        "test_transactions_need_their_id",
+        "test_transaction_of_another_is_neither_grown_nor_ended_nor_shown",
+    ),
     "19 a forbidden partition, then a commit": (
         "test_hidden_topics_are_not_read_written_or_committed",
-        "test_apis_of_transactions_are_not_offered",
+        f"{UNIT}/authorization/test_gate.py::test_one_forbidden_topic_keeps_all_out_of_a_transaction",
     ),
-    "20 another's group in a transaction": ("test_apis_of_transactions_are_not_offered",),
+    "20 another's group in a transaction": (
+        f"{UNIT}/authorization/test_gate.py::test_group_of_another_does_not_get_into_a_transaction",
+    ),
     "21 hidden names in lists": (
         "test_hidden_names_are_in_no_list",
         "test_a_pattern_matches_no_hidden_topic",
@@ -500,12 +521,34 @@ def test_transactions_need_their_id(guarded: Guarded) -> None:
         assert produced(peer, produce(VISIBLE, is_transactional=True, **fields)) != ErrorCode.NONE
 
 
-@pytest.mark.parametrize(
-    "key", [24, 25, 26, 27, 28], ids=["AddPartitions", "AddOffsets", "End", "Markers", "TxnCommit"]
-)
-def test_apis_of_transactions_are_not_offered(guarded: Guarded, key: int) -> None:
-    assert key not in API_VERSIONS
+def test_a_client_is_no_coordinator_of_transactions(guarded: Guarded) -> None:
+    """A marker ends any producer's transaction, and a broker adds to it without the client's rights."""
     with logged_in(guarded) as peer:
-        head = key.to_bytes(2, "big") + bytes(2) + bytes(4) + b"\xff\xff"
-        peer.send(LENGTH_PREFIX.pack(len(head)) + head)
-        assert peer.is_closed_by_broker()
+        marker = WritableTxnMarker(1, 0, topics=[WritableTxnMarkerTopic(VISIBLE, [0])])
+        written = peer.call(ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse)
+        assert written.markers[0].topics[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        of_broker = AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction("theirs", 1, 0)])
+        added = peer.call(ApiKey.ADD_PARTITIONS_TO_TXN, 4, of_broker, AddPartitionsToTxnResponse)
+        assert added.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_transaction_of_another_is_neither_grown_nor_ended_nor_shown(guarded: Guarded) -> None:
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with logged_in(guarded) as peer:
+        topics = [AddPartitionsToTxnTopic(VISIBLE, [0])]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="theirs", v3_and_below_producer_id=1, v3_and_below_topics=topics
+        )
+        added = peer.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, AddPartitionsToTxnResponse)
+        [topic] = added.results_by_topic_v3_and_below
+        assert [each.partition_error_code for each in topic.results_by_partition] == [denied]
+        offsets = AddOffsetsToTxnRequest("theirs", 1, 0, "group")
+        assert peer.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, offsets, AddOffsetsToTxnResponse).error_code == denied
+        end = EndTxnRequest("theirs", 1, 0, True)
+        assert peer.call(ApiKey.END_TXN, 3, end, EndTxnResponse).error_code == denied
+        described = peer.call(
+            ApiKey.DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest(["theirs"]), DescribeTransactionsResponse
+        )
+        assert [each.error_code for each in described.transaction_states] == [denied]
+        listed = peer.call(ApiKey.LIST_TRANSACTIONS, 0, ListTransactionsRequest(), ListTransactionsResponse)
+        assert (listed.error_code, listed.transaction_states) == (ErrorCode.NONE, [])

@@ -1,10 +1,13 @@
-"""A relay between clients and a broker that records the sessions of fetch requests and responses."""
+"""A relay between clients and a broker that records the sessions of fetch requests, and on which connection each API
+came.
+"""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
+from collections import defaultdict
 from types import TracebackType
 from typing import NamedTuple
 
@@ -28,6 +31,9 @@ class FetchTap:
     def __init__(self) -> None:
         (self.port,) = find_free_ports(1)
         self.fetches: list[TappedFetch] = []
+        # Numbers of connections, in the order of their acceptance, by API.
+        self.connections_of: defaultdict[int, set[int]] = defaultdict(set)
+        self._accepted_count = 0
         self._target: tuple[str, int] | None = None
         self._listening = socket.create_server(("127.0.0.1", self.port))
         self._open: set[socket.socket] = {self._listening}
@@ -68,16 +74,17 @@ class FetchTap:
             assert self._target is not None
             broker = socket.create_connection(self._target)
             self._open |= {client, broker}
-            self._start(self._pass_requests, client, broker)
+            self._accepted_count += 1
+            self._start(self._pass_requests, client, broker, self._accepted_count)
             self._start(self._pass_answers, broker, client)
 
-    def _pass_requests(self, client: socket.socket, broker: socket.socket) -> None:
+    def _pass_requests(self, client: socket.socket, broker: socket.socket, connection: int) -> None:
         pending = b""
         while data := _receive(client):
             broker.sendall(data)
             pending += data
             while len(pending) >= 4 and len(pending) >= 4 + (length := struct.unpack(">i", pending[:4])[0]):
-                self._note(pending[4 : 4 + length])
+                self._note(pending[4 : 4 + length], connection)
                 pending = pending[4 + length :]
         _end(broker)
 
@@ -86,8 +93,10 @@ class FetchTap:
             client.sendall(data)
         _end(client)
 
-    def _note(self, frame: bytes) -> None:
-        if struct.unpack_from(">h", frame)[0] != ApiKey.FETCH:
+    def _note(self, frame: bytes, connection: int) -> None:
+        (api,) = struct.unpack_from(">h", frame)
+        self.connections_of[api].add(connection)
+        if api != ApiKey.FETCH:
             return
         header = read_request_header(memoryview(frame), 0, len(frame))
         request = read_fetch(memoryview(frame), header.body_position, len(frame), header.api_version)

@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import TransactionalIdAuthorizationFailed
+from aiokafka import AIOKafkaConsumer
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
@@ -22,15 +21,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
-from kafka.errors import TransactionalIdAuthorizationFailedError
+from kafka import KafkaConsumer
 
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.model.group_partition import partition_of
 from ottla.testing.broker import RunningBroker
 from tests.interop.kcat_client import run_kcat
-from tests.peers.java_tool import DUMP_LOG_SEGMENTS, PRODUCER_PERFORMANCE, dump_complaints, run_tool
+from tests.peers.java_tool import DUMP_LOG_SEGMENTS, dump_complaints, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 
 pytestmark = pytest.mark.interop
@@ -233,37 +231,3 @@ def test_apache_kafka_decodes_the_offsets_topic(broker: RunningBroker, topic: st
         assert any(re.search(r'"offset":\s?30\b', line) for line in committed), dump.stdout[-3_000:]
         # Besides offsets there are the group's own records, which it decodes, too.
         assert len(lines) > len(committed)
-
-
-@pytest.mark.parametrize("client", ["confluent", "kafka-python", "aiokafka", "java"])
-def test_transactional_producer_is_refused_at_once(broker: RunningBroker, topic: str, client: str) -> None:
-    if client == "confluent":
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-        with pytest.raises(KafkaException) as refusal:
-            producer.init_transactions(WITHIN_S)
-        assert refusal.value.args[0].fatal()
-        assert "does not offer transactions" in str(refusal.value)
-    elif client == "kafka-python":
-        kafka_python = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t")
-        with pytest.raises(TransactionalIdAuthorizationFailedError):
-            kafka_python.init_transactions()
-        kafka_python.close(1)
-    elif client == "aiokafka":
-        asyncio.run(_start_aiokafka_transactions(broker.bootstrap))
-    else:
-        load = ("--num-records", "10", "--record-size", "10", "--throughput", "-1", "--transactional-id", "t")
-        properties = ("--producer-props", f"bootstrap.servers={broker.bootstrap}", "max.block.ms=50000")
-        try:
-            done = run_tool(PRODUCER_PERFORMANCE, "--topic", topic, *load, *properties, timeout=WITHIN_S)
-        except KafkaUnavailable as reason:
-            pytest.skip(f"Apache Kafka is not available: {reason}")
-        assert done.returncode != 0
-        assert "TransactionalIdAuthorizationException" in done.stderr
-
-
-async def _start_aiokafka_transactions(bootstrap: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="t")
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        async with asyncio.timeout(WITHIN_S):
-            await producer.start()
-    await producer.stop()

@@ -10,7 +10,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import BatchHeader
 from ottla.storage.producers.aborted_transactions import AbortedTransaction, aborted_between
-from ottla.transactions.shard import EndMarkers, TransactionShard
+from ottla.transactions.end_markers import EndMarkers
+from ottla.transactions.shard import TransactionShard
 from ottla.transactions.transaction import EPOCH_MAX, Transaction, TransactionState
 from ottla.transactions.transaction_records import decode_transaction, decode_transaction_key
 from tests.seeds.search import Violation

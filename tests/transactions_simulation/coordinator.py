@@ -14,8 +14,9 @@ from ottla.model.errors import RequestError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Moment
 from ottla.transactions.commands import IdCommand, refusal
+from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.settings import TransactionSettings
-from ottla.transactions.shard import EndMarkers, TransactionShard
+from ottla.transactions.shard import TransactionShard
 from ottla.transactions.transaction_records import TransactionRecord
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from ottla.storage.producers.producer_state import NO_OFFSET, ProducerStates
 from ottla.transactions import decisions, shard
 from ottla.transactions.commands import EndTransaction, InitProducer, ProducerReply
 from ottla.transactions.decisions import Known, Outcome
-from ottla.transactions.shard import EndMarkers, TransactionShard
+from ottla.transactions.end_markers import EndMarkers
+from ottla.transactions.shard import TransactionShard
 from ottla.transactions.transaction import SAME_EPOCH, Transaction, TransactionState
 from ottla.transactions.transaction_records import TransactionRecord
 from tests.seeds.planted import Killed, Patch, seeds_needed

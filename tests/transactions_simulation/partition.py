@@ -19,7 +19,7 @@ from ottla.storage.producers.log_transactions import LogTransactions, Verificati
 from ottla.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from ottla.storage.producers.producer_state import NO_OFFSET, ProducerStates
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
-from ottla.transactions.shard import EndMarkers
+from ottla.transactions.end_markers import EndMarkers
 from tests.transactions_simulation.checks import Value
 
 if TYPE_CHECKING:

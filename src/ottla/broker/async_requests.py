@@ -165,6 +165,7 @@ class AsyncRequests:
                 auto_creations=connection.auto_creations,
                 principal=connection.principal,
                 listener_name=connection.listener_name,
+                connection_number=connection.number,
                 quotas=connection.quotas,
             )
             if api is ApiKey.METADATA and isinstance(body, bytes):

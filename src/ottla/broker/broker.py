@@ -15,9 +15,16 @@ from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
 from ottla.broker.assembly.logins import open_logins
 from ottla.broker.assembly.quota_parts import start_quotas
-from ottla.broker.assembly.request_parts import accept_connections, serve_requests, start_flusher, start_groups
+from ottla.broker.assembly.request_parts import (
+    accept_connections,
+    serve_requests,
+    shard_sources,
+    start_flusher,
+    start_groups,
+)
 from ottla.broker.assembly.serving_context import ServingContext, serving_context
 from ottla.broker.assembly.topic_parts import serve_topics, start_cluster
+from ottla.broker.assembly.transaction_parts import start_transactions
 from ottla.broker.assembly.tree_parts import open_tree
 from ottla.broker.assembly.tree_updates import Registering
 from ottla.broker.assembly.upkeep_parts import start_audit, start_compaction, start_housekeeping
@@ -26,6 +33,7 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.security_log import open_security_log
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.topics.served_topics import ServedTopics
+from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.tree.broker_lifecycle import LeaseWatch
 from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
@@ -61,6 +69,7 @@ class Broker:
     _directory: LogDirectory
     _housekeeping: Housekeeping
     _groups: GroupCoordinator
+    _transactions: TransactionCoordinator
     _lease_watch: LeaseWatch | None
     _closing: AsyncExitStack
 
@@ -132,23 +141,44 @@ class Broker:
 
         quotas = start_quotas(start, tree)
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
-        groups = start_groups(start, tree, logs, topics.served, flushing)
-        context = serving_context(start, tree, logs, topics, groups, cluster, authorizer)
+        sources = shard_sources(start, tree, logs, flushing)
+        groups = start_groups(start, tree, topics.served, sources)
+        transactions = start_transactions(start, listening, tree, logs, topics.served, sources)
+        context = serving_context(start, tree, logs, topics, groups, transactions, cluster, authorizer)
         requests = serve_requests(
-            start, tree, context, cluster, flushing, authorizer, security_log, is_metered=admin is not None
+            start,
+            tree,
+            context,
+            cluster,
+            transactions,
+            flushing,
+            authorizer,
+            security_log,
+            is_metered=admin is not None,
         )
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
         users = None if admin is None else admin.users
         logins = await open_logins(start, listening.login_plans, tree.coordination, users)
         listeners = accept_connections(
-            start, listening, requests, housekeeping, groups, logs, logins, authorizer, quotas
+            start, listening, requests, housekeeping, groups, transactions, logs, logins, authorizer, quotas
         )
         certificates = CertificateReloads(start, [*listening.tls, None if admin is None else admin.server.tls])
         if admin is not None:
             server, flusher = admin.server, flushing.flusher
             show_metrics(
-                start, server, tree, logs, cluster, groups, flusher, requests, listeners, certificates, quotas.quotas
+                start,
+                server,
+                tree,
+                logs,
+                cluster,
+                groups,
+                transactions.coordinator,
+                flusher,
+                requests,
+                listeners,
+                certificates,
+                quotas.quotas,
             )
 
         if cluster is not None:
@@ -173,6 +203,7 @@ class Broker:
             logs.directory,
             housekeeping,
             groups,
+            transactions.coordinator,
             flushing.lease_watch,
             start.closing,
         )
@@ -181,6 +212,7 @@ class Broker:
         """Do at once what is due by now: a test has moved the clock.  Retention runs regardless of its interval."""
         await self._housekeeping.run_all()
         self._groups.on_clock_moved()
+        self._transactions.on_clock_moved()
         if self._lease_watch is not None:
             self._lease_watch.check()
 

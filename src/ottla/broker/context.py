@@ -11,6 +11,7 @@ from ottla.broker.net.auto_creations import AutoCreations
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.features import FeaturesView
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups
@@ -24,6 +25,9 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
 from ottla.security.acl import ANONYMOUS, Acl, AclFilter
 from ottla.security.authorizer import AclIndex, Rights
+from ottla.transactions.commands import NO_CONNECTION, DescribeTransaction, IdCommand, ListTransactions
+from ottla.transactions.commands import ListReply as ListedTransactions
+from ottla.transactions.end_markers import EndMarkers
 
 
 class Call(NamedTuple):
@@ -39,6 +43,8 @@ class Call(NamedTuple):
     auto_creations: AutoCreations | None = None
     # The connection itself, only to compare: see `Groups.abandon_join`.
     connection: object | None = None
+    # The place of its connection in the order in which the broker accepted them.
+    connection_number: int = NO_CONNECTION
     # The identity of the sender, as ACLs name it, and the listener that accepted its connection.
     principal: str = ANONYMOUS
     listener_name: str = DEFAULT_LISTENER_NAME
@@ -92,6 +98,38 @@ class Groups(Protocol):
 
     def submit_to_all(self, command: ListGroups, on_all: Callable[[list[ListReply]], None]) -> Steps[None]:
         """Submit it to every shard, one in each step; `on_all` is called once, with all their replies."""
+        ...
+
+
+class Transactions(Protocol):
+    """All transactional ids of this broker (broker/transactions)."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether `__transaction_state` exists."""
+        ...
+
+    def state_of(self, transactional_id: str) -> ErrorCode:
+        """NONE when this broker decides commands of this id now, else the error that its clients get."""
+        ...
+
+    # The command names the type of its reply (transactions/commands.py).
+    def submit(self, command: IdCommand | DescribeTransaction, reply: Callable[[Any], None]) -> None:
+        """Decide `command`; `reply` is called exactly once, now or later."""
+        ...
+
+    def submit_to_all(
+        self, command: ListTransactions, on_all: Callable[[list[ListedTransactions]], None]
+    ) -> Steps[None]:
+        """Submit it to every shard, one in each step; `on_all` is called once, with all their replies."""
+        ...
+
+
+class MarkerWriting(Protocol):
+    """Writes the markers of transactions to the partitions that this broker leads."""
+
+    def write(self, partition: TopicPartition, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
+        """`on_done` is called once, now or later: when the marker is on all in-sync replicas, or with an error."""
         ...
 
 
@@ -261,6 +299,17 @@ class BrokerContext(Protocol):
 
     @property
     def groups(self) -> Groups: ...
+
+    @property
+    def transactions(self) -> Transactions: ...
+
+    @property
+    def markers(self) -> MarkerWriting: ...
+
+    @property
+    def features(self) -> FeaturesView:
+        """The features of the cluster, as this broker has read them."""
+        ...
 
     @property
     def topic_admin(self) -> TopicAdmin: ...

@@ -286,4 +286,5 @@ def _call(header: RequestHeader, connection: Connection) -> Call:
         connection=connection,
         principal=connection.principal,
         listener_name=connection.listener_name,
+        connection_number=connection.number,
     )

@@ -69,6 +69,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),
     "group": Verb("ottla.cli.group.verb", "List, describe, move and delete groups of consumers."),
+    "transaction": Verb("ottla.cli.transaction", "List and describe transactions; find and end those that hang."),
     "secure": Family("Make certificates and a first user; let brokers join.", _SECURE),
     "user": Verb("ottla.cli.user", "Set, delete and list the users that log in."),
     "acl": Verb("ottla.cli.acl", "Add, remove and list access rules."),

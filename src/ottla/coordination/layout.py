@@ -22,6 +22,7 @@ USER_CONFIGS: Final = "/config/users"
 ACLS: Final = "/acls"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+FEATURES: Final = "/feature"
 # Of groups whose consumers share partitions without a coordinator: the client's `consumer_registry` has the nodes
 # below.
 CONSUMERS: Final = "/consumers"

@@ -50,6 +50,13 @@ class Fields:
             raise NodeDamaged(self.path, f"{name!r} should be an integer, not {value!r}")
         return value
 
+    def levels(self, name: str) -> Mapping[str, int]:
+        """Numbers by name; empty where the node has no such field."""
+        found = self.content.get(name, {})
+        if not isinstance(found, dict) or not all(type(level) is int for level in found.values()):
+            raise NodeDamaged(self.path, f"{name!r} should have a number for each name, not {found!r}")
+        return found
+
     def text(self, name: str) -> str:
         value = self.content.get(name)
         if not isinstance(value, str):

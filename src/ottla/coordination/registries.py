@@ -54,6 +54,8 @@ class BrokerRegistration(NamedTuple):
     node_id: NodeId
     listeners: tuple[BrokerListener, ...]
     rack: str | None = None
+    # The highest level of each feature that the broker supports.
+    features: Mapping[str, int] = MappingProxyType({})
 
 
 class LiveBroker(NamedTuple):
@@ -181,6 +183,7 @@ def encode_registration(registration: BrokerRegistration, now_ms: int) -> bytes:
     return encode(
         {
             "version": 1,
+            **({"features": dict(registration.features)} if registration.features else {}),
             "host": listeners[0].host,
             "port": listeners[0].port,
             "endpoints": [f"{entry.name}{_SEPARATOR}{entry.host}:{entry.port}" for entry in listeners],
@@ -196,7 +199,7 @@ def decode_registration(node_id: NodeId, path: str, data: bytes) -> BrokerRegist
     fields = Fields.parse(path, data)
     protocols = fields.text_map("listener_security_protocol_map")
     listeners = tuple(_listener(path, endpoint, protocols) for endpoint in fields.texts("endpoints"))
-    return BrokerRegistration(node_id, listeners, fields.text_or_none("rack"))
+    return BrokerRegistration(node_id, listeners, fields.text_or_none("rack"), fields.levels("features"))
 
 
 def _listener(path: str, endpoint: str, protocols: Mapping[str, str]) -> BrokerListener:

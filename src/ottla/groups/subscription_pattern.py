@@ -43,14 +43,14 @@ class SubscriptionPatterns:
         """The names in `topics` that match as a whole.  Raises `RequestError` (INVALID_REGULAR_EXPRESSION)."""
         known = self._answers.get(pattern)
         if known is None:
-            matching = _matching(pattern, topics.by_name.keys())
+            matching = matching_names(pattern, topics.by_name.keys())
         elif known.topics is topics:
             self._answers.move_to_end(pattern)
             return known.matching
         else:
             still_there = known.matching & topics.by_name.keys()
             added = topics.by_name.keys() - known.topics.by_name.keys()
-            matching = frozenset(still_there | _matching(pattern, added)) if added else frozenset(still_there)
+            matching = frozenset(still_there | matching_names(pattern, added)) if added else frozenset(still_there)
         self._answers[pattern] = _Answer(topics, matching)
         self._answers.move_to_end(pattern)
         if len(self._answers) > PATTERNS_KEPT_MAX:
@@ -62,7 +62,8 @@ class _Compiled(Protocol):
     def fullmatch(self, text: bytes) -> object | None: ...
 
 
-def _matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
+def matching_names(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    """Those that match as a whole.  Raises `RequestError` (INVALID_REGULAR_EXPRESSION)."""
     # Imported with the first pattern: most brokers never get one.
     import re2
 
@@ -106,5 +107,5 @@ def _invalid(pattern: str, reason: str) -> RequestError:
     shown = pattern if len(pattern) <= SHOWN_CHARS_MAX else pattern[:SHOWN_CHARS_MAX] + "..."
     return RequestError(
         ErrorCode.INVALID_REGULAR_EXPRESSION,
-        f"the topic pattern {shown!r} is not a valid regular expression (RE2): {reason}",
+        f"the pattern {shown!r} is not a valid regular expression (RE2): {reason}",
     )

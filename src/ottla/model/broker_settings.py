@@ -460,6 +460,52 @@ OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
     "offsets.load.buffer.size", 5 * MIB, "Bytes of `__consumer_offsets` read at once while groups load.", minimum=1
 )
 
+TRANSACTION_MAX_TIMEOUT_MS: Final = int32(
+    "transaction.max.timeout.ms",
+    15 * MINUTE_MS,
+    "The longest `transaction.timeout.ms` that a producer may have.",
+    minimum=1,
+)
+TRANSACTIONAL_ID_EXPIRATION_MS: Final = int32(
+    "transactional.id.expiration.ms",
+    7 * 24 * 60 * MINUTE_MS,
+    "A transactional id without a transaction is forgotten after this time.",
+    minimum=1,
+)
+TRANSACTION_STATE_LOG_NUM_PARTITIONS: Final = int32(
+    "transaction.state.log.num.partitions",
+    50,
+    "Partitions of `__transaction_state` when it is created; a transactional id maps to one of them.",
+    minimum=1,
+    maximum=10_000,
+)
+TRANSACTION_STATE_LOG_REPLICATION_FACTOR: Final = int32(
+    "transaction.state.log.replication.factor",
+    3,
+    "Replicas of `__transaction_state` when it is created: transactions wait until as many brokers are live.  "
+    "A standalone broker has one.",
+    minimum=1,
+    maximum=32767,
+)
+TRANSACTION_STATE_LOG_MIN_ISR: Final = int32(
+    "transaction.state.log.min.isr",
+    2,
+    "`min.insync.replicas` of `__transaction_state` when it is created; 1 where it has one replica.",
+    minimum=1,
+)
+TRANSACTION_STATE_LOG_SEGMENT_BYTES: Final = int32(
+    "transaction.state.log.segment.bytes",
+    100 * MIB,
+    "`segment.bytes` of `__transaction_state` when it is created.",
+    minimum=1024,
+)
+TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE: Final = int32(
+    "transaction.state.log.load.buffer.size",
+    5 * MIB,
+    "Bytes of `__transaction_state` read at once while transactional ids load.",
+    minimum=1,
+)
+
 LOG_CLEANER_ENABLE: Final = flag("log.cleaner.enable", True, "Compacted topics are cleaned.")
 LOG_CLEANER_BACKOFF_MS: Final = int64(
     "log.cleaner.backoff.ms", 15 * SECOND_MS, "How long the cleaner pauses when there is nothing to clean.", minimum=0
@@ -673,6 +719,15 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
         OFFSETS_TOPIC_REPLICATION_FACTOR,
         OFFSETS_TOPIC_SEGMENT_BYTES,
         OFFSETS_LOAD_BUFFER_SIZE,
+    ),
+    "Transactions": (
+        TRANSACTION_MAX_TIMEOUT_MS,
+        TRANSACTIONAL_ID_EXPIRATION_MS,
+        TRANSACTION_STATE_LOG_NUM_PARTITIONS,
+        TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+        TRANSACTION_STATE_LOG_MIN_ISR,
+        TRANSACTION_STATE_LOG_SEGMENT_BYTES,
+        TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE,
     ),
     "TLS": TLS_SETTINGS,
     "Logins": LOGIN_SETTINGS,

@@ -140,11 +140,17 @@ class ErrorCode(IntEnum):
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
 
+    @classmethod
+    def of(cls, number: int) -> ErrorCode:
+        """The code of a peer; UNKNOWN_SERVER_ERROR for one that only a later version knows."""
+        return cls(number) if number in _NUMBERS else cls.UNKNOWN_SERVER_ERROR
+
     @property
     def is_retriable(self) -> bool:
         return self in _RETRIABLE
 
 
+_NUMBERS: Final = frozenset(map(int, ErrorCode))
 _RETRIABLE: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

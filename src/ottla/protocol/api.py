@@ -43,7 +43,7 @@ class ApiKey(IntEnum):
     METADATA = 3, 0, 12, 9
     OFFSET_COMMIT = 8, 2, 9, 8
     OFFSET_FETCH = 9, 1, 9, 6
-    FIND_COORDINATOR = 10, 0, 4, 3
+    FIND_COORDINATOR = 10, 0, 6, 3
     JOIN_GROUP = 11, 0, 9, 6
     HEARTBEAT = 12, 0, 4, 4
     LEAVE_GROUP = 13, 0, 5, 4
@@ -60,6 +60,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24, 0, 5, 3
     ADD_OFFSETS_TO_TXN = 25, 0, 4, 3
     END_TXN = 26, 0, 5, 3
+    WRITE_TXN_MARKERS = 27, 1, 2, 1
     TXN_OFFSET_COMMIT = 28, 0, 5, 3
     DESCRIBE_ACLS = 29, 1, 3, 2
     CREATE_ACLS = 30, 1, 3, 2
@@ -81,6 +82,8 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0
     DESCRIBE_CLUSTER = 60, 0, 2, 0
     DESCRIBE_PRODUCERS = 61, 0, 0, 0
+    DESCRIBE_TRANSACTIONS = 65, 0, 0, 0
+    LIST_TRANSACTIONS = 66, 0, 2, 0
     CONSUMER_GROUP_HEARTBEAT = 68, 0, 1, 0
     CONSUMER_GROUP_DESCRIBE = 69, 0, 1, 0
     LIST_CONFIG_RESOURCES = 74, 0, 1, 0
@@ -100,20 +103,12 @@ class ApiKey(IntEnum):
 # The versions that the code reads and writes.
 KNOWN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType({api: api.versions for api in ApiKey})
 
-# What clients of other brokers need, and this broker does not serve: of the former APIs nothing, of the latter the
-# versions above these.
-_NOT_SERVED: Final = frozenset(
-    {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
-)
-_SERVED_UP_TO: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 10, ApiKey.INIT_PRODUCER_ID: 4}
+# What clients of other brokers need, and this broker does not serve.
+_NOT_SERVED: Final = frozenset({ApiKey.TXN_OFFSET_COMMIT})
 
 # The versions that the broker serves.
 API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
-    {
-        api: VersionRange(lowest, _SERVED_UP_TO.get(api, highest))
-        for api, (lowest, highest) in KNOWN_VERSIONS.items()
-        if api not in _NOT_SERVED
-    }
+    {api: versions for api, versions in KNOWN_VERSIONS.items() if api not in _NOT_SERVED}
 )
 
 # The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)

@@ -160,6 +160,10 @@ def int32_array(versions: str = "0+") -> list[int]:
     return _declare([], Kind.INT32, versions, is_array=True, factory=list)
 
 
+def int64_array(versions: str = "0+") -> list[int]:
+    return _declare([], Kind.INT64, versions, is_array=True, factory=list)
+
+
 def string_array(versions: str = "0+", *, ignorable: bool = False) -> list[str]:
     return _declare([], Kind.STRING, versions, is_array=True, ignorable=ignorable, factory=list)
 

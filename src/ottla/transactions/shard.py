@@ -37,6 +37,7 @@ from ottla.transactions.commands import (
     refused,
 )
 from ottla.transactions.decisions import Identity, Known, complete, decide, fence
+from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.transaction import NEXT_EPOCH, NO_EPOCH, Transaction, TransactionState
 from ottla.transactions.transaction_records import (
@@ -65,21 +66,6 @@ class TransactionLog(Protocol):
         """Append `records` as one batch and return its exclusive end.  Raises `OttlaError` when nothing was
         appended."""
         ...
-
-
-class EndMarkers(NamedTuple):
-    """The markers that end one transaction.
-
-    `advances_epoch`: `producer_epoch` is above that of the transaction's records.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    commits: bool
-    advances_epoch: bool
-    coordinator_epoch: int
-    partitions: frozenset[TopicPartition]
 
 
 class TransactionServices(Protocol):
@@ -152,6 +138,8 @@ class TransactionShard:
         self._due: Final[list[tuple[int, int, _TransactionalId]]] = []
         self._pushed_count = 0
         self._expiry_due_ms: int | None = None
+        # Of all records that were applied: a producer id that is given later must be above it.
+        self.greatest_producer_id = NO_PRODUCER_ID
         # The exclusive end of the newest record that is applied.
         self._appended_end = 0
         self._failure: ErrorCode | None = None
@@ -177,6 +165,9 @@ class TransactionShard:
             self._ids.pop(transactional_id, None)
             return
         transaction = decode_transaction(value)
+        self.greatest_producer_id = max(
+            self.greatest_producer_id, transaction.producer_id, transaction.next_producer_id
+        )
         if transaction.state is TransactionState.DEAD:
             self._ids.pop(transactional_id, None)
             return

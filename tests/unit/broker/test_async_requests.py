@@ -43,6 +43,7 @@ class Reached:
     auto_creations = AutoCreations()
     peer_name = "192.0.2.7:4711"
     client_id = "a-client"
+    number = 0
 
     def __init__(self) -> None:
         self.release_reasons: list[str] = []

@@ -20,14 +20,14 @@ from tests.unit.groups.consumer.small_group import image
 def matched_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were really run against a pattern."""
     seen: list[str] = []
-    real = subscription_pattern._matching
+    real = subscription_pattern.matching_names
 
     def noting(pattern: str, names: Iterable[str]) -> frozenset[str]:
         listed = list(names)
         seen.extend(listed)
         return real(pattern, listed)
 
-    monkeypatch.setattr(subscription_pattern, "_matching", noting)
+    monkeypatch.setattr(subscription_pattern, "matching_names", noting)
     return seen
 
 

@@ -17,8 +17,9 @@ from ottla.transactions.commands import (
     ProducerReply,
     VerifyPartitions,
 )
+from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.settings import TransactionSettings
-from ottla.transactions.shard import EndMarkers, TransactionShard
+from ottla.transactions.shard import TransactionShard
 from ottla.transactions.transaction import Transaction
 from ottla.transactions.transaction_records import TransactionRecord, transaction_record
 

@@ -14,7 +14,7 @@ from ottla.transactions.commands import (
     ListTransactions,
     ProducerReply,
 )
-from ottla.transactions.shard import EndMarkers
+from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.transaction import EPOCH_MAX, Transaction, TransactionState
 from tests.unit.transactions.coordinator import START_MS, TX, A, B, Coordinator, coordinator_with
 

@@ -15,6 +15,7 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.listener import Listener, bind
 from ottla.broker.net.security_log import SecurityLog
 from ottla.broker.quotas.quotas import Quotas
+from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.upkeep.flusher import Flusher
 from ottla.model import http_settings, security_settings
 from ottla.model.settings import BrokerSettings
@@ -85,6 +86,7 @@ def show_metrics(
     logs: OpenLogs,
     cluster: ClusterPart | None,
     groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
     flusher: Flusher,
     requests: RequestParts,
     listeners: Sequence[Listener],
@@ -101,6 +103,7 @@ def show_metrics(
         quota_metrics,
         replica_fetcher_metrics,
         request_metrics,
+        transaction_metrics,
     )
 
     directory, partitions, clock = logs.directory, logs.partitions, start.clock
@@ -112,6 +115,7 @@ def show_metrics(
         registry.add(lambda: request_metrics(requests.router, meter, requests.fetch, partitions, listeners, flusher))
     registry.add(lambda: partition_metrics(partitions, directory, clock.monotonic_ms()))
     registry.add(lambda: group_metrics(groups, partitions))
+    registry.add(lambda: transaction_metrics(transactions))
     registry.add(lambda: lifecycle_metrics(tree.lifecycle, cluster, clock.boottime_ms()))
     registry.add(lambda: quota_metrics(quotas))
     if certificates.are_needed:

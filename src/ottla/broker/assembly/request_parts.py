@@ -14,6 +14,7 @@ from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.logins import Logins
 from ottla.broker.assembly.quota_parts import QuotaParts
+from ottla.broker.assembly.transaction_parts import TransactionParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
 from ottla.broker.changes import ChangeReports
@@ -37,6 +38,7 @@ from ottla.broker.producing.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
 from ottla.broker.security.tls_server import TlsServer
+from ottla.broker.shards.shard_table import ShardSources
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.broker_lifecycle import LeaseWatch
 from ottla.broker.upkeep.flusher import Flusher, FlushSignal
@@ -84,21 +86,25 @@ def start_flusher(
     return Flushing(flusher, ready, lease_watch)
 
 
-def start_groups(
-    start: BrokerStart, tree: TreeParts, logs: OpenLogs, served: ServedTopics, flushing: Flushing
-) -> GroupCoordinator:
-    """The contents of `__consumer_offsets` are loaded while requests are served."""
-    settings, configs, events = start.settings, tree.coordination.configs, start.events
-    groups = GroupCoordinator(
-        group_settings(settings),
-        lambda group_id: consumer_times(configs.view, group_id, settings),
-        settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
+def shard_sources(start: BrokerStart, tree: TreeParts, logs: OpenLogs, flushing: Flushing) -> ShardSources:
+    return ShardSources(
         logs.partitions,
         start.clock,
         start.loop,
         lambda: flushing.flusher.is_busy,
         lifecycle=tree.lifecycle,
         lease_watch=flushing.lease_watch,
+    )
+
+
+def start_groups(start: BrokerStart, tree: TreeParts, served: ServedTopics, sources: ShardSources) -> GroupCoordinator:
+    """The contents of `__consumer_offsets` are loaded while requests are served."""
+    settings, configs, events = start.settings, tree.coordination.configs, start.events
+    groups = GroupCoordinator(
+        group_settings(settings),
+        lambda group_id: consumer_times(configs.view, group_id, settings),
+        settings[setting.OFFSETS_LOAD_BUFFER_SIZE],
+        sources,
     )
     start.closing.callback(groups.stop)
     # The broker is ready before they are; until then their clients get an error that they retry.
@@ -126,6 +132,7 @@ def serve_requests(
     tree: TreeParts,
     context: BrokerContext,
     cluster: ClusterPart | None,
+    transactions: TransactionParts,
     flushing: Flushing,
     authorizer: AuthorizerParts | None,
     security_log: SecurityLog,
@@ -141,7 +148,16 @@ def serve_requests(
     slow = SlowRequests(settings[setting.REQUEST_SLOW_MS])
     opener = BatchOpener(start.clock)
     start.closing.callback(opener.close)
-    produce = ProduceHandler(context.partitions, ready, start.clock, leader_hints, tree.lifecycle.lease, slow, opener)
+    produce = ProduceHandler(
+        context.partitions,
+        ready,
+        start.clock,
+        leader_hints,
+        tree.lifecycle.lease,
+        slow,
+        opener,
+        transactions.verifier,
+    )
     selector = None
     if settings[setting.REPLICA_SELECTOR_CLASS] == setting.RACK_AWARE_SELECTOR:
         selector = RackAwareSelector(start.node_id, lambda: brokers.live, brokers.addresses_for)
@@ -182,6 +198,7 @@ def accept_connections(
     requests: RequestParts,
     housekeeping: Housekeeping,
     groups: GroupCoordinator,
+    transactions: TransactionParts,
     logs: OpenLogs,
     logins: Sequence[Logins | None],
     authorizer: AuthorizerParts | None,
@@ -220,6 +237,7 @@ def accept_connections(
         requests.deadlines.expire_all()
         # Before the last flush: parked members are answered, and commits that were logged are answered after it.
         groups.stop()
+        transactions.coordinator.stop()
         for partition in logs.partitions:
             if partition.waiting.has_produces:
                 logs.directory.scheduler.mark_due(logs.directory.logs[partition.topic_partition])

@@ -10,6 +10,7 @@ from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.topic_parts import TopicParts
+from ottla.broker.assembly.transaction_parts import TransactionParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.context import AclAdmin, LogDirectoryState
 from ottla.broker.groups.coordinator import GroupCoordinator
@@ -18,8 +19,11 @@ from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.topics.topic_requests import TopicRequests
+from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.marker_writer import MarkerWriter
 from ottla.broker.tree.coordination import Coordination
 from ottla.coordination.configs import ConfigsView
+from ottla.coordination.features import FeaturesView
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.topics_view import TopicsView
 from ottla.model.identifiers import NodeId
@@ -45,6 +49,8 @@ class ServingContext:
     partitions: PartitionTable
     brokers: LiveBrokers
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: MarkerWriter
     topic_admin: TopicRequests
     record_deletions: RecordDeletions
     producer_ids: ProducerIdBlocks
@@ -59,6 +65,10 @@ class ServingContext:
         return self._served.view
 
     @property
+    def features(self) -> FeaturesView:
+        return self._coordination.features.view
+
+    @property
     def configs(self) -> ConfigsView:
         return self._coordination.configs.view
 
@@ -69,6 +79,7 @@ def serving_context(
     logs: OpenLogs,
     topics: TopicParts,
     groups: GroupCoordinator,
+    transactions: TransactionParts,
     cluster: ClusterPart | None,
     authorizer: AuthorizerParts | None,
 ) -> ServingContext:
@@ -81,6 +92,8 @@ def serving_context(
         logs.partitions,
         tree.brokers,
         groups,
+        transactions.coordinator,
+        transactions.writer,
         topics.requests,
         RecordDeletions(logs.partitions, logs.directory),
         tree.coordination.producer_ids,

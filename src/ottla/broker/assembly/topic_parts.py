@@ -115,6 +115,7 @@ async def serve_topics(
     await start.retries.until_done(served.start)
     updates = TreeUpdates(registering, tree, served, cluster, authorizer)
     updates.elect()
+    await start.retries.until_done(updates.finalize_features)
     await start.retries.until_done(lambda: _sweep(tree))
     room = _logs_room(start, directory)
     if room is not None and not room.allows_start(len(directory.logs)):

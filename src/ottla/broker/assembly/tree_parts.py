@@ -13,6 +13,7 @@ from ottla.broker.net.advertising import registered_listeners
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.coordination import Coordination
 from ottla.broker.tree.tree_backend import TreeBackend, open_embedded
+from ottla.coordination.features import SUPPORTED_FEATURES
 from ottla.coordination.registries import BrokerRegistration
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
@@ -108,7 +109,7 @@ async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBacken
 
 def _registration(start: BrokerStart, listening: Listening) -> BrokerRegistration:
     listeners = registered_listeners(start.options, listening.addresses, socket.gethostname())
-    return BrokerRegistration(start.node_id, listeners, start.settings[setting.BROKER_RACK])
+    return BrokerRegistration(start.node_id, listeners, start.settings[setting.BROKER_RACK], SUPPORTED_FEATURES)
 
 
 async def _open_generation(

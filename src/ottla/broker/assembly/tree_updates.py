@@ -11,6 +11,7 @@ from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.net.listener import listen
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.coordination import elections
+from ottla.coordination.features import supported_by_all
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.storage.directory.log_directory import LogDirectory
@@ -99,6 +100,12 @@ class TreeUpdates:
         await coordination.registrar.refresh()
         await self._served.follow()
         self.elect()
+        await self.finalize_features()
+
+    async def finalize_features(self) -> None:
+        """Raise the features to the levels that all live brokers support by now."""
+        coordination = self._tree.coordination
+        await coordination.features.finalize(supported_by_all(coordination.registrar.view))
 
     def elect(self) -> None:
         """The logs of the served view exist, as far as they can be created."""

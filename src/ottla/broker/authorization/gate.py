@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from ottla.broker.authorization import cluster_guards as cluster
 from ottla.broker.authorization import group_guards as groups
 from ottla.broker.authorization import topic_guards as topics
+from ottla.broker.authorization import transaction_guards as transactions
 from ottla.broker.authorization.guard import (
     GROUP_DENIED,
     Caller,
@@ -49,7 +50,7 @@ NOTHING: Final = "nothing"
 
 ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
     {
-        ApiKey.PRODUCE: Row("WRITE topic", None),
+        ApiKey.PRODUCE: Row("WRITE topic; in a transaction WRITE transactional id", None),
         ApiKey.FETCH: Row("READ topic; as a replica CLUSTER_ACTION cluster", None),
         ApiKey.LIST_OFFSETS: Row("DESCRIBE topic", topics.list_offsets),
         ApiKey.METADATA: Row("DESCRIBE topic; to create it automatically CREATE cluster or topic", topics.metadata),
@@ -82,6 +83,17 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             cluster.init_producer_id,
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row("DESCRIBE topic or CLUSTER_ACTION cluster", topics.offset_for_leader_epoch),
+        ApiKey.ADD_PARTITIONS_TO_TXN: Row(
+            "WRITE transactional id, WRITE topic; between brokers CLUSTER_ACTION cluster",
+            transactions.add_partitions_to_txn,
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: Row("WRITE transactional id, READ group", transactions.add_offsets_to_txn),
+        ApiKey.END_TXN: Row("WRITE transactional id", transactions.end_txn),
+        ApiKey.WRITE_TXN_MARKERS: Row("ALTER or CLUSTER_ACTION cluster", transactions.write_txn_markers),
+        ApiKey.DESCRIBE_TRANSACTIONS: Row(
+            "DESCRIBE transactional id, DESCRIBE topic", transactions.describe_transactions
+        ),
+        ApiKey.LIST_TRANSACTIONS: Row("DESCRIBE transactional id", transactions.list_transactions),
         ApiKey.DESCRIBE_ACLS: Row("DESCRIBE cluster", of_cluster(Operation.DESCRIBE, cluster.describe_acls_refused)),
         ApiKey.CREATE_ACLS: Row("ALTER cluster", of_cluster(Operation.ALTER, cluster.create_acls_refused)),
         ApiKey.DELETE_ACLS: Row("ALTER cluster", of_cluster(Operation.ALTER, cluster.delete_acls_refused)),

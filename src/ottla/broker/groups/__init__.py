@@ -1,1 +1,1 @@
-"""The shell of groups: their partitions of `__consumer_offsets`, loading, the timer, and calls without tasks."""
+"""The shell of groups: a shard for each partition of `__consumer_offsets`, and calls without tasks."""

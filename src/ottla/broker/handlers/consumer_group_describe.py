@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
+from ottla.broker.shards.shard_table import Gathering
 from ottla.groups.commands import DescribeConsumerGroup
 from ottla.groups.replies import ConsumerGroupDescription, DescribedConsumer, NamedTopicPartitions
 from ottla.protocol.schemas.consumer_group_describe import (

@@ -22,15 +22,15 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations, require_mutations
-from ottla.broker.groups.offsets_topic import offsets_topic_config
 from ottla.broker.handlers.config_resources import require_few_settings
 from ottla.broker.handlers.error_text import error_text
+from ottla.broker.shards.internal_topics import internal_topic_config
 from ottla.broker.topics.topic_rules import topics_by_name
 from ottla.model.broker_settings import NUM_PARTITIONS
 from ottla.model.config_entries import describe_topic
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.identifiers import INTERNAL_TOPICS
 from ottla.protocol.schemas.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -100,9 +100,9 @@ def _new_topic(wanted: CreatableTopic, context: BrokerContext) -> NewTopic:
     if len(assignment) != len(wanted.assignments):
         raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
     config = {each.name: each.value for each in wanted.configs}  # the last one holds, as in Apache Kafka
-    if wanted.name == OFFSETS_TOPIC:
-        # Retention would delete committed offsets: what is not given is as when the broker makes it.
-        config = {**offsets_topic_config(context.settings), **config}
+    if wanted.name in INTERNAL_TOPICS:
+        # Retention would delete committed offsets and decisions: what is not given is as when the broker makes it.
+        config = {**internal_topic_config(wanted.name, context.settings), **config}
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignment or None, config)
 
 

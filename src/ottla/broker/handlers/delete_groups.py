@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
+from ottla.broker.shards.shard_table import Gathering
 from ottla.groups.commands import DeleteGroup
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

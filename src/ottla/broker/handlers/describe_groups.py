@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
+from ottla.broker.shards.shard_table import Gathering
 from ottla.groups import replies
 from ottla.groups.commands import DescribeGroup
 from ottla.model.error_code import ErrorCode

@@ -1,28 +1,28 @@
-"""FindCoordinator (key 10), v0-v4.
+"""FindCoordinator (key 10), v0-v6.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`.  The topic is created when the first group
-is asked for, before the answer; Apache Kafka answers COORDINATOR_NOT_AVAILABLE until it exists.
+A group's coordinator is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader of
+its partition of `__transaction_state`.  The topic is created with the first request, before the answer; Apache Kafka
+answers COORDINATOR_NOT_AVAILABLE until it exists.
 COORDINATOR_NOT_AVAILABLE here means that the topic could not be created, that the partition has no live leader, or that
 this broker leads it and cannot use it.
 
-Not done: transactions.  A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as
-final, so that a transactional producer ends at once instead of retrying for minutes; the message gives the reason.
-Other types of key are INVALID_REQUEST.
+Other types of key are INVALID_REQUEST, also those of share groups (v6).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.offsets_topic import offsets_topic
+from ottla.broker.context import BrokerContext, Call, Groups, Transactions
 from ottla.broker.handlers.error_text import error_text
-from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.handlers.internal_topic_creation import create_internal_topic
+from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX, TRANSACTIONAL_ID_LENGTH_MAX
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.model.group_partition import partition_of
-from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
+from ottla.model.identifiers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NodeId
 from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.runtime.loop_offload import LoopOffload
@@ -34,16 +34,41 @@ _NO_NODE: Final = -1
 _UNUSABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
+class _Kind(NamedTuple):
+    """What has a coordinator."""
+
+    name: str
+    topic: str
+    length_max: int
+    too_long: ErrorCode
+    coordinator: Callable[[BrokerContext], Groups | Transactions]
+
+
+_KINDS: Final[Mapping[int, _Kind]] = {
+    GROUP: _Kind(
+        "group", OFFSETS_TOPIC, GROUP_ID_LENGTH_MAX, ErrorCode.INVALID_GROUP_ID, lambda context: context.groups
+    ),
+    TRANSACTION: _Kind(
+        "transaction",
+        TRANSACTIONS_TOPIC,
+        TRANSACTIONAL_ID_LENGTH_MAX,
+        ErrorCode.INVALID_REQUEST,
+        lambda context: context.transactions,
+    ),
+}
+
+
 async def handle(request: FindCoordinatorRequest, context: BrokerContext, call: Call) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.api_version >= _MANY_FROM_VERSION else [request.key]
-    failure = await _make_topic(context) if request.key_type == GROUP and keys else None
+    kind = _KINDS.get(request.key_type)
+    failure = await _create_topic(kind, context) if kind is not None and keys else None
     turn = LoopOffload()
     # Each once, however often it is named.
     found: dict[str, Coordinator] = {}
     for key in keys:
         await turn.pause()
         if key not in found:
-            each = found[key] = replace(failure) if failure else _find(key, request.key_type, context, call)
+            each = found[key] = replace(failure) if failure else _find(key, kind, request.key_type, context, call)
             each.key = key
     if call.api_version >= _MANY_FROM_VERSION:
         return FindCoordinatorResponse(coordinators=list(found.values()))
@@ -57,45 +82,40 @@ async def handle(request: FindCoordinatorRequest, context: BrokerContext, call: 
     )
 
 
-async def _make_topic(context: BrokerContext) -> Coordinator | None:
-    """Create `__consumer_offsets` if it does not exist; the error to answer if that fails."""
-    if context.groups.exists:
+async def _create_topic(kind: _Kind, context: BrokerContext) -> Coordinator | None:
+    """Create the topic of the coordinators if it does not exist; the error to answer if that fails."""
+    if kind.coordinator(context).exists:
         return None
     try:
-        await context.topic_admin.create(offsets_topic(context.settings, is_sole=context.is_sole))
+        await create_internal_topic(context, kind.topic)
     except OttlaError as error:
-        if isinstance(error, RequestError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            return None  # another request was faster
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_text(error))
     return None
 
 
-def _find(key: str, key_type: int, context: BrokerContext, call: Call) -> Coordinator:
-    if key_type == TRANSACTION:
-        problem = "this broker does not offer transactions; use an idempotent producer without a transactional id"
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
-    if key_type != GROUP:
+def _find(key: str, kind: _Kind | None, key_type: int, context: BrokerContext, call: Call) -> Coordinator:
+    if kind is None:
         return _refused(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
-    if len(key) > GROUP_ID_LENGTH_MAX:
-        return _refused(ErrorCode.INVALID_GROUP_ID, f"a group's id has {GROUP_ID_LENGTH_MAX} characters at most")
-    leader = _leader_of(key, context)
-    if leader == context.node_id and context.groups.state_of(key) in _UNUSABLE:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group cannot be used")
+    if len(key) > kind.length_max:
+        return _refused(kind.too_long, f"the id of a {kind.name} has {kind.length_max} characters at most")
+    leader = _leader_of(key, kind.topic, context)
+    if leader == context.node_id and kind.coordinator(context).state_of(key) in _UNUSABLE:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of this {kind.name} cannot be used")
     for address in context.brokers.addresses_for(call.local_address):
         if address.node_id == leader:
             return Coordinator("", address.node_id, address.host, address.port)
-    return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of this group has no leader now")
+    return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of this {kind.name} has no leader now")
 
 
-def _leader_of(group_id: str, context: BrokerContext) -> NodeId:
-    """The leader of the group's partition, as this broker's view has it.
+def _leader_of(key: str, topic_name: str, context: BrokerContext) -> NodeId:
+    """The leader of the key's partition, as this broker's view has it.
 
     One that registered again since it was elected coordinates nothing before the next election.
     """
-    topic = context.topics.by_name.get(OFFSETS_TOPIC)
+    topic = context.topics.by_name.get(topic_name)
     if topic is None:
         return NO_LEADER
-    state = topic.partitions[partition_of(group_id, len(topic.partitions))].state
+    state = topic.partitions[partition_of(key, len(topic.partitions))].state
     return state.leader if context.is_sole or context.brokers.live.has_leader(state) else NO_LEADER
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
 from ottla.broker.net.limits import GROUP_REASON_LENGTH_MAX
+from ottla.broker.shards.shard_table import Gathering
 from ottla.groups.commands import LeaveGroup, LeavingMember
 from ottla.groups.replies import LeaveReply
 from ottla.model.error_code import ErrorCode

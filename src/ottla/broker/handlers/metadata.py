@@ -27,12 +27,12 @@ from typing import Final
 from uuid import UUID
 
 from ottla.broker.context import BrokerContext, Call, NewTopic, count_mutations, releases_clients
-from ottla.broker.groups.offsets_topic import offsets_topic
+from ottla.broker.shards.internal_topics import internal_topic
 from ottla.coordination.topics_view import PartitionNode, Topic
 from ottla.model.broker_settings import AUTO_CREATE_TOPICS_ENABLE, MAX_AUTO_CREATE_TOPICS_PER_MINUTE
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, OFFSETS_TOPIC, topic_name_problem
+from ottla.model.identifiers import INTERNAL_TOPICS, NO_LEADER_EPOCH, topic_name_problem
 from ottla.model.partition_state import NO_LEADER
 from ottla.protocol.schema import ZERO_UUID
 from ottla.protocol.schemas.metadata import (
@@ -135,10 +135,9 @@ async def _create(context: BrokerContext, name: str, call: Call, may_create: boo
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if may_create and context.settings[AUTO_CREATE_TOPICS_ENABLE] and _is_counted_in(call, context):
         try:
-            is_offsets = name == OFFSETS_TOPIC
             new = (
-                offsets_topic(context.settings, is_sole=context.is_sole)
-                if is_offsets
+                internal_topic(name, context.settings, is_sole=context.is_sole)
+                if name in INTERNAL_TOPICS
                 else NewTopic(name, is_automatic=True)
             )
             created = await context.topic_admin.create(new)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
+from ottla.broker.shards.shard_table import Gathering
 from ottla.coordination.topics_view import TopicsView
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.groups.replies import CommitReply

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.groups.coordinator import Gathering
+from ottla.broker.shards.shard_table import Gathering
 from ottla.groups.commands import FetchOffsets, TopicPartitions
 from ottla.groups.replies import FetchReply
 from ottla.model.error_code import ErrorCode

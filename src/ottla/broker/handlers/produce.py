@@ -1,4 +1,4 @@
-"""Produce (key 0), v3-v10.
+"""Produce (key 0), v3-v12.
 
 Each partition's batch is checked by its head, its CRC (broker/producing/batch_appender.py) and the bounds of its
 records (records/record_bounds.py; `record.validation`), stamped and appended as it came, unless the topic's settings
@@ -15,13 +15,20 @@ A request that waits past its time-out answers REQUEST_TIMED_OUT: the outcome of
 
 Versions 0-2 (message formats before v2) are advertised, because old librdkafka turns compression off without
 them, and answered by closing the connection (docs/compatibility.md).
-Not done: transactional batches (INVALID_TXN_STATE).
+
+Transactional batches need a transactional id that the client may write (TRANSACTIONAL_ID_AUTHORIZATION_FAILED).  Before
+the first one of a transaction in a partition is appended its coordinator confirms that the partition is in the
+transaction, or from v12 on adds it (KIP-890); the connection starts no other request meanwhile.  Otherwise it is
+INVALID_TXN_STATE, from v11 on TRANSACTION_ABORTABLE.  While the coordinator does not answer NOT_ENOUGH_REPLICAS, which
+clients retry.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.broker.net.client_quotas import ClientQuotas
@@ -42,6 +49,7 @@ from ottla.broker.partitions.partition import NO_WAIT
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionLookup, PartitionTable
 from ottla.broker.producing.batch_appender import BatchAppender
 from ottla.broker.producing.opening_threads import BatchOpener, Opened, OpensOffLoop
+from ottla.broker.producing.transactional_produce import TransactionalProduce, Verifier, header_of
 from ottla.broker.producing.waiting_produce import ProduceShared, TopicResult, WaitingProduce
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.tree import Lease
@@ -63,7 +71,9 @@ from ottla.protocol.produce import (
 )
 from ottla.runtime.clock import Clock
 from ottla.runtime.loop_offload import LoopOffload, first_turn, paced
-from ottla.runtime.steps import parts_of
+from ottla.runtime.steps import Steps, parts_of
+from ottla.security.acl import Operation, ResourceType
+from ottla.transactions.commands import AddPartitions, VerifyPartitions
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +103,7 @@ class _Produce:
         "request",
         "throttle_ms",
         "topics",
+        "transaction",
         "version",
         "view",
         "waiting",
@@ -116,6 +127,7 @@ class _Produce:
         self.correlation_id = correlation_id
         self.topics: list[TopicResult] = []
         self.waiting: WaitingProduce | None = None
+        self.transaction: TransactionalProduce | None = None
         # Of the last partition that failed.
         self.error_code = _NONE
 
@@ -142,6 +154,7 @@ class ProduceHandler:
         "_partitions",
         "_shared",
         "_turns",
+        "_verifier",
     )
 
     def __init__(
@@ -153,8 +166,11 @@ class ProduceHandler:
         lease: Lease | None = None,
         slow: SlowRequests | None = None,
         opener: BatchOpener | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         """`lease`: until when this broker may lead; None is forever.
+
+        `verifier` queries the coordinators of transactional ids; None: transactional batches are refused.
 
         `opener` has the threads that open batches; the caller closes it.
         `slow` reports the requests that wait long for their acknowledgement.
@@ -167,6 +183,7 @@ class ProduceHandler:
         self._opener = opener or BatchOpener(clock)
         self._append = BatchAppender(self._opener).append
         self._turns = LargeRequests()
+        self._verifier = verifier
 
     def handle(
         self,
@@ -191,12 +208,20 @@ class ProduceHandler:
             )
             self._shared.tasks.start(connection, serving)
             return
+        if request.transactional_id is not None:
+            produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
+            self._serve_transactional(connection, produce, end - position)
+            return
         topics = request.topics
         if len(topics) == 1 and len(topics[0][1]) == 1:
             self._serve_one(connection, view, request, version, correlation_id, throttle_ms)
             return
         produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
-        if end - position > PARTITIONS_IN_STEPS_BYTES and _takes_long(request, end - position):
+        self._serve_some(connection, produce, end - position)
+
+    def _serve_some(self, connection: Connection, produce: _Produce, size_bytes: int) -> None:
+        """Append at once, or in steps where that takes long."""
+        if size_bytes > PARTITIONS_IN_STEPS_BYTES and _takes_long(produce.request, size_bytes):
             serving = self._serve_paced(connection, connection.hold(), produce, self._append_steps(produce))
             self._shared.tasks.start(connection, serving)
             return
@@ -257,6 +282,76 @@ class ProduceHandler:
             leaders = self._shared.leaders(version, topics, connection)
         if acks:
             connection.answer_now(write_produce_response(correlation_id, version, topics, leaders, throttle_ms))
+
+    def _serve_transactional(self, connection: Connection, produce: _Produce, size_bytes: int) -> None:
+        """Append once the coordinator has confirmed the partitions, which it often does during the call."""
+        transaction = produce.transaction = self._transaction(connection, produce)
+        for _ in self._guard_steps(produce, transaction):
+            pass
+        answers = self._query(transaction)
+        if answers is None:
+            self._serve_some(connection, produce, size_bytes)
+        else:
+            serving = self._serve_verified(connection, connection.hold(), produce, answers)
+            self._shared.tasks.start(connection, serving)
+
+    def _transaction(self, connection: Connection, produce: _Produce) -> TransactionalProduce:
+        assert produce.request.transactional_id is not None
+        transactional_id = produce.request.transactional_id.decode(errors="replace")
+        refusal, access = ErrorCode.NONE, connection.access
+        operation, kind = Operation.WRITE, ResourceType.TRANSACTIONAL_ID
+        if self._verifier is None or (
+            access is not None
+            and not access.allows(operation, kind, transactional_id, ApiKey.PRODUCE, connection.client_id)
+        ):
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TransactionalProduce(transactional_id, produce.version, refusal)
+
+    def _guard_steps(self, produce: _Produce, transaction: TransactionalProduce) -> Steps[None]:
+        """Make the guards of the batches that start a transaction in their partitions."""
+        for name_bytes, wanted in produce.request.topics:
+            if name_bytes in _INTERNAL_TOPICS:
+                continue
+            _, partitions = self._moment(produce)
+            for index, start, stop in wanted:
+                partition, header = partitions.get(name_bytes, index), header_of(produce.view, start, stop)
+                if partition is not None and header is not None:
+                    transaction.guard(partition, header)
+                yield
+
+    def _query(self, transaction: TransactionalProduce) -> asyncio.Future[None] | None:
+        """Query the coordinator about the guarded batches; None when it has answered during the call."""
+        waiting: asyncio.Future[None] | None = None
+        missing = 0
+
+        def take(query: AddPartitions | VerifyPartitions, error: ErrorCode) -> None:
+            nonlocal missing
+            missing -= 1
+            transaction.on_verified(query, error, self._now_ms())
+            if waiting is not None and not missing and not waiting.done():
+                waiting.set_result(None)
+
+        queries = list(transaction.queries())
+        missing = len(queries)
+        for query in queries:
+            assert self._verifier is not None, "batches are not guarded without a verifier"
+            self._verifier.verify(query, partial(take, query))
+        if missing:
+            waiting = asyncio.get_running_loop().create_future()
+        return waiting
+
+    async def _serve_verified(
+        self, connection: Connection, answer: Answer, produce: _Produce, answers: asyncio.Future[None]
+    ) -> None:
+        await answers
+        await self._serve_paced(connection, answer, produce, self._append_steps(produce))
+
+    async def _verify_many(self, connection: Connection, produce: _Produce) -> None:
+        transaction = produce.transaction = self._transaction(connection, produce)
+        await paced(self._guard_steps(produce, transaction))
+        answers = self._query(transaction)
+        if answers is not None:
+            await answers
 
     def _serve_opening(self, connection: Connection, produce: _Produce, job: OpensOffLoop) -> None:
         """A thread opens the next batch; the rest of the request waits for it."""
@@ -320,13 +415,16 @@ class ProduceHandler:
             self._refuse_all(name_bytes, some, now_ms)
         view, version, acks, waiting = produce.view, produce.version, produce.request.acks, produce.waiting
         topic_place, is_internal = len(produce.topics) - 1, name_bytes in _INTERNAL_TOPICS
+        transaction = produce.transaction
         for index, start, stop in some:
             partition = None if is_internal else partitions.get(name_bytes, index)
             if partition is None:
                 result, required_end = _absent(partitions, name_bytes, index), NO_WAIT
             else:
                 try:
-                    result, required_end = self._append(partition, view, start, stop, version, acks, now_ms, opened)
+                    result, required_end = self._append(
+                        partition, view, start, stop, version, acks, now_ms, opened, transaction
+                    )
                 except OpensOffLoop as job:
                     return job.with_traceback(None)  # it would keep the buffer
             opened = None
@@ -366,6 +464,8 @@ class ProduceHandler:
 
     def _answer_now(self, connection: Connection, produce: _Produce) -> None:
         """All batches are appended: answer, or park the request."""
+        if produce.transaction is not None:
+            produce.transaction.close()
         topics, waiting, failure, version = produce.topics, produce.waiting, produce.error_code, produce.version
         if not produce.request.acks:
             if failure:
@@ -396,6 +496,8 @@ class ProduceHandler:
             if not connection.is_closed:
                 request = await paced(read_produce_steps(view, position, end, version))
                 produce = _Produce(connection, request, view, version, correlation_id, throttle_ms)
+                if request.transactional_id is not None:
+                    await self._verify_many(connection, produce)
                 await self._serve_paced(connection, answer, produce, self._append_steps(produce))
 
     async def _serve_paced(
@@ -411,8 +513,12 @@ class ProduceHandler:
         `job`: the batch that the steps have yielded already.
         """
         request, version, topics = produce.request, produce.version, produce.topics
-        if not await self._append_paced(connection, request.timeout_ms, steps, job):
-            return
+        try:
+            if not await self._append_paced(connection, request.timeout_ms, steps, job):
+                return
+        finally:
+            if produce.transaction is not None:
+                produce.transaction.close()
         waiting, failure = produce.waiting, produce.error_code
         if not request.acks and failure:
             self._close_failed(connection, failure)

@@ -15,6 +15,7 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.router import Router
+from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.upkeep.flusher import Flusher
 from ottla.observe.metrics import PAUSE, SAMPLES_MAX, Family, Pause, counter, gauge, histogram
@@ -315,6 +316,18 @@ def group_metrics(groups: GroupCoordinator, partitions: PartitionTable) -> Itera
         lags,
         _GROUP_PLACE,
     )
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Family | Pause]:
+    """Of the transactional ids that this broker coordinates."""
+    found = transactions.metrics()
+    states = {(state,): count for state, count in found.by_state.items()}
+    yield gauge("ottla_transactional_ids", "Transactional ids of this coordinator, by state.", states, ("state",))
+    about = "Markers of decided transactions that their partitions do not have yet."
+    yield gauge("ottla_transaction_markers_unwritten", about, found.unwritten_markers_count)
 
 
 # --- this broker among others -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ sends a frame too slowly (`frame_pace`).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import struct
@@ -47,6 +48,7 @@ _CLIENT_HELLO: Final = 0x1603
 # On Linux the first byte is the connection's state; elsewhere such a peer is noticed when it is answered.
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
 _TCP_CLOSE_WAIT: Final = 8
+_NUMBERS: Final = itertools.count()
 
 
 class Answer:
@@ -131,6 +133,7 @@ class Connection:
         "is_draining",
         "listener_name",
         "local_address",
+        "number",
         "peer_name",
         "quiet_sweeps",
         "quotas",
@@ -156,6 +159,8 @@ class Connection:
         `access_of` gives its rights; None: there is no authorizer.  `quotas_of` gives its quotas.
         """
         self.listener_name: Final = listener_name
+        # In the order of their acceptance.
+        self.number: Final = next(_NUMBERS)
         self._slow = slow
         self._slow_after_s = inf if slow is None else slow.limit_s
         self._waits_for_room_since_s = 0.0

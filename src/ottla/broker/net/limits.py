@@ -141,6 +141,8 @@ ACCEPTS_PER_TURN: Final = 64
 # Of a group's id, in characters, and of the client id that a new member's id starts with.
 GROUP_ID_LENGTH_MAX: Final = 1_024
 GROUP_CLIENT_ID_LENGTH_MAX: Final = 255
+# In characters.
+TRANSACTIONAL_ID_LENGTH_MAX: Final = 1_024
 
 # Of the reason for a join or a leave, which is kept for diagnosis; Java's clients cut it at the same length.
 GROUP_REASON_LENGTH_MAX: Final = 255

@@ -14,6 +14,7 @@ from ottla.broker.partitions.topic_configs import BatchOpening
 from ottla.broker.partitions.waiting_requests import ACKS_ALL, ACKS_LEADER
 from ottla.broker.producing.batch_opening import BatchRefused, OpeningTerms, malformed
 from ottla.broker.producing.opening_threads import BatchOpener, Opened
+from ottla.broker.producing.transactional_produce import TransactionalProduce
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_TIMESTAMP
@@ -60,13 +61,13 @@ REPORT_EVERY_MS: Final = 1_000
 
 # Plain ints: they are compared and packed for every batch.
 _NONE: Final = int(ErrorCode.NONE)
+_ID_DENIED: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_TXN_STATE: Final = int(ErrorCode.INVALID_TXN_STATE)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -89,10 +90,12 @@ class BatchAppender:
         acks: int,
         now_ms: int,
         opened: Opened | None,
+        transaction: TransactionalProduce | None = None,
     ) -> tuple[ProducePartitionResult, int]:
         """Check and append one partition's records: (the result, the end to wait for or `NO_WAIT`).
 
         `opened`: what became of the batch in a thread, if it was there.  Raises `OpensOffLoop` if it must go there.
+        `transaction`: of a request with a transactional id.
         """
         if acks not in _ACKS_LEGAL:
             return _refused(partition, _INVALID_ACKS)
@@ -105,6 +108,12 @@ class BatchAppender:
         error = batch_error(batch, header, version)
         if error:
             return _refused(partition, error, _ONE_BATCH if error == _INVALID_RECORD else None)
+        guard = None
+        if header[5] & TRANSACTIONAL_BIT:
+            refused = _ID_DENIED if transaction is None else transaction.refusal_of(partition)
+            if transaction is None or refused:
+                return _refused(partition, refused)
+            guard = transaction.guard_of(partition, header)
         batch_fault = partition.batch_fault
         if batch_fault is not None and (faulty := batch_fault(batch)) != SOUND:
             return _refused(partition, _INVALID_RECORD, malformed(faulty, header[12]))
@@ -123,7 +132,7 @@ class BatchAppender:
                 header = _stamp_time(batch, now_ms)
             elif header[8] > now_ms + partition.timestamp_after_max_ms:
                 return _refused(partition, _INVALID_TIMESTAMP, _FUTURE)
-            base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms)
+            base_offset, required_end, log_start_offset = partition.append(batch, header, acks, now_ms, guard)
         except BatchRefused as refusal:
             if refusal.error_code == _NOT_ENOUGH_REPLICAS:
                 # No want of replicas: there was no time to open it, and it is sent again.
@@ -162,7 +171,8 @@ def batch_error(batch: memoryview, header: tuple[int, ...], produce_version: int
         return error
     producer_id = header[9]
     if producer_id == -1:
-        return _NONE
+        # A transaction belongs to a producer.
+        return _INVALID_RECORD if attributes & TRANSACTIONAL_BIT else _NONE
     # An idempotent batch has all three; with only some of them it would bypass the sequence checks.
     return _NONE if producer_id >= 0 and header[10] >= 0 and header[11] >= 0 else _INVALID_RECORD
 
@@ -179,9 +189,7 @@ def _attributes_error(attributes: int, records_bytes: int, produce_version: int)
     if attributes & ~_CLIENT_ATTRIBUTES:
         # Control batches are written by brokers only: a client's marker could end another producer's transaction.
         return _INVALID_RECORD
-    if attributes & TIMESTAMP_TYPE_BIT:
-        return _INVALID_TIMESTAMP
-    return _TXN_STATE if attributes & TRANSACTIONAL_BIT else _NONE
+    return _INVALID_TIMESTAMP if attributes & TIMESTAMP_TYPE_BIT else _NONE
 
 
 def _refused(

@@ -25,7 +25,7 @@ from ottla.model.broker_settings import DELETE_TOPIC_ENABLE, MAX_BROKER_PARTITIO
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.model.identifiers import INTERNAL_TOPICS, NodeId
+from ottla.model.identifiers import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NodeId
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import fields, frequent
 from ottla.runtime.mutex import Mutex
@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 # Automatic creations leave one of so many logs: `__consumer_offsets` and what operators create must fit when clients
 # have filled the rest.
 _AUTOMATIC_LEAVES: Final = 4
+_KEPT_FOR: Final = {
+    OFFSETS_TOPIC: f"{OFFSETS_TOPIC} holds the committed offsets of all groups; delete groups instead",
+    TRANSACTIONS_TOPIC: f"{TRANSACTIONS_TOPIC} holds the outcomes of transactions, without which they stay open",
+}
 
 
 class TopicRequests:
@@ -175,8 +179,7 @@ class TopicRequests:
         async with self._changing:
             topic = self._registry.view.by_name.get(name)
             if name in INTERNAL_TOPICS and topic is not None and self._may_have_records(topic):
-                problem = f"{name} holds the committed offsets of all groups; delete groups instead"
-                raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, _KEPT_FOR[name])
             await self._registry.delete(name, topic_id)
             self._unfinished.pop(name, None)
             await self._served.follow()

@@ -19,6 +19,7 @@ from ottla.coordination import layout
 from ottla.coordination.acls import AclRegistry
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.configs import ConfigRegistry
+from ottla.coordination.features import FeatureRegistry
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.topics import TopicRegistry
@@ -56,6 +57,7 @@ class Coordination:
         self.configs: Final = ConfigRegistry(tree, on_stale=on_stale)
         # Read only where there is an authorizer.
         self.acls: Final = AclRegistry(tree, on_stale=on_stale)
+        self.features: Final = FeatureRegistry(tree, on_stale=on_stale)
         self.producer_ids: Final = ProducerIdBlocks(tree, node_id)
         self.lifecycle: Final = (
             BrokerLifecycle.sole(node_id) if on_stale is None else BrokerLifecycle(node_id, tree.lease)

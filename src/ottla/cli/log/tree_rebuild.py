@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
-from ottla.broker.groups.offsets_topic import offsets_topic_config
+from ottla.broker.shards.internal_topics import internal_topic_config
 from ottla.cli.log.copied_tree import read_copied_tree
 from ottla.cli.log.stopped_directory import StoppedDirectory, write_new_tree
 from ottla.cli.log.topic_config_file import COMPACTED, KEPT_FOR_EVER, check_topics, read_topic_configs, settings_of
@@ -22,7 +22,7 @@ from ottla.maintenance.found_topics import FoundTopic, find_topics
 from ottla.maintenance.repair import BACKUP_SUFFIX
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import OFFSETS_TOPIC, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import INTERNAL_TOPICS, uuid_from_text, uuid_to_text
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock
 from ottla.storage.directory import directory_tree
@@ -71,9 +71,9 @@ def _settings(topic: FoundTopic, given: _Given) -> dict[str, str]:
     own = settings_of(given.of_topics, topic.name)
     if topic.name in given.of_topics and given.is_whole:
         return own
-    if topic.name == OFFSETS_TOPIC:
-        # The broker's own, and as it makes it: groups lose nothing by its compaction.
-        return {**offsets_topic_config(BrokerSettings()), **own}
+    if topic.name in INTERNAL_TOPICS:
+        # The broker's own, and as it makes it: coordinators lose nothing by its compaction.
+        return {**internal_topic_config(topic.name, BrokerSettings()), **own}
     guessed = COMPACTED if topic.was_compacted and "cleanup.policy" not in own else {}
     return {**guessed, **KEPT_FOR_EVER, **own}
 
@@ -190,7 +190,7 @@ def _remarks(plan: TreeRebuild) -> list[str]:
             f"  {counted(plan.nameless_count, 'topic')} more had records, and no directory is left of them: they are "
             "not made"
         )
-    if any(topic.name not in plan.given.of_topics and topic.name != OFFSETS_TOPIC for topic in plan.topics):
+    if any(topic.name not in plan.given.of_topics and topic.name not in INTERNAL_TOPICS for topic in plan.topics):
         lines.append(
             "  the settings of topics were in the tree alone: where none are given (--settings), retention is off, so "
             "that nothing is deleted on a guess; a partition after the last one that is there is not known either"

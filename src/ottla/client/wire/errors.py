@@ -138,10 +138,7 @@ class OffsetOutOfRange(BrokerRefused):
 
 def error_code_of(number: int) -> ErrorCode:
     """An unknown code, as of a newer broker, becomes UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.of(number)
 
 
 _HINTS: Final = {

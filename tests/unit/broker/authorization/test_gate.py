@@ -14,6 +14,8 @@ from ottla.broker.authorization.guard import Caller, Passed
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -34,8 +36,10 @@ from ottla.protocol.schemas import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -46,12 +50,14 @@ from ottla.protocol.schemas import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     sync_group,
+    write_txn_markers,
 )
 from ottla.runtime.steps import run_steps
 from tests.unit.broker.authorization.rights import Rights
@@ -65,6 +71,18 @@ GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def add_partitions(*topics: str) -> Callable[[], object]:
+    return lambda: add_partitions_to_txn.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="t",
+        v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(topic, [0]) for topic in topics],
+    )
+
+
+def markers() -> object:
+    topic = write_txn_markers.WritableTxnMarkerTopic("orders", [0])
+    return write_txn_markers.WriteTxnMarkersRequest([write_txn_markers.WritableTxnMarker(1, 0, topics=[topic])])
 
 
 class Case(NamedTuple):
@@ -513,6 +531,64 @@ CASES = [
         ("ALTER CLUSTER",),
         CLUSTER,
     ),
+    Case(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        add_partitions("orders"),
+        add_partitions_to_txn.AddPartitionsToTxnResponse,
+        ("WRITE TRANSACTIONAL_ID:t", "WRITE TOPIC:orders"),
+        ID,
+    ),
+    Case(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        5,
+        lambda: add_partitions_to_txn.AddPartitionsToTxnRequest(
+            [add_partitions_to_txn.AddPartitionsToTxnTransaction("t", 1, 0)]
+        ),
+        add_partitions_to_txn.AddPartitionsToTxnResponse,
+        ("CLUSTER_ACTION CLUSTER",),
+        CLUSTER,
+    ),
+    Case(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        3,
+        lambda: add_offsets_to_txn.AddOffsetsToTxnRequest("t", 1, 0, "g"),
+        add_offsets_to_txn.AddOffsetsToTxnResponse,
+        ("WRITE TRANSACTIONAL_ID:t", "READ GROUP:g"),
+        ID,
+    ),
+    Case(
+        ApiKey.END_TXN,
+        5,
+        lambda: end_txn.EndTxnRequest("t", 1, 0, True),
+        end_txn.EndTxnResponse,
+        ("WRITE TRANSACTIONAL_ID:t",),
+        ID,
+    ),
+    Case(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        markers,
+        write_txn_markers.WriteTxnMarkersResponse,
+        ("CLUSTER_ACTION CLUSTER",),
+        CLUSTER,
+    ),
+    Case(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        markers,
+        write_txn_markers.WriteTxnMarkersResponse,
+        ("ALTER CLUSTER",),
+        CLUSTER,
+    ),
+    Case(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        lambda: describe_transactions.DescribeTransactionsRequest(["t"]),
+        describe_transactions.DescribeTransactionsResponse,
+        ("DESCRIBE TRANSACTIONAL_ID:t",),
+        ID,
+    ),
     Case(ApiKey.CREATE_ACLS, 3, rule, create_acls.CreateAclsResponse, ("ALTER CLUSTER",), CLUSTER),
     Case(
         ApiKey.DELETE_ACLS,
@@ -541,8 +617,9 @@ def test_every_api_that_the_broker_offers_has_a_row() -> None:
 
 
 def test_every_row_with_a_right_is_among_the_cases() -> None:
-    # LIST_GROUPS leaves out, PRODUCE and FETCH are guarded where they look up partitions: their own tests.
-    of_their_own = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_GROUPS}
+    # LIST_GROUPS and LIST_TRANSACTIONS leave out, PRODUCE and FETCH are guarded where they look up partitions: their
+    # own tests.
+    of_their_own = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
     needed = {api for api, row in ROWS.items() if row.needs != NOTHING} - of_their_own
     assert {case.api for case in CASES} == needed
 
@@ -582,9 +659,15 @@ async def test_a_request_without_rights_is_refused_with_the_code_of_its_resource
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if len(case.rights) > 1 and case.api is not ApiKey.OFFSET_FETCH], ids=name_of
+    "case",
+    [
+        case
+        for case in CASES
+        if " TOPIC:" in case.rights[-1] and case.rights[1:] and case.api is not ApiKey.OFFSET_FETCH
+    ],
+    ids=name_of,
 )
-async def test_a_request_with_the_right_on_its_group_alone_is_refused_for_its_topics(case: Case) -> None:
+async def test_a_request_with_the_right_on_its_group_or_id_alone_is_refused_for_its_topics(case: Case) -> None:
     rights = Rights(case.rights[0])
     found = codes(await broker().ask(case.api, case.version, case.request(), case.response, rights.access))
     assert TOPIC in found
@@ -753,6 +836,42 @@ async def test_a_transactional_id_needs_its_own_right() -> None:
         ApiKey.INIT_PRODUCER_ID, 3, wanted, init_producer_id.InitProducerIdResponse, Rights("WRITE TOPIC:*").access
     )
     assert answer.error_code == ID
+
+
+async def test_one_forbidden_topic_keeps_all_out_of_a_transaction() -> None:
+    request = add_partitions("orders", "clicks")()
+    rights = Rights("WRITE TRANSACTIONAL_ID:t", "WRITE TOPIC:clicks")
+    found = await broker().ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, add_partitions_to_txn.AddPartitionsToTxnResponse, rights.access
+    )
+    codes = {
+        topic.name: [each.partition_error_code for each in topic.results_by_partition]
+        for topic in found.results_by_topic_v3_and_below
+    }
+    assert codes == {"orders": [TOPIC], "clicks": [ErrorCode.OPERATION_NOT_ATTEMPTED]}
+    assert rights.denied_texts() == ["WRITE TOPIC:orders"]
+
+
+async def test_group_of_another_does_not_get_into_a_transaction() -> None:
+    request = add_offsets_to_txn.AddOffsetsToTxnRequest("t", 1, 0, "theirs")
+    found = await broker().ask(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        3,
+        request,
+        add_offsets_to_txn.AddOffsetsToTxnResponse,
+        Rights("WRITE TRANSACTIONAL_ID:t").access,
+    )
+    assert found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_transactional_ids_are_listed_to_those_who_may_describe_them() -> None:
+    for right, is_listed in (("DESCRIBE TRANSACTIONAL_ID:t", True), ("DESCRIBE TRANSACTIONAL_ID:u", False)):
+        listed = list_transactions.ListTransactionsResponse(
+            transaction_states=[list_transactions.ListedTransactionState("t", 1, "Ongoing")]
+        )
+        request = list_transactions.ListTransactionsRequest()
+        found = await finished(ApiKey.LIST_TRANSACTIONS, request, listed, broker(), right)
+        assert bool(found.transaction_states) is is_listed
 
 
 async def test_groups_are_listed_to_those_who_may_describe_them() -> None:

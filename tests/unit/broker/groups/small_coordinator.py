@@ -9,6 +9,7 @@ from uuid import UUID
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.broker.shards.shard_table import ShardSources
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
 from ottla.coordination import topics_view
 from ottla.coordination.topics_view import NO_TOPICS, Topic, TopicsView
@@ -77,13 +78,15 @@ class SmallCoordinator:
             self._settings,
             lambda _: self._settings.consumer_times,
             1 << 20,
-            self.partitions,
-            self.clock,
-            self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
-            is_flushing=lambda: self.is_flushing,
-            now_s=lambda: self.loop.time(),
-            lifecycle=self.lifecycle,
-            lease_watch=self.lease_watch if self._watches_lease else None,
+            ShardSources(
+                self.partitions,
+                self.clock,
+                self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
+                is_flushing=lambda: self.is_flushing,
+                now_s=lambda: self.loop.time(),
+                lifecycle=self.lifecycle,
+                lease_watch=self.lease_watch if self._watches_lease else None,
+            ),
         )
 
     def take_lease(self) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker.groups.coordinator import TIMER_TURN_S, GroupCoordinator
+from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.net.limits import GROUP_ID_LENGTH_MAX
+from ottla.broker.shards.shard_table import TIMER_TURN_S
 from ottla.coordination.tree import LEASE_FOREVER
 from ottla.groups.commands import Heartbeat, ListGroups, SyncGroup
 from ottla.groups.settings import GroupSettings
@@ -203,7 +204,7 @@ def test_deadlines_of_many_shards_leave_the_loop_to_others_in_between(monkeypatc
     monkeypatch.setattr(GroupShard, "on_time", on_time)
     small.clock.advance(GroupSettings().offsets_retention_check_interval_ms)
     for turns_count in range(1, PARTITIONS + 1):
-        small.coordinator._on_timer()
+        small.coordinator._shards._on_timer()
         assert len(looked_at) == turns_count
     assert len(set(looked_at)) == PARTITIONS
 
@@ -220,9 +221,9 @@ def test_shard_that_fails_does_not_keep_the_others_from_their_deadlines(monkeypa
 
     monkeypatch.setattr(GroupShard, "on_time", on_time)
     with pytest.raises(AssertionError, match="a bug"):
-        small.coordinator._on_timer()
+        small.coordinator._shards._on_timer()
     with pytest.raises(AssertionError, match="a bug"):
-        small.coordinator._on_timer()
+        small.coordinator._shards._on_timer()
     assert len(set(looked_at)) == PARTITIONS
 
 
@@ -397,7 +398,7 @@ def test_extended_lease_continues_with_the_groups_in_memory_at_once(small: Small
     for number in range(12):
         small.ask(commit(f"g{number}", number))
     small.flush()
-    shards = list(small.coordinator._shards)
+    shards = list(small.coordinator._shards._shards)
     for _ in range(3):
         suspend(small, is_suspended=True)
         assert set(coordinator_errors(small)) == {ErrorCode.NOT_COORDINATOR}
@@ -406,7 +407,7 @@ def test_extended_lease_continues_with_the_groups_in_memory_at_once(small: Small
         suspend(small, is_suspended=False)
         # The loop has not turned, so nothing was read from the log.
         assert coordinator_errors(small) == [ErrorCode.NONE] * PARTITIONS
-    assert list(small.coordinator._shards) == shards
+    assert list(small.coordinator._shards._shards) == shards
     assert {number: offsets_of(small, f"g{number}") for number in range(12)} == {
         number: {("t", 0): number} for number in range(12)
     }
@@ -480,7 +481,7 @@ def test_leadership_that_ends_during_a_lapse_unloads_the_groups() -> None:
     for partition in small.partitions:
         resign(partition)
     small.show_topics()
-    assert list(small.coordinator._shards) == [None] * PARTITIONS
+    assert list(small.coordinator._shards._shards) == [None] * PARTITIONS
     assert small.coordinator.member_bytes.held_bytes == 0
 
 
@@ -488,14 +489,14 @@ def test_groups_are_read_again_if_another_epoch_was_seen_during_a_lapse(small: S
     for number in range(12):
         small.ask(commit(f"g{number}", number))
     small.flush()
-    before = list(small.coordinator._shards)
+    before = list(small.coordinator._shards._shards)
     suspend(small, is_suspended=True)
     for partition in small.partitions:
         lead(partition, 5)
     small.show_topics()
     assert set(coordinator_errors(small)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     small.loop.turn()
-    assert not set(before) & set(small.coordinator._shards)
+    assert not set(before) & set(small.coordinator._shards._shards)
     assert offsets_of(small, "g7") == {("t", 0): 7}
 
 
@@ -549,7 +550,7 @@ def test_load_for_an_old_epoch_is_ignored(small: SmallCoordinator) -> None:
     small.crash()
     small.start()
     small.show_topics()
-    before = [shard for shard in small.coordinator._shards if shard is not None]
+    before = [shard for shard in small.coordinator._shards._shards if shard is not None]
     for partition in small.partitions:
         lead(partition, 5)
     small.show_topics()

@@ -17,9 +17,15 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.record_deletions import RecordDeletions
 from ottla.broker.partitions.waiting_requests import ACKS_ALL
+from ottla.broker.shards.shard_table import ShardSources
 from ottla.broker.topics.topic_rules import checked_config
+from ottla.broker.transactions.coordinator import TransactionCoordinator, transaction_settings
+from ottla.broker.transactions.marker_sender import MarkerSender
+from ottla.broker.transactions.marker_writer import MarkerWriter
+from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
+from ottla.coordination.features import FeaturesView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
@@ -80,6 +86,9 @@ class CountedIds:
     async def next(self) -> ProducerId:
         self._given += 1
         return ProducerId(self._given)
+
+    def begin_at(self, producer_id: int) -> None:
+        self._given = max(self._given, producer_id - 1)
 
 
 class SmallTopicAdmin:
@@ -170,14 +179,26 @@ class SmallBroker:
         self.topic_admin = SmallTopicAdmin(self)
         self.record_deletions = SmallRecordDeletions(self)
         self.loop = TurnedLoop()
-        self.groups = GroupCoordinator(
-            group_settings(self.settings),
-            lambda group_id: consumer_times(self.configs, group_id, self.settings),
-            1 << 20,
+        sources = ShardSources(
             self.partitions,
             self.clock,
             self.loop,  # type: ignore[arg-type]  # the part of a loop that it uses
             is_flushing=lambda: False,
+        )
+        self.groups = GroupCoordinator(
+            group_settings(self.settings),
+            lambda group_id: consumer_times(self.configs, group_id, self.settings),
+            1 << 20,
+            sources,
+        )
+        self.features = FeaturesView()
+        self.markers = MarkerWriter(self.partitions, self.clock, BrokerLifecycle.sole(NODE_ID))
+        self.transactions = TransactionCoordinator(
+            transaction_settings(self.settings),
+            1 << 20,
+            sources,
+            self.producer_ids,
+            MarkerSender(NODE_ID, self, self.markers, sources.loop),
         )
 
     # --- what handlers call -----------------------------------------------------------------------------------
@@ -191,6 +212,12 @@ class SmallBroker:
         if self.refusal is not None:
             raise self.refusal
 
+    def leader_of(self, partition: TopicPartition) -> NodeId | None:
+        return None if self.partitions.find(*partition) is None else NODE_ID
+
+    async def refresh(self) -> None:
+        """The topics are never out of date."""
+
     # --- what tests call --------------------------------------------------------------------------------------
 
     def add_topic(self, name: str, partitions_count: int = 1, *, leader_epoch: int = 0) -> Topic:
@@ -203,6 +230,7 @@ class SmallBroker:
             lead(partition, leader_epoch)
             self.partitions.add(partition)
         self.groups.on_topics_changed(self.topics)
+        self.transactions.on_topics_changed(self.topics)
         return topic
 
     def place(self, name: str, replicas: Sequence[int], leader: int, in_sync: Sequence[int]) -> None:
@@ -278,7 +306,7 @@ def codes(message: object) -> list[int]:
     elif is_dataclass(message):
         for declared in fields(message):
             value = getattr(message, declared.name)
-            if declared.name == "error_code":
+            if declared.name in ("error_code", "partition_error_code"):
                 found.append(value)
             else:
                 found += codes(value)

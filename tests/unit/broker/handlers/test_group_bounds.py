@@ -58,7 +58,7 @@ async def test_long_reason_is_cut_where_it_is_kept(broker: SmallBroker) -> None:
     await broker.ask(ApiKey.JOIN_GROUP, 9, request, JoinGroupResponse)
     request.protocols = [JoinGroupRequestProtocol("range", b"news")]
     await broker.ask(ApiKey.JOIN_GROUP, 9, request, JoinGroupResponse)
-    shard = next(shard for shard in broker.groups._shards if shard is not None and len(shard.shard))
+    shard = next(shard for shard in broker.groups._shards._shards if shard is not None and len(shard.shard))
     told = str(shard.shard.history("g"))
     assert "because because" in told
     assert len(told) < 5_000

@@ -11,7 +11,7 @@ from ottla.coordination.registries import BrokersView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.group_partition import partition_of
-from ottla.model.identifiers import OFFSETS_TOPIC, NodeId
+from ottla.model.identifiers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NodeId
 from ottla.observe.events import EventFormatter
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -157,15 +157,23 @@ async def test_coordinator_is_not_available_when_the_topic_cannot_be_made() -> N
     assert "no room" in answer.error_message
 
 
-@pytest.mark.parametrize(
-    ("key_type", "code"), [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (9, ErrorCode.INVALID_REQUEST)]
-)
-async def test_only_groups_have_coordinators(key_type: int, code: ErrorCode) -> None:
+@pytest.mark.parametrize("key_type", [2, 9])
+async def test_only_groups_and_transactional_ids_have_coordinators(key_type: int) -> None:
     broker = SmallBroker()
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"])
-    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 4, request, FindCoordinatorResponse)
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 6, request, FindCoordinatorResponse)
+    code = ErrorCode.INVALID_REQUEST
     assert [(each.key, each.error_code) for each in answer.coordinators] == [("a", code), ("b", code)]
     assert broker.created == []
+
+
+async def test_topic_of_transactions_is_created_with_the_first_request_for_a_coordinator() -> None:
+    broker = SmallBroker()
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 6, request, FindCoordinatorResponse)
+    assert [(each.key, each.error_code) for each in answer.coordinators] == [("a", 0), ("b", 0)]
+    ((made, _),) = broker.created
+    assert made.name == TRANSACTIONS_TOPIC
 
 
 # --- The topic of the groups -------------------------------------------------------------------------------------

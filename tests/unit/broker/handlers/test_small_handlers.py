@@ -68,11 +68,15 @@ async def test_id_without_epoch_and_epoch_without_id_are_refused(version: int, h
     assert result == InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-@pytest.mark.parametrize("version", range(5))
-@pytest.mark.parametrize("transactional_id", ["", "payments"])
-async def test_transactional_producer_is_refused(version: int, transactional_id: str) -> None:
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize(
+    ("transactional_id", "error"), [("", ErrorCode.INVALID_REQUEST), ("payments", ErrorCode.NOT_COORDINATOR)]
+)
+async def test_transactional_producer_needs_an_id_and_its_coordinator(
+    version: int, transactional_id: str, error: ErrorCode
+) -> None:
     result = await init(SmallBroker(), version, InitProducerIdRequest(transactional_id, 60_000))
-    assert result == InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST, -1, -1)
+    assert result == InitProducerIdResponse(0, error, -1, -1)
 
 
 # --- DescribeCluster --------------------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ def test_broker_time_is_not_taken_from_a_client() -> None:
     assert error_of(good_batch(log_append_time_ms=5)) is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_transactional_batch_is_refused_while_there_are_no_transactions() -> None:
+def test_batch_of_a_transaction_needs_a_producer() -> None:
+    assert error_of(good_batch(is_transactional=True)) is ErrorCode.INVALID_RECORD
     batch = good_batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert error_of(batch) is ErrorCode.INVALID_TXN_STATE
+    assert error_of(batch) is ErrorCode.NONE

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.broker.groups.loading import ShardLoading
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_log import PartitionLog
-from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.groups.shard import GroupShard
-from ottla.groups.shared_bytes import SharedBytes
-from ottla.groups.topics_image import TopicsImage
+from ottla.broker.shards.loading import Replayed, ShardLoading
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
 from ottla.runtime.clock import Moment
@@ -19,21 +16,47 @@ from ottla.runtime.clock import Moment
 log = logging.getLogger(__name__)
 
 
-class ServedShard:
+class ShardEvents(NamedTuple):
+    """The names of a coordinator's events in the log."""
+
+    loaded: str
+    unloaded: str
+    not_loaded: str
+    failed: str
+
+
+class Shard(Replayed, Protocol):
+    """The state of a coordinator that one partition has: `GroupShard`, `TransactionShard`."""
+
+    def loaded(self, moment: Moment, end_offset: int = ...) -> None: ...
+
+    def on_stable(self, stable_end: int) -> None: ...
+
+    def on_time(self, moment: Moment) -> None: ...
+
+    def next_due_ms(self) -> int | None: ...
+
+    def suspend(self, error: ErrorCode) -> None: ...
+
+    def resume(self, moment: Moment) -> None: ...
+
+    def fail_all(self, error: ErrorCode) -> None: ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class ServedShard(Generic[S]):
     """`error` is COORDINATOR_LOAD_IN_PROGRESS at first, NONE once loaded, and another while the shard is suspended or
     when it has failed.
     """
 
     def __init__(
         self,
+        events: ShardEvents,
         partition: Partition,
-        settings: GroupSettings,
-        new_member_id: Callable[[str], str],
-        topics: TopicsImage,
-        times_of: Callable[[str], ConsumerTimes],
-        member_bytes: SharedBytes,
-        offset_bytes: SharedBytes,
-        on_moved: Callable[[ServedShard], None],
+        new_shard: Callable[[Partition, PartitionLog], S],
+        on_moved: Callable[[ServedShard[S]], None],
         on_lost: Callable[[], None],
     ) -> None:
         """`on_moved`: its stable end moved; `on_lost`: the partition may be another broker's now."""
@@ -43,6 +66,7 @@ class ServedShard:
         # While it is loaded.
         self.loading: ShardLoading | None = None
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._events = events
         self._on_moved = on_moved
         self._on_lost = on_lost
         self._is_lost = False
@@ -50,15 +74,7 @@ class ServedShard:
         self._is_loaded = False
         self._has_failed = False
         self._log = PartitionLog(partition, self._on_stable, self._on_failed)
-        self.shard = GroupShard(
-            self._log,
-            settings,
-            new_member_id,
-            topics,
-            times_of,
-            member_bytes,
-            offset_bytes,
-        )
+        self.shard = new_shard(partition, self._log)
 
     def serves(self, partition: Partition | None) -> bool:
         """Whether it is the shard of this partition in the leader epoch that the partition has now, and not lost."""
@@ -85,7 +101,7 @@ class ServedShard:
         self.shard.loaded(moment, end_offset)
 
     def suspend(self) -> None:
-        """The lease is over: answer waiting requests and all later ones with NOT_COORDINATOR, and keep the groups.
+        """The lease is over: answer waiting requests and all later ones with NOT_COORDINATOR, and keep its state.
 
         No other broker can have written to the partition unless it was elected, and then this shard is unloaded.
         """
@@ -97,7 +113,7 @@ class ServedShard:
             self.shard.suspend(ErrorCode.NOT_COORDINATOR)
 
     def resume(self, moment: Moment) -> None:
-        """The lease was extended, in the same session and leader epoch: continue with the groups as they are."""
+        """The lease was extended, in the same session and leader epoch: continue with its state as it is."""
         if not self._is_suspended or self._has_failed:
             return
         self._is_suspended = False
@@ -123,7 +139,7 @@ class ServedShard:
     def _on_failed(self, code: int) -> None:
         """No reply may wait for the last appends: the disk failed, the lease is over, or the leadership is lost."""
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
-            log.error("groups.failed", extra=fields(partition=self.name, error=ErrorCode(code).name))
+            log.error(self._events.failed, extra=fields(partition=self.name, error=ErrorCode(code).name))
             self.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif self.partition.is_suspended_leader:
             self.suspend()

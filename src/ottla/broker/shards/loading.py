@@ -1,6 +1,6 @@
-"""Groups read back from their partition at start, a short slice of the loop's turn at a time.
+"""Shards read back from their partitions at start, a short slice of the loop's turn at a time.
 
-The broker is ready earlier: requests of a group that is not loaded yet get COORDINATOR_LOAD_IN_PROGRESS.
+The broker is ready earlier: requests to a shard that is not loaded yet get COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.broker.partitions.partition import Partition
-from ottla.groups.shard import GroupShard
 from ottla.model.errors import OttlaError
 from ottla.observe.events import fields
 from ottla.records.errors import CorruptBatch
@@ -37,10 +36,16 @@ BUSY_FOR_S: Final = 0.005
 PAUSE_S: Final = 0.001
 
 
+class Replayed(Protocol):
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record.  Raises `OttlaError` for one that is damaged."""
+        ...
+
+
 class ShardLoading:
     """Feeds a partition's records, up to the end that it has now, into its shard."""
 
-    def __init__(self, partition: Partition, shard: GroupShard, read_bytes_max: int) -> None:
+    def __init__(self, partition: Partition, shard: Replayed, read_bytes_max: int) -> None:
         self._partition = partition
         self._shard = shard
         self._read_bytes = min(read_bytes_max, _READ_BYTES)
@@ -52,7 +57,7 @@ class ShardLoading:
     def load_some(self) -> bool:
         """Apply the next few records; False when there are no more.
 
-        Raises `OttlaError` or `OSError` when the log cannot be read or holds a record that is not a group record.
+        Raises `OttlaError` or `OSError` when the log cannot be read or holds a record that is not the shard's.
         """
         replay = self._shard.replay
         for _ in range(RECORDS_BETWEEN_LOOKS):
@@ -103,8 +108,14 @@ class Loader:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, is_flushing: Callable[[], bool], now_s: Callable[[], float]
+        self,
+        loaded_event: str,
+        loop: asyncio.AbstractEventLoop,
+        is_flushing: Callable[[], bool],
+        now_s: Callable[[], float],
     ) -> None:
+        """`loaded_event`: the name of the event in the log when all shards are loaded."""
+        self._loaded_event = loaded_event
         self._loop = loop
         self._now_s = now_s
         self._is_flushing = is_flushing
@@ -153,7 +164,7 @@ class Loader:
         self._left_off_s = now_s
         if not self._waiting:
             took_ms = round((now_s - self._started_s) * 1000)
-            log.info("groups.loaded", extra=fields(records_count=self._records_count, took_ms=took_ms))
+            log.info(self._loaded_event, extra=fields(records_count=self._records_count, took_ms=took_ms))
         elif now_s < self._busy_until_s:
             self._pause()
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
-from ottla.broker.groups.loading import BUSY_FOR_S, BUSY_TURN_S, PAUSE_S, SLICE_S, Loader, ShardLoading
+from ottla.broker.shards.loading import BUSY_FOR_S, BUSY_TURN_S, PAUSE_S, SLICE_S, Loader, ShardLoading
 from ottla.model.errors import OttlaError
 
 # What the next few records of a shard take.
@@ -22,7 +22,9 @@ class Turns:
         self.is_flushing = False
         self.next: tuple[float, Callable[[], None]] | None = None
         loop = SimpleNamespace(call_soon=lambda call: self.call_later(0.0, call), call_later=self.call_later)
-        self.loader = Loader(cast(asyncio.AbstractEventLoop, loop), lambda: self.is_flushing, lambda: self.now_s)
+        self.loader = Loader(
+            "groups.loaded", cast(asyncio.AbstractEventLoop, loop), lambda: self.is_flushing, lambda: self.now_s
+        )
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> SimpleNamespace:
         self.next = (delay_s, call)

@@ -1,0 +1,115 @@
+"""What the batches of a transaction need beside their checks: that the coordinator has their partitions (KIP-890).
+
+The first batch of a transaction in a partition is appended with a guard, which the partition makes before the
+coordinator is queried; later ones need nothing.  From Produce v12 on the query adds what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from ottla.broker.partitions.partition import Partition
+from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
+from ottla.records.header import HEADER, TRANSACTIONAL_BIT
+from ottla.storage.producers.log_transactions import VerificationGuard
+from ottla.transactions.commands import AddPartitions, VerifyPartitions
+
+_ADDS_FROM_VERSION: Final = 12
+_ABORTABLE_FROM_VERSION: Final = 11
+# What older clients do not repeat gets an error that they do.
+_AWAY: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+
+class Verifier(Protocol):
+    """Queries the coordinators of transactional ids (broker/transactions/verifier.py)."""
+
+    def verify(self, wanted: AddPartitions | VerifyPartitions, reply: Callable[[ErrorCode], None]) -> None:
+        """`reply` is called once, now or later."""
+        ...
+
+
+class _Guarded(NamedTuple):
+    partition: Partition
+    guard: VerificationGuard
+
+
+class TransactionalProduce:
+    """The transactional batches of one request.  `refusal`: of all of them, since the client may not use the id."""
+
+    __slots__ = ("_guards", "_refusals", "_transactional_id", "_version", "refusal")
+
+    def __init__(self, transactional_id: str, version: int, refusal: ErrorCode = ErrorCode.NONE) -> None:
+        self._transactional_id = transactional_id
+        self._version = version
+        self.refusal: Final = refusal
+        # By producer id and epoch, of which a request has one as a rule.
+        self._guards: dict[tuple[int, int], list[_Guarded]] = {}
+        self._refusals: dict[Partition, ErrorCode] = {}
+
+    def guard(self, partition: Partition, header: tuple[int, ...]) -> None:
+        """Make the guard of one batch, if it is the first of its transaction here; `header` is its head."""
+        if not header[5] & TRANSACTIONAL_BIT or self.refusal:
+            return
+        producer_id, epoch, first_sequence = header[9:12]
+        try:
+            guard = partition.guard(producer_id, epoch, first_sequence)
+        except OttlaError as error:
+            self._refusals[partition] = error.error_code
+            return
+        if guard is not None:
+            self._guards.setdefault((producer_id, epoch), []).append(_Guarded(partition, guard))
+
+    def queries(self) -> Iterator[AddPartitions | VerifyPartitions]:
+        """What the coordinator must be queried about."""
+        command = AddPartitions if self._version >= _ADDS_FROM_VERSION else VerifyPartitions
+        for (producer_id, epoch), guarded in self._guards.items():
+            partitions = frozenset(each.partition.topic_partition for each in guarded)
+            yield command(self._transactional_id, producer_id, epoch, partitions)
+
+    def on_verified(self, query: AddPartitions | VerifyPartitions, error: ErrorCode, now_ms: int) -> None:
+        """What the coordinator has answered to one of `queries`."""
+        if error is ErrorCode.NONE:
+            return
+        refusal = self._answer_for(error)
+        for partition, guard in self._guards.pop((query.producer_id, query.producer_epoch)):
+            partition.verification_refused(guard)
+            if refusal.is_retriable:
+                # The batches after this one are refused, too, and come again.
+                partition.on_refused(now_ms)
+            self._refusals[partition] = refusal
+
+    def _answer_for(self, error: ErrorCode) -> ErrorCode:
+        """What the producer gets for the coordinator's error."""
+        if error is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_FROM_VERSION:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        if error is ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if error in _AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and self._version < _ADDS_FROM_VERSION):
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return error
+
+    def refusal_of(self, partition: Partition) -> ErrorCode:
+        """Why its batch may not be appended; NONE: it may."""
+        return self.refusal or self._refusals.get(partition, ErrorCode.NONE)
+
+    def guard_of(self, partition: Partition, header: tuple[int, ...]) -> VerificationGuard | None:
+        """What the append of a batch needs."""
+        for found, guard in self._guards.get((header[9], header[10]), ()):
+            if found is partition:
+                return guard
+        return None
+
+    def close(self) -> None:
+        """All batches are appended or refused: a guard that is left would hold up the transaction's next ones."""
+        for guarded in self._guards.values():
+            for partition, guard in guarded:
+                partition.verification_refused(guard)
+
+
+def header_of(view: memoryview, start: int, stop: int) -> tuple[int, ...] | None:
+    """The head of a batch, as far as it has one."""
+    return HEADER.unpack_from(view, start) if stop - start >= HEADER.size else None

@@ -1,0 +1,79 @@
+"""The features of a cluster: the level of each that all of its brokers support, finalized in one node of the tree.
+
+A level is raised when every live broker supports it, and never lowered: clients that have read it rely on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.coordination.layout import FEATURES
+from ottla.coordination.node_json import Fields, encode
+from ottla.coordination.registries import BrokersView
+from ottla.coordination.tree import BadVersion, NodeExists, NoNode, StandingWatch, Tree
+from ottla.protocol.api import API_VERSIONS, ApiKey
+from ottla.runtime.mutex import Mutex
+
+# With level 2 an end advances the producer's epoch, and a produce adds its partition (KIP-890, part 2).
+TRANSACTION_VERSION: Final = "transaction.version"
+_NEEDED_BY_LEVEL_2: Final = {ApiKey.PRODUCE: 12, ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
+_HAS_LEVEL_2: Final = all(
+    api in API_VERSIONS and version in API_VERSIONS[api] for api, version in _NEEDED_BY_LEVEL_2.items()
+)
+# The highest level of each that this program supports.
+SUPPORTED_FEATURES: Final[Mapping[str, int]] = MappingProxyType({TRANSACTION_VERSION: 2} if _HAS_LEVEL_2 else {})
+
+
+class FeaturesView(NamedTuple):
+    """Finalized levels by name; `epoch` counts their changes, -1 when there were none."""
+
+    epoch: int = -1
+    finalized: Mapping[str, int] = MappingProxyType({})
+
+
+class FeatureRegistry:
+    """`view` is the state as of the last `refresh`; `on_stale` reports newer changes."""
+
+    def __init__(self, tree: Tree, *, on_stale: Callable[[], None] | None = None) -> None:
+        self.view = FeaturesView()
+        self._tree = tree
+        self._watch = StandingWatch(on_stale)
+        self._changing = Mutex()
+
+    async def refresh(self) -> FeaturesView:
+        async with self._changing:
+            return await self._read()
+
+    async def finalize(self, levels: Mapping[str, int]) -> FeaturesView:
+        """Raise the finalized levels to these; lower ones are ignored.  Another broker may be first with the same."""
+        async with self._changing:
+            view = await self._read()
+            raised = {name: level for name, level in levels.items() if level > view.finalized.get(name, 0)}
+            if not raised:
+                return view
+            data = encode({"version": 1, "features": {**view.finalized, **raised}})
+            with contextlib.suppress(BadVersion, NodeExists, NoNode):
+                if view.epoch < 0:
+                    await self._tree.create(FEATURES, data)
+                else:
+                    await self._tree.set(FEATURES, data, view.epoch)
+            return await self._read()
+
+    async def _read(self) -> FeaturesView:
+        stat = await self._watch.read(lambda watch: self._tree.exists(FEATURES, watch=watch))
+        if stat is None:
+            self.view = FeaturesView()
+        elif stat.version != self.view.epoch:
+            with contextlib.suppress(NoNode):  # deleted meanwhile: the watch has been called
+                node = await self._tree.get(FEATURES)
+                self.view = FeaturesView(node.stat.version, Fields.parse(FEATURES, node.data).levels("features"))
+        return self.view
+
+
+def supported_by_all(live: BrokersView, supported: Mapping[str, int] = SUPPORTED_FEATURES) -> Mapping[str, int]:
+    """The highest level of each feature that every live broker supports; those that one lacks are left out."""
+    of_each = [broker.registration.features for broker in live.by_id.values()]
+    return {name: level for name in supported if (level := min((each.get(name, 0) for each in of_each), default=0))}
