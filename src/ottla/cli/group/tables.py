@@ -13,10 +13,11 @@ from ottla.model.identifiers import TopicPartition
 
 
 class ShownGroup(NamedTuple):
-    """A group, and what it has committed."""
+    """A group, what it has committed, and the partitions whose offset an open transaction may change."""
 
     group: GroupDescription
     committed: Mapping[TopicPartition, CommittedOffset]
+    pending: frozenset[TopicPartition] = frozenset()
 
 
 class PartitionLag(NamedTuple):
@@ -31,9 +32,9 @@ class PartitionLag(NamedTuple):
 
 def partition_lags(cluster: Cluster, groups: Sequence[ShownGroup]) -> list[PartitionLag]:
     found: list[PartitionLag] = []
-    for group, committed in groups:
+    for group, committed, pending in groups:
         owners = group.owners()
-        positions: dict[TopicPartition, int | None] = dict.fromkeys(owners)
+        positions: dict[TopicPartition, int | None] = dict.fromkeys([*owners, *pending])
         positions |= dict.fromkeys(partition for member in group.members for partition in member.target)
         positions |= {partition: at.offset for partition, at in committed.items()}
         for partition, lag in sorted(lags(cluster, positions).items(), key=lambda item: item[0]):
@@ -76,7 +77,7 @@ def members_table(groups: Sequence[ShownGroup]) -> list[str]:
             len(member.assignment),
             ",".join(map(str, member.assignment)),
         )
-        for group, _ in groups
+        for group, *_ in groups
         for member in group.members
     ]
     return table(["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"], rows)
@@ -85,7 +86,7 @@ def members_table(groups: Sequence[ShownGroup]) -> list[str]:
 def states_table(groups: Sequence[ShownGroup]) -> list[str]:
     rows = [
         (group.group_id, group.coordinator, group.assignor, group.kind, group.state, len(group.members))
-        for group, _ in groups
+        for group, *_ in groups
     ]
     return table(["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "#MEMBERS"], rows)
 
@@ -117,6 +118,7 @@ def group_object(shown: ShownGroup, partition_lags: Sequence[PartitionLag]) -> d
                 **each.partition._asdict(),
                 "committed_offset": None if each.committed is None else each.committed.offset,
                 "metadata": None if each.committed is None else each.committed.metadata,
+                "is_pending": each.partition in shown.pending,
                 "end_offset": each.lag.end_offset,
                 "lag_records": each.lag.lag_records,
                 "lag_seconds": each.lag.lag_seconds,

@@ -131,6 +131,9 @@ def describe(
         for shown in groups:
             if not shown.group.members:
                 say(f"note: group {shown.group.group_id} has no active members", err=True)
+            if shown.pending:
+                partitions = ", ".join(map(str, sorted(shown.pending)))
+                say(f"note: group {shown.group.group_id}: open transactions may change {partitions}", err=True)
     for shown in groups:
         for problem in shown.group.problems:
             say(f"note: group {shown.group.group_id}: {problem}", err=True)
@@ -170,7 +173,7 @@ def _every_group(homes: GroupHomes, kind: str | None) -> list[ShownGroup]:
 def _shown(home: GroupHome, group_id: str) -> ShownGroup:
     from ottla.cli.group.tables import ShownGroup
 
-    return ShownGroup(home.describe(group_id), home.committed(group_id))
+    return ShownGroup(home.describe(group_id), home.committed(group_id), home.pending(group_id))
 
 
 @command.command()

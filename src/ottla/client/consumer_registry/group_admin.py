@@ -398,6 +398,10 @@ class TreeGroupAdmin:
     def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._loop.run(self._groups.committed(group_id))
 
+    def pending(self, group_id: str) -> frozenset[TopicPartition]:
+        """The tree has no transactions."""
+        return frozenset()
+
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Of a running group, too: its owners let go, and start there."""
         self._loop.run(self._groups.commit(group_id, {partition: at.offset for partition, at in offsets.items()}))

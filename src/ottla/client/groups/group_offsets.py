@@ -17,7 +17,7 @@ from ottla.protocol.schemas.offset_fetch import (
 )
 
 _GROUPS_FROM: Final = 8  # KIP-709
-_STABLE_FROM: Final = 7  # KIP-447
+STABLE_FROM: Final = 7  # KIP-447
 
 
 class OffsetRow(NamedTuple):
@@ -43,7 +43,7 @@ def offset_fetch(
         if partitions is None
         else [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions)]
     )
-    require_stable = is_stable and version >= _STABLE_FROM
+    require_stable = is_stable and version >= STABLE_FROM
     if version < _GROUPS_FROM:
         return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
     group = OffsetFetchRequestGroup(group_id, member_id, member_epoch, topics)

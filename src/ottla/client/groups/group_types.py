@@ -162,6 +162,10 @@ class GroupHome(Protocol):
         """Without the partitions that have none."""
         ...
 
+    def pending(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions whose offset an open transaction may change."""
+        ...
+
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Set offsets; the group is made when there is none."""
         ...

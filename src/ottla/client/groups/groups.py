@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.client.groups.group_offsets import by_topic, commit_topics, group_error_of, offset_fetch, offset_rows
+from ottla.client.groups.group_offsets import (
+    STABLE_FROM,
+    by_topic,
+    commit_topics,
+    group_error_of,
+    offset_fetch,
+    offset_rows,
+)
 from ottla.client.groups.group_types import (
     CLASSIC,
     CONSUMER,
@@ -323,6 +330,26 @@ class GroupAdmin:
             )
 
         return self._ask(group_id, "reading the offsets of", attempt)
+
+    def pending(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions whose offset an open transaction may change; none where the broker is too old to know them.
+
+        Of those without a committed offset Apache Kafka names none.
+        """
+
+        def attempt(connection: Connection, deadline: Deadline) -> frozenset[TopicPartition]:
+            version = connection.version_of(ApiKey.OFFSET_FETCH)
+            if version < STABLE_FROM:
+                return frozenset()
+            request = offset_fetch(version, group_id, None, is_stable=True)
+            answer = connection.call(
+                ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, deadline, at_least=_ALL_TOPICS_FROM
+            )
+            _check(group_error_of(answer), f"group {group_id}")
+            unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            return frozenset(row.partition for row in offset_rows(answer) if row.error_code == unstable)
+
+        return self._ask(group_id, "reading the pending offsets of", attempt)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Set offsets of a group without members; the broker refuses it for others.  Raises BrokerRefused."""
