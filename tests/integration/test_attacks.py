@@ -54,6 +54,12 @@ from ottla.protocol.schemas.offset_commit import (
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ottla.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.protocol.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from ottla.protocol.schemas.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -544,6 +550,10 @@ def test_transaction_of_another_is_neither_grown_nor_ended_nor_shown(guarded: Gu
         assert [each.partition_error_code for each in topic.results_by_partition] == [denied]
         offsets = AddOffsetsToTxnRequest("theirs", 1, 0, "group")
         assert peer.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, offsets, AddOffsetsToTxnResponse).error_code == denied
+        read = [TxnOffsetCommitRequestTopic(VISIBLE, [TxnOffsetCommitRequestPartition(0, 9)])]
+        commit = TxnOffsetCommitRequest("theirs", "group", 1, 0, topics=read)
+        committed = peer.call(ApiKey.TXN_OFFSET_COMMIT, 3, commit, TxnOffsetCommitResponse)
+        assert [each.error_code for each in committed.topics[0].partitions] == [denied]
         end = EndTxnRequest("theirs", 1, 0, True)
         assert peer.call(ApiKey.END_TXN, 3, end, EndTxnResponse).error_code == denied
         described = peer.call(

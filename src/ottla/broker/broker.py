@@ -143,7 +143,7 @@ class Broker:
         flushing = start_flusher(start, tree, logs, topics.served, flushes)
         sources = shard_sources(start, tree, logs, flushing)
         groups = start_groups(start, tree, topics.served, sources)
-        transactions = start_transactions(start, listening, tree, logs, topics.served, sources)
+        transactions = start_transactions(start, listening, tree, logs, topics.served, sources, groups)
         context = serving_context(start, tree, logs, topics, groups, transactions, cluster, authorizer)
         requests = serve_requests(
             start,

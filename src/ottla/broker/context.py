@@ -14,7 +14,7 @@ from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.features import FeaturesView
 from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
-from ottla.groups.commands import Command, ListGroups
+from ottla.groups.commands import Command, ListGroups, TransactionalProducer
 from ottla.groups.replies import ListReply
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
@@ -25,7 +25,14 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.steps import Steps
 from ottla.security.acl import ANONYMOUS, Acl, AclFilter
 from ottla.security.authorizer import AclIndex, Rights
-from ottla.transactions.commands import NO_CONNECTION, DescribeTransaction, IdCommand, ListTransactions
+from ottla.transactions.commands import (
+    NO_CONNECTION,
+    AddPartitions,
+    DescribeTransaction,
+    IdCommand,
+    ListTransactions,
+    VerifyPartitions,
+)
 from ottla.transactions.commands import ListReply as ListedTransactions
 from ottla.transactions.end_markers import EndMarkers
 
@@ -92,6 +99,16 @@ class Groups(Protocol):
         """Decide `command`; `reply` is called exactly once, now or later."""
         ...
 
+    def open_transaction(
+        self,
+        group_id: str,
+        producer: tuple[int, int],
+        verify: Callable[[TopicPartition, Callable[[ErrorCode], None]], None],
+        on_open: Callable[[TransactionalProducer | ErrorCode], None],
+    ) -> None:
+        """What commits of a producer need for this group, or an error, to `on_open`; see `GroupCoordinator`."""
+        ...
+
     def abandon_join(self, group_id: str, connection: object) -> None:
         """The connection closed while its JoinGroup for this group was parked."""
         ...
@@ -122,6 +139,14 @@ class Transactions(Protocol):
         self, command: ListTransactions, on_all: Callable[[list[ListedTransactions]], None]
     ) -> Steps[None]:
         """Submit it to every shard, one in each step; `on_all` is called once, with all their replies."""
+        ...
+
+
+class Verifier(Protocol):
+    """Queries the coordinators of transactional ids (broker/transactions/verifier.py)."""
+
+    def verify(self, wanted: AddPartitions | VerifyPartitions, reply: Callable[[ErrorCode], None]) -> None:
+        """`reply` is called once, now or later."""
         ...
 
 
@@ -302,6 +327,9 @@ class BrokerContext(Protocol):
 
     @property
     def transactions(self) -> Transactions: ...
+
+    @property
+    def verifier(self) -> Verifier: ...
 
     @property
     def markers(self) -> MarkerWriting: ...

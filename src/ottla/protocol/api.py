@@ -103,13 +103,8 @@ class ApiKey(IntEnum):
 # The versions that the code reads and writes.
 KNOWN_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType({api: api.versions for api in ApiKey})
 
-# What clients of other brokers need, and this broker does not serve.
-_NOT_SERVED: Final = frozenset({ApiKey.TXN_OFFSET_COMMIT})
-
 # The versions that the broker serves.
-API_VERSIONS: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
-    {api: versions for api, versions in KNOWN_VERSIONS.items() if api not in _NOT_SERVED}
-)
+API_VERSIONS: Final = KNOWN_VERSIONS
 
 # The versions in ApiVersions.  Produce starts at 0 although no client sends below 3: librdkafka before 2.11.1 (kcat)
 # tests the range 0..0 before it compresses, and silently sends plain batches when it is not offered.  Kafka 4 offers 0

@@ -156,8 +156,11 @@ class TransactionShard:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record, at start-up and live.  Raises `TransactionRecordError`; skips unknown versions of keys."""
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply one record, at start-up and live.  Raises `TransactionRecordError`; skips unknown versions of keys.
+
+        None is in a transaction, so `producer_id` is not used.
+        """
         transactional_id = decode_transaction_key(key)
         if transactional_id is None:
             return
@@ -176,6 +179,9 @@ class TransactionShard:
             entry = self._ids[transactional_id] = _TransactionalId(transactional_id)
         entry.known = entry.known._replace(transaction=transaction)
         entry.unwritten = set(transaction.partitions) if transaction.state.is_prepared else set()
+
+    def replay_marker(self, producer_id: int, *, commits: bool) -> None:
+        """No transaction has this partition, so there is nothing to end."""
 
     def loaded(self, moment: Moment, end_offset: int = 0) -> None:
         """All records up to `end_offset`, the end of the log, are applied.

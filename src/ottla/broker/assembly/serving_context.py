@@ -21,6 +21,7 @@ from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.topics.topic_requests import TopicRequests
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.marker_writer import MarkerWriter
+from ottla.broker.transactions.verifier import TransactionVerifier
 from ottla.broker.tree.coordination import Coordination
 from ottla.coordination.configs import ConfigsView
 from ottla.coordination.features import FeaturesView
@@ -50,6 +51,7 @@ class ServingContext:
     brokers: LiveBrokers
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    verifier: TransactionVerifier
     markers: MarkerWriter
     topic_admin: TopicRequests
     record_deletions: RecordDeletions
@@ -93,6 +95,7 @@ def serving_context(
         tree.brokers,
         groups,
         transactions.coordinator,
+        transactions.verifier,
         transactions.writer,
         topics.requests,
         RecordDeletions(logs.partitions, logs.directory),

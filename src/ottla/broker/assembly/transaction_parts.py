@@ -8,6 +8,7 @@ from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
 from ottla.broker.assembly.tree_parts import TreeParts
+from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.shards.shard_table import ShardSources
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.transactions.coordinator import TransactionCoordinator, transaction_settings
@@ -80,12 +81,13 @@ def start_transactions(
     logs: OpenLogs,
     served: ServedTopics,
     sources: ShardSources,
+    groups: GroupCoordinator,
 ) -> TransactionParts:
     """The contents of `__transaction_state` are loaded while requests are served."""
     settings, events = start.settings, start.events
     leaders = ServedLeaders(tree, served, is_sole=start.is_sole)
     peers = None if start.is_sole else _peers(start, listening, tree)
-    writer = MarkerWriter(logs.partitions, start.clock, tree.lifecycle)
+    writer = MarkerWriter(logs.partitions, start.clock, tree.lifecycle, groups)
     sender = MarkerSender(
         start.node_id,
         leaders,

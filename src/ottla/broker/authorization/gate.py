@@ -90,6 +90,7 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.ADD_OFFSETS_TO_TXN: Row("WRITE transactional id, READ group", transactions.add_offsets_to_txn),
         ApiKey.END_TXN: Row("WRITE transactional id", transactions.end_txn),
         ApiKey.WRITE_TXN_MARKERS: Row("ALTER or CLUSTER_ACTION cluster", transactions.write_txn_markers),
+        ApiKey.TXN_OFFSET_COMMIT: Row("WRITE transactional id, READ group, READ topic", groups.txn_offset_commit),
         ApiKey.DESCRIBE_TRANSACTIONS: Row(
             "DESCRIBE transactional id, DESCRIBE topic", transactions.describe_transactions
         ),

@@ -55,6 +55,13 @@ from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.protocol.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from ottla.runtime.steps import Steps
 from ottla.security.acl import GROUP_OPERATIONS, Operation, ResourceType
 
@@ -111,6 +118,40 @@ def offset_commit(request: OffsetCommitRequest, caller: Caller, context: BrokerC
         response.topics += refused
 
     return Passed(request, finish)
+
+
+def txn_offset_commit(request: TxnOffsetCommitRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """WRITE on the transactional id, READ on the group and on each topic."""
+    code = None
+    if not caller.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        code = ID_DENIED
+    elif not caller.allows_group(Operation.READ, request.group_id):
+        code = GROUP_DENIED
+    if code is not None:
+        refused = yield from _uncommitted_in_transaction(request.topics, code)
+        return Refused(TxnOffsetCommitResponse(topics=refused))
+    passed, denied = yield from divided(request.topics, lambda topic: caller.allows_topic(Operation.READ, topic.name))
+    refused = yield from _uncommitted_in_transaction(denied, TOPIC_DENIED)
+    if not passed:
+        return Refused(TxnOffsetCommitResponse(topics=refused))
+    request.topics = passed
+
+    def finish(response: TxnOffsetCommitResponse) -> Steps[None]:
+        yield
+        response.topics += refused
+
+    return Passed(request, finish)
+
+
+def _uncommitted_in_transaction(
+    topics: Iterable[TxnOffsetCommitRequestTopic], code: ErrorCode
+) -> Steps[list[TxnOffsetCommitResponseTopic]]:
+    return refused_topics(
+        topics,
+        lambda topic: topic.partitions,
+        lambda each: TxnOffsetCommitResponsePartition(each.partition_index, code),
+        lambda topic, results: TxnOffsetCommitResponseTopic(topic.name, results),
+    )
 
 
 def _uncommitted(topics: Iterable[OffsetCommitRequestTopic], code: ErrorCode) -> Steps[list[OffsetCommitResponseTopic]]:

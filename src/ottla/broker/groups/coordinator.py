@@ -14,13 +14,13 @@ from ottla.broker.context import Call
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.partitions.partition_log import PartitionLog
-from ottla.broker.shards.served_shard import ShardEvents
+from ottla.broker.shards.served_shard import ServedShard, ShardEvents
 from ottla.broker.shards.shard_table import Gathering, ShardSources, ShardTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
-from ottla.groups.commands import Command, ListGroups
+from ottla.groups.commands import Command, ListGroups, TransactionalProducer, WriteMarker
 from ottla.groups.group_table import GroupMetrics
-from ottla.groups.refusals import refusal
+from ottla.groups.refusals import code_for_committer, code_of, refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
@@ -28,13 +28,17 @@ from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, Shared
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model import broker_settings as setting
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import OttlaError
 from ottla.model.group_settings import CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_SESSION_TIMEOUT_MS, in_force
-from ottla.model.identifiers import OFFSETS_TOPIC
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.model.limits import MINUTE_MS
 from ottla.model.settings import BrokerSettings
 from ottla.observe.events import frequent
+from ottla.records.end_marker import EndMarker
 from ottla.runtime.clock import Moment
 from ottla.runtime.steps import Steps
+from ottla.storage.producers.log_transactions import VerificationGuard
+from ottla.transactions.end_markers import EndMarkers
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,14 @@ _OTHER_MEMBERS: Final = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the members use group.protocol=consumer, or no assignor of this client",
     ErrorCode.GROUP_ID_NOT_FOUND: "the members use group.protocol=classic",
 }
+# What a shard answers that is not served here now.
+_NOT_SERVED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 
 
 def note_refused_join(group_id: str, call: Call, error: ErrorCode) -> None:
@@ -103,6 +115,68 @@ class GroupCoordinator:
         if self.offset_bytes.refused_count != self._logged_commits_count:
             self._logged_commits_count = self.offset_bytes.refused_count
             self._log_full("groups.offsets_full", self.offset_bytes)
+        self._shards.arm_for(served)
+
+    def open_transaction(
+        self,
+        group_id: str,
+        producer: tuple[int, int],
+        verify: Callable[[TopicPartition, Callable[[ErrorCode], None]], None],
+        on_open: Callable[[TransactionalProducer | ErrorCode], None],
+    ) -> None:
+        """Call `on_open` once, now or later, with what commits of this producer (id and epoch) need, or an error.
+
+        `verify` queries the coordinator of the transaction about the group's partition; it is not called where the
+        transaction is open there already.
+        """
+        if not group_id or len(group_id) > GROUP_ID_LENGTH_MAX:
+            on_open(ErrorCode.INVALID_GROUP_ID)
+            return
+        served = self._shards.find(group_id)
+        if isinstance(served, ErrorCode):
+            on_open(served)
+            return
+        partition = served.partition
+        try:
+            guard = partition.guard(*producer, 0)
+        except OttlaError as error:
+            on_open(code_for_committer(code_of(error)))
+            return
+        if guard is None:
+            on_open(TransactionalProducer(*producer))
+        else:
+            verify(
+                partition.topic_partition,
+                lambda error: on_open(self._verified(served, TransactionalProducer(*producer, guard), error)),
+            )
+
+    def _verified(
+        self, served: ServedShard[GroupShard], producer: TransactionalProducer, error: ErrorCode
+    ) -> TransactionalProducer | ErrorCode:
+        if error is not ErrorCode.NONE:
+            assert isinstance(producer.guard, VerificationGuard)
+            served.partition.verification_refused(producer.guard)
+            return error
+        # Another leadership forgets its guards.
+        return producer if self._shards.at(served.partition.index) is served else ErrorCode.NOT_COORDINATOR
+
+    def write_marker(self, index: int, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
+        """Write the marker that ends a transaction in a partition of `__consumer_offsets`.
+
+        `on_done` is called once: when its offsets have taken effect and it is on all in-sync replicas, or with an
+        error.  While the shard is not served here the sender tries again (KAFKA-17507).
+        """
+
+        def on_reply(error: ErrorCode) -> None:
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _NOT_SERVED else error)
+
+        served = self._shards.at(index)
+        if served is None or served.error:
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        marker = EndMarker(markers.commits, markers.coordinator_epoch)
+        command = WriteMarker(markers.producer_id, markers.producer_epoch, marker, markers.advances_epoch)
+        served.shard.submit(command, on_reply, self._shards.moment())
         self._shards.arm_for(served)
 
     def abandon_join(self, group_id: str, connection: object) -> None:

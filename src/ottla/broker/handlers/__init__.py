@@ -55,6 +55,7 @@ GROUP_APIS: Final = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
+        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.JOIN_GROUP,
         ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,

@@ -6,8 +6,9 @@ partition up to v7, from v2 on once for the request, too, and from v8 on once fo
 error is in both places, since aiokafka (v3) looks at partitions only: without one it takes the group for one that has
 committed nothing, starts again and commits lower offsets.  A partition that is named twice is answered once, and a
 group that is named twice is INVALID_REQUEST.  A name takes a few bytes in a request, and committed metadata may take
-thousands in the answer.  `require_stable` (v7+) changes nothing: there are no transactions, and an answer always waits
-until the commits before it are committed in the log, as with it in Apache Kafka.
+thousands in the answer.  With `require_stable` (v7+) a partition whose offset an open transaction may set gets
+UNSTABLE_OFFSET_COMMIT, also where all of a group are requested and only such an offset is there; without it, its last
+stable offset.  An answer always waits until the commits before it are committed in the log.
 Not done: v10 (topic ids).
 """
 
@@ -74,7 +75,9 @@ def answer(
         parts = [wanted] if wanted is None else _parts(wanted)
         of_group = Gathering(len(parts), partial(_join, gathering.place(index)))
         for number, part in enumerate(parts):
-            command = FetchOffsets(group.group_id, part, group.member_id, group.member_epoch)
+            command = FetchOffsets(
+                group.group_id, part, group.member_id, group.member_epoch, requires_stable=request.require_stable
+            )
             context.groups.submit(group.group_id, command, of_group.place(number))
             yield
 

@@ -31,6 +31,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.broker.context import Verifier
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.large_requests import LargeRequests
@@ -49,7 +50,7 @@ from ottla.broker.partitions.partition import NO_WAIT
 from ottla.broker.partitions.partition_table import PartitionIndex, PartitionLookup, PartitionTable
 from ottla.broker.producing.batch_appender import BatchAppender
 from ottla.broker.producing.opening_threads import BatchOpener, Opened, OpensOffLoop
-from ottla.broker.producing.transactional_produce import TransactionalProduce, Verifier, header_of
+from ottla.broker.producing.transactional_produce import TransactionalProduce, header_of
 from ottla.broker.producing.waiting_produce import ProduceShared, TopicResult, WaitingProduce
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.coordination.tree import Lease

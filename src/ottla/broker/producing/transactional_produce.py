@@ -6,8 +6,8 @@ coordinator is queried; later ones need nothing.  From Produce v12 on the query 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from ottla.broker.partitions.partition import Partition
 from ottla.model.error_code import ErrorCode
@@ -22,14 +22,6 @@ _ABORTABLE_FROM_VERSION: Final = 11
 _AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-
-
-class Verifier(Protocol):
-    """Queries the coordinators of transactional ids (broker/transactions/verifier.py)."""
-
-    def verify(self, wanted: AddPartitions | VerifyPartitions, reply: Callable[[ErrorCode], None]) -> None:
-        """`reply` is called once, now or later."""
-        ...
 
 
 class _Guarded(NamedTuple):

@@ -14,7 +14,9 @@ from typing import Final, Protocol
 
 from ottla.broker.partitions.partition import Partition
 from ottla.model.errors import OttlaError
+from ottla.model.identifiers import NO_PRODUCER_ID
 from ottla.observe.events import fields
+from ottla.records.end_marker import stored_end_marker
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import LOG_OVERHEAD_BYTES, read_header
 from ottla.records.record import first_batch_size_bytes, key_values
@@ -37,8 +39,15 @@ PAUSE_S: Final = 0.001
 
 
 class Replayed(Protocol):
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record.  Raises `OttlaError` for one that is damaged."""
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = ...) -> None:
+        """Apply one record, which is in the transaction of `producer_id`, if any.
+
+        Raises `OttlaError` for one that is damaged.
+        """
+        ...
+
+    def replay_marker(self, producer_id: int, *, commits: bool) -> None:
+        """Apply the marker that ends a transaction."""
         ...
 
 
@@ -64,16 +73,28 @@ class ShardLoading:
             found = next(self._records, None)
             if found is None:
                 return False
-            key, value = found
+            key, value, producer_id = found
             self.records_count += 1
             if key is not None:
-                replay(key, value)
+                replay(key, value, producer_id)
         return True
 
-    def _all_records(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+    def _all_records(self) -> Iterator[tuple[bytes | None, bytes | None, int]]:
+        """Key, value, and the producer id of the transaction that the record is in.
+
+        A marker is applied when the next record is requested: all before it are.
+        """
         while self._next_offset < self._end_offset:
             for batch in self._read_batches():
-                yield from key_values(batch)
+                header = read_header(batch)
+                if header.is_control:
+                    marker = stored_end_marker(batch)
+                    if marker is not None:
+                        self._shard.replay_marker(header.producer_id, commits=marker.commits)
+                    continue
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for key, value in key_values(batch):
+                    yield key, value, producer_id
 
     def _read_batches(self) -> Iterator[memoryview]:
         """The next whole batches; the place is kept as an offset, so that compaction may replace the files."""

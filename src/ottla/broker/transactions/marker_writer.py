@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ottla.broker.partitions.partition import NO_WAIT
 from ottla.broker.partitions.partition_table import PartitionTable
@@ -10,19 +11,30 @@ from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.runtime.clock import Clock
 from ottla.transactions.end_markers import EndMarkers
 
 
+class GroupMarkers(Protocol):
+    """Writes markers to the partitions of `__consumer_offsets`, whose groups have pending offsets."""
+
+    def write_marker(self, index: int, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
+        """See `MarkerWriting.write`."""
+        ...
+
+
 class MarkerWriter:
     """`MarkerWriting` of the context.  `lifecycle`: this broker among others."""
 
-    def __init__(self, partitions: PartitionTable, clock: Clock, lifecycle: BrokerLifecycle) -> None:
+    def __init__(
+        self, partitions: PartitionTable, clock: Clock, lifecycle: BrokerLifecycle, groups: GroupMarkers
+    ) -> None:
         self._partitions = partitions
         self._clock = clock
         self._lifecycle = lifecycle
+        self._groups = groups
 
     def write(self, partition: TopicPartition, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
         """See `MarkerWriting.write`.  The partition is one of those that the markers are for."""
@@ -32,6 +44,9 @@ class MarkerWriter:
             return
         if self._lifecycle.is_uncertain(self._clock.boottime_ms()):
             on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if partition.topic == OFFSETS_TOPIC:
+            self._groups.write_marker(partition.partition, markers, on_done)
             return
         try:
             required_end = found.append_marker(

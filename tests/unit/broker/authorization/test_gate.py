@@ -57,6 +57,7 @@ from ottla.protocol.schemas import (
     offset_fetch,
     offset_for_leader_epoch,
     sync_group,
+    txn_offset_commit,
     write_txn_markers,
 )
 from ottla.runtime.steps import run_steps
@@ -107,6 +108,12 @@ def commit() -> object:
     return offset_commit.OffsetCommitRequest(
         "g", topics=[offset_commit.OffsetCommitRequestTopic("orders", [partition])]
     )
+
+
+def commit_in_transaction() -> object:
+    partition = txn_offset_commit.TxnOffsetCommitRequestPartition(0, 5)
+    topics = [txn_offset_commit.TxnOffsetCommitRequestTopic("orders", [partition])]
+    return txn_offset_commit.TxnOffsetCommitRequest("t", "g", 1, 0, topics=topics)
 
 
 def fetch_offsets() -> object:
@@ -566,6 +573,14 @@ CASES = [
         ID,
     ),
     Case(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        commit_in_transaction,
+        txn_offset_commit.TxnOffsetCommitResponse,
+        ("WRITE TRANSACTIONAL_ID:t", "READ GROUP:g", "READ TOPIC:orders"),
+        ID,
+    ),
+    Case(
         ApiKey.WRITE_TXN_MARKERS,
         1,
         markers,
@@ -667,8 +682,8 @@ async def test_a_request_without_rights_is_refused_with_the_code_of_its_resource
     ],
     ids=name_of,
 )
-async def test_a_request_with_the_right_on_its_group_or_id_alone_is_refused_for_its_topics(case: Case) -> None:
-    rights = Rights(case.rights[0])
+async def test_a_request_with_the_rights_on_its_group_and_id_alone_is_refused_for_its_topics(case: Case) -> None:
+    rights = Rights(*case.rights[:-1])
     found = codes(await broker().ask(case.api, case.version, case.request(), case.response, rights.access))
     assert TOPIC in found
     assert GROUP not in found
@@ -862,6 +877,18 @@ async def test_group_of_another_does_not_get_into_a_transaction() -> None:
         Rights("WRITE TRANSACTIONAL_ID:t").access,
     )
     assert found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_offsets_of_a_transaction_need_the_group_too() -> None:
+    rights = Rights("WRITE TRANSACTIONAL_ID:t", "READ TOPIC:orders")
+    found = await broker().ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        commit_in_transaction(),
+        txn_offset_commit.TxnOffsetCommitResponse,
+        rights.access,
+    )
+    assert codes(found) == [GROUP]
 
 
 async def test_transactional_ids_are_listed_to_those_who_may_describe_them() -> None:

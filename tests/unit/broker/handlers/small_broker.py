@@ -8,7 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.authorization.gate import Gate
-from ottla.broker.context import AclAdmin, Call, Elections, LogDirectoryState, NewTopic
+from ottla.broker.context import AclAdmin, Call, Elections, LogDirectoryState, NewTopic, Verifier
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
 from ottla.broker.net.access import Access
@@ -22,6 +22,7 @@ from ottla.broker.topics.topic_rules import checked_config
 from ottla.broker.transactions.coordinator import TransactionCoordinator, transaction_settings
 from ottla.broker.transactions.marker_sender import MarkerSender
 from ottla.broker.transactions.marker_writer import MarkerWriter
+from ottla.broker.transactions.verifier import TransactionVerifier
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.coordination import topics_view
 from ottla.coordination.configs import ConfigEntity, ConfigsView
@@ -192,7 +193,7 @@ class SmallBroker:
             sources,
         )
         self.features = FeaturesView()
-        self.markers = MarkerWriter(self.partitions, self.clock, BrokerLifecycle.sole(NODE_ID))
+        self.markers = MarkerWriter(self.partitions, self.clock, BrokerLifecycle.sole(NODE_ID), self.groups)
         self.transactions = TransactionCoordinator(
             transaction_settings(self.settings),
             1 << 20,
@@ -200,6 +201,7 @@ class SmallBroker:
             self.producer_ids,
             MarkerSender(NODE_ID, self, self.markers, sources.loop),
         )
+        self.verifier: Verifier = TransactionVerifier(NODE_ID, self.transactions, lambda transactional_id: NODE_ID)
 
     # --- what handlers call -----------------------------------------------------------------------------------
 

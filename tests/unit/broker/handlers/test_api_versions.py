@@ -3,21 +3,38 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.handlers.api_versions import unsupported_version_response
+from ottla.coordination.features import FeaturesView
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ADVERTISED_VERSIONS, ApiKey
 from ottla.protocol.messages import encode_response
-from ottla.protocol.schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.schemas.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from tests.unit.broker.handlers.small_broker import SmallBroker
 
 LIBRDKAFKA = ApiVersionsRequest("librdkafka", "2.11.1")
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_offered_version_is_told_and_no_feature(version: int) -> None:
+async def test_every_offered_version_is_listed_and_from_v4_on_what_is_supported(version: int) -> None:
     response = await SmallBroker().ask(ApiKey.API_VERSIONS, version, LIBRDKAFKA, ApiVersionsResponse)
     assert response == ApiVersionsResponse(
-        api_keys=[ApiVersion(api, *ADVERTISED_VERSIONS[api]) for api in sorted(ADVERTISED_VERSIONS)]
+        api_keys=[ApiVersion(api, *ADVERTISED_VERSIONS[api]) for api in sorted(ADVERTISED_VERSIONS)],
+        supported_features=[SupportedFeatureKey("transaction.version", 0, 2)] if version >= 4 else [],
     )
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_features_that_the_cluster_has_finalized_are_listed(version: int) -> None:
+    broker = SmallBroker()
+    broker.features = FeaturesView(7, {"transaction.version": 2})
+    response = await broker.ask(ApiKey.API_VERSIONS, version, LIBRDKAFKA, ApiVersionsResponse)
+    assert response.finalized_features_epoch == 7
+    assert response.finalized_features == [FinalizedFeatureKey("transaction.version", 2, 2)]
 
 
 @pytest.mark.parametrize("version", [3, 4])
