@@ -1,11 +1,13 @@
-"""What must hold after each step and at the end of a run: T1 to T13 of docs/transactions.md, but T8 and T12."""
+"""What must hold after each step and at the end of a run: T1 to T13 of docs/transactions.md, but T12."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.groups.decision import GroupRecord
+from ottla.groups.offset_records import decode_offset_value, parse_offset_key
 from ottla.model.identifiers import TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import BatchHeader
@@ -18,8 +20,18 @@ from tests.seeds.search import Violation
 
 if TYPE_CHECKING:
     from tests.transactions_simulation.coordinator import CoordinatorPartition, Serving
+    from tests.transactions_simulation.offsets_partition import OffsetsPartition
     from tests.transactions_simulation.partition import DataPartition
     from tests.transactions_simulation.simulation import Simulation
+
+
+# The partition of the first transactional id's input.
+FIRST_INPUT: Final = 1
+
+
+def input_of(transactional_id: str) -> int:
+    """The partition of its input."""
+    return FIRST_INPUT + int(transactional_id.removeprefix("tx"))
 
 
 class Value(NamedTuple):
@@ -29,12 +41,36 @@ class Value(NamedTuple):
     number: int
 
 
+class CommittedRecords(NamedTuple):
+    """A batch of committed offsets.  Its number makes it differ from a repetition."""
+
+    transaction: int
+    number: int
+    records: tuple[GroupRecord, ...]
+
+    def __str__(self) -> str:
+        return f"offsets {self.offsets()} of transaction {self.transaction}"
+
+    def offsets(self) -> dict[int, int]:
+        """By partition of the topic."""
+        return {
+            parse_offset_key(key).partition: decode_offset_value(value).offset
+            for key, value in self.records
+            if value is not None
+        }
+
+
+Content = Value | CommittedRecords
+
+
 @dataclass(eq=False)
 class Attempted:
     """A transaction as its producer sees it."""
 
     number: int
     transactional_id: str
+    # The input that it consumes: it commits the next offset.
+    input: int | None = None
     # Records that were acknowledged, by partition.
     acknowledged: list[tuple[TopicPartition, Value]] = field(default_factory=list)
     # Whether its producer requested to commit it, and the answer: True committed, False aborted.
@@ -50,7 +86,7 @@ class Checks:
         self.attempted: list[Attempted] = []
         self.calls_count = 0
         # What consumers have read, by partition.
-        self._read: defaultdict[TopicPartition, list[Value]] = defaultdict(list)
+        self._read: defaultdict[TopicPartition, list[Content]] = defaultdict(list)
         self._stable_offsets: defaultdict[TopicPartition, int] = defaultdict(int)
         # The newest transaction of each producer id, and those with a marker after their end was answered.
         self._newest: dict[int, Attempted] = {}
@@ -67,7 +103,7 @@ class Checks:
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
-    def on_data(self, partition: DataPartition, header: BatchHeader, value: Value) -> None:
+    def on_data(self, partition: DataPartition, header: BatchHeader, value: Content) -> None:
         if (partition.name, value.transaction) in self._closed:
             raise Violation(f"T5: {value} is in {partition.name} after the marker of its transaction")
         for before, content in reversed(partition.entries[:-1]):
@@ -82,7 +118,9 @@ class Checks:
 
     def _is_in(self, partition: DataPartition, transaction: int, producer_id: int) -> bool:
         return any(
-            isinstance(content, Value) and content.transaction == transaction and header.producer_id == producer_id
+            not isinstance(content, EndMarker)
+            and content.transaction == transaction
+            and header.producer_id == producer_id
             for header, content in partition.entries[:-1]
         )
 
@@ -137,6 +175,12 @@ class Checks:
     def aborted_list(self, partition: DataPartition, start: int, end: int) -> list[AbortedTransaction]:
         return aborted_between(partition.aborted.ended_from(start), start, end)
 
+    def on_offsets(self, partition: OffsetsPartition) -> None:
+        """Clients see what the log defines: now, and when the marker of a transaction is acknowledged."""
+        shown, counted = partition.shown(), partition.counted_offsets()
+        if shown != counted:
+            raise Violation(f"T8: the group has the offsets {shown}, its log {counted}")
+
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def on_records_stable(self, coordinator: CoordinatorPartition) -> None:
@@ -177,7 +221,7 @@ class Checks:
 
     def at_end(self) -> None:
         simulation = self._simulation
-        shown: set[tuple[TopicPartition, Value]] = set()
+        shown: set[tuple[TopicPartition, Content]] = set()
         for partition in simulation.partitions.values():
             stable_offset = partition.last_stable_offset()
             if stable_offset != partition.high_watermark or partition.high_watermark != partition.end:
@@ -198,7 +242,26 @@ class Checks:
                 raise Violation(f"T4: transaction {attempted.number} is shown, and its end was refused")
             if attempted.number in shown_transactions and not all(is_shown):
                 raise Violation(f"T1: transaction {attempted.number} is shown in part")
+        if simulation.offsets is not None:
+            self._check_inputs(simulation.offsets, shown_transactions)
         self._check_shard()
+
+    def _check_inputs(self, offsets: OffsetsPartition, shown: set[int]) -> None:
+        """Each input was consumed by one transaction that is shown, up to the offset that is committed."""
+        self.on_offsets(offsets)
+        committed = offsets.shown()
+        by_input: defaultdict[int, list[int]] = defaultdict(list)
+        for attempted in self.attempted:
+            if attempted.number in shown and attempted.input is not None:
+                by_input[input_of(attempted.transactional_id)].append(attempted.input)
+        for partition, consumed in by_input.items():
+            if sorted(consumed) != list(range(committed.get(partition, 0))):
+                raise Violation(f"T8: of {partition} {sorted(consumed)} is shown, {committed} committed")
+        replayed = offsets.replayed_shard()
+        if offsets.shown(replayed) != committed:
+            raise Violation(f"T10: the group has the offsets {committed}, its replay {offsets.shown(replayed)}")
+        if offsets.has_pending():
+            raise Violation("T7: the group has pending offsets at the end")
 
     def _check_replay(self, partition: DataPartition) -> None:
         from tests.transactions_simulation.partition import content_of

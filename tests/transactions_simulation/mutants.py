@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from ottla.groups.commands import WriteMarker
+from ottla.groups.group_table import GroupTable
+from ottla.groups.pending_offsets import OffsetPlace, PendingOffsets
+from ottla.groups.refusals import code_of
+from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import RequestError
+from ottla.model.errors import OttlaError, RequestError
+from ottla.model.identifiers import NO_PRODUCER_ID
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import BatchHeader
 from ottla.runtime.clock import Moment
@@ -28,6 +34,7 @@ from ottla.transactions.transaction_records import TransactionRecord
 from tests.seeds.planted import Killed, Patch, seeds_needed
 from tests.transactions_simulation import checks, partition
 from tests.transactions_simulation.coordinator import CoordinatorPartition, Serving
+from tests.transactions_simulation.offsets_partition import ShardLog
 from tests.transactions_simulation.plan import Plan
 from tests.transactions_simulation.simulation import Simulation
 
@@ -59,6 +66,7 @@ _guard: Final = LogTransactions.guard
 _check_marker: Final = LogTransactions.check_marker
 _marker_appended: Final = LogTransactions.marker_appended
 _truncated: Final = LogTransactions.truncated
+_replay: Final = GroupTable.replay
 
 
 # --- the coordinator --------------------------------------------------------------------------------------------------
@@ -205,6 +213,34 @@ def find_in_one_file(ended: Iterable[AbortedTransaction], start: int, end: int) 
     return [each for each in ended if each.last_offset >= start and each.first_offset < end][:1]
 
 
+# --- committed offsets ------------------------------------------------------------------------------------------------
+
+
+def show_at_once(self: GroupTable, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+    _replay(self, key, value)
+
+
+def never_overtaken(self: PendingOffsets, place: OffsetPlace, number: int | None = None) -> None:
+    """An older pending offset wins."""
+
+
+def acknowledge_before_applying(
+    self: GroupShard, command: WriteMarker, reply: Callable[[ErrorCode], None], moment: Moment
+) -> None:
+    """The offsets take effect a little after the acknowledgement."""
+    log = self._log
+    assert isinstance(log, ShardLog)
+    try:
+        end = log.append_marker(command, moment.wall_ms)
+    except OttlaError as error:
+        self.answer(reply, code_of(error))
+        return
+    if end is not None:
+        self._appended_end = end
+        log.later(lambda: self.replay_marker(command.producer_id, commits=command.marker.commits))
+    self.answer(reply, ErrorCode.NONE)
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +298,10 @@ def late_data_with_one_epoch(plan: Plan) -> Plan:
 
 def exhausted(plan: Plan) -> Plan:
     return replace(late(plan), first_epoch=32_755)
+
+
+def with_offsets(plan: Plan) -> Plan:
+    return replace(plan, commits_offsets=True)
 
 
 def taken_over(plan: Plan) -> Plan:
@@ -338,6 +378,13 @@ MUTANTS: Final = {
         Mutant("markers stop without a leader", ((Serving, "_is_final", stop_without_a_leader),), moving),
         Mutant(
             "an append of unknown outcome counts as refused", ((Serving, "append", refuse_after_the_append),), as_it_is
+        ),
+        Mutant("a pending offset is visible", ((GroupTable, "replay", show_at_once),), with_offsets),
+        Mutant("an older pending offset wins", ((PendingOffsets, "overtake", never_overtaken),), with_offsets),
+        Mutant(
+            "a marker is acknowledged before its offsets take effect",
+            ((GroupShard, "_write_marker", acknowledge_before_applying),),
+            with_offsets,
         ),
     )
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NO_PRODUCER_ID, TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ottla.storage.errors import AppendRefused
@@ -20,7 +20,7 @@ from ottla.storage.producers.producer_snapshot import decode_snapshot, encode_sn
 from ottla.storage.producers.producer_state import NO_OFFSET, ProducerStates
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
 from ottla.transactions.end_markers import EndMarkers
-from tests.transactions_simulation.checks import Value
+from tests.transactions_simulation.checks import Content, Value
 
 if TYPE_CHECKING:
     from tests.transactions_simulation.simulation import Simulation
@@ -30,10 +30,10 @@ SNAPSHOT_SHARE = 0.1
 
 
 class Entry(NamedTuple):
-    """A batch of one record in the log: a value, or a marker."""
+    """A batch of the log, which takes one offset: a value, committed offsets, or a marker."""
 
     header: BatchHeader
-    content: Value | EndMarker
+    content: Content | EndMarker
 
 
 class Produce(NamedTuple):
@@ -121,13 +121,18 @@ class DataPartition:
         offset = self.transactions.check(header, guard)
         if offset is None:
             offset = self.end
-            self.entries.append(Entry(header, request.value))
-            self.states.update(request.producer_id, request.producer_epoch, sequence, sequence, offset, 0, self.now_ms)
-            self.transactions.batch_appended(header)
-            self._simulation.trace("%s: %s at %d, epoch %d", self.name, request.value, offset, request.producer_epoch)
-            self._simulation.checks.on_data(self, header, request.value)
-            self._replicate()
+            self._append_batch(header, request.value)
         self._answer_when_replicated(offset, answer)
+
+    def _append_batch(self, header: BatchHeader, content: Content) -> None:
+        """In a transaction, which has been checked."""
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        self.entries.append(Entry(header, content))
+        self.states.update(producer_id, epoch, sequence, sequence, header.base_offset, 0, self.now_ms)
+        self.transactions.batch_appended(header)
+        self._simulation.trace("%s: %s at %d, epoch %d", self.name, content, header.base_offset, epoch)
+        self._simulation.checks.on_data(self, header, content)
+        self._replicate()
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -135,28 +140,33 @@ class DataPartition:
         if not self.is_led:
             answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        producer_id, epoch = markers.producer_id, markers.producer_epoch
+        marker = EndMarker(markers.commits, markers.coordinator_epoch)
         try:
-            is_new = self.transactions.check_marker(
-                producer_id, epoch, markers.coordinator_epoch, advances_epoch=markers.advances_epoch
-            )
+            self._append_marker(markers.producer_id, markers.producer_epoch, marker, markers.advances_epoch)
         except AppendRefused as error:
-            self._simulation.trace("%s: a marker is refused: %s", self.name, error)
             answer(error.error_code)
             return
-        offset = self.end - 1
-        if is_new:
-            offset = self.end
-            marker = EndMarker(markers.commits, markers.coordinator_epoch)
-            header = self._header(producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT, -1)
-            self.entries.append(Entry(header, marker))
-            aborted = self.transactions.marker_appended(header, marker, self.now_ms)
-            if aborted is not None:
-                self.aborted.add(aborted)
-            self._simulation.trace("%s: %s of %d, epoch %d, at %d", self.name, marker, producer_id, epoch, offset)
-            self._simulation.checks.on_marker(self, producer_id)
-            self._replicate()
-        self._answer_when_replicated(offset, answer)
+        self._answer_when_replicated(self.end - 1, answer)
+
+    def _append_marker(self, producer_id: int, epoch: int, marker: EndMarker, advances_epoch: bool) -> bool:
+        """False when it repeats one that is in the log.  Raises `AppendRefused`."""
+        try:
+            if not self.transactions.check_marker(
+                producer_id, epoch, marker.coordinator_epoch, advances_epoch=advances_epoch
+            ):
+                return False
+        except AppendRefused as error:
+            self._simulation.trace("%s: a marker is refused: %s", self.name, error)
+            raise
+        header = self._header(producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT, -1)
+        self.entries.append(Entry(header, marker))
+        aborted = self.transactions.marker_appended(header, marker, self.now_ms)
+        if aborted is not None:
+            self.aborted.add(aborted)
+        self._simulation.trace("%s: %s of %d, epoch %d, at %d", self.name, marker, producer_id, epoch, self.end - 1)
+        self._simulation.checks.on_marker(self, producer_id)
+        self._replicate()
+        return True
 
     def _header(self, producer_id: int, epoch: int, attributes: int, sequence: int) -> BatchHeader:
         return BatchHeader(self.end, 100, self.leader_epoch, 2, 0, attributes, 0, 0, 0, producer_id, epoch, sequence, 1)
@@ -215,16 +225,17 @@ class DataPartition:
     def replayed(self, start: int, snapshot: bytes | None) -> ProducerStates:
         states = ProducerStates() if snapshot is None else decode_snapshot(snapshot)
         for header, content in self.entries[start:]:
-            states.replay(header, content if isinstance(content, EndMarker) else None, self.now_ms)
+            if header.producer_id != NO_PRODUCER_ID:
+                states.replay(header, content if isinstance(content, EndMarker) else None, self.now_ms)
         return states
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
-    def committed(self, start: int, end: int) -> list[Value]:
+    def committed(self, start: int, end: int) -> list[Content]:
         """What a read_committed consumer delivers of [start, end), as clients use the list of aborted transactions."""
         coming = [(each.first_offset, each.producer_id) for each in aborted_between(self.aborted, start, end)]
         skipped: set[int] = set()
-        found = []
+        found: list[Content] = []
         for header, content in self.entries[start:end]:
             while coming and coming[0][0] <= header.base_offset:
                 skipped.add(coming.pop(0)[1])
@@ -248,7 +259,8 @@ class DataPartition:
     def _count(self) -> None:
         for header, content in self.entries[self._counted_end :]:
             if not isinstance(content, EndMarker):
-                self._first_offsets.setdefault(header.producer_id, header.base_offset)
+                if header.producer_id != NO_PRODUCER_ID:
+                    self._first_offsets.setdefault(header.producer_id, header.base_offset)
             elif header.producer_id in self._first_offsets:
                 first_offset = self._first_offsets.pop(header.producer_id)
                 if not content.commits:

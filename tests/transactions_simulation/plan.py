@@ -38,6 +38,8 @@ class Plan:
     refused_share: float
     # How long a replaced coordinator or leader does not know it.
     zombie_ms: float
+    # Whether transactions commit the offset of their input, too.
+    commits_offsets: bool
 
     @classmethod
     def of_seed(cls, seed: int) -> Plan:
@@ -55,6 +57,7 @@ class Plan:
             lost_share=chance.choice((0.02, 0.1)),
             refused_share=chance.choice((0, 0, 0.05)),
             zombie_ms=chance.choice((0, 40, 400)),
+            commits_offsets=draw() < 0.5,
         )
 
     def with_only(self, *fault_kinds: str) -> Plan:

@@ -8,14 +8,21 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.transactions.commands import AddPartitions, EndTransaction, InitProducer, ProducerReply
 from ottla.transactions.transaction import EPOCH_MAX
 from tests.seeds.search import Violation
-from tests.transactions_simulation.checks import Attempted, Value
+from tests.transactions_simulation.checks import Attempted, Value, input_of
+from tests.transactions_simulation.offsets_partition import (
+    OFFSETS,
+    SHARED,
+    CommitInTransaction,
+    Fetched,
+    OffsetsPartition,
+)
 from tests.transactions_simulation.partition import Produce
 
 if TYPE_CHECKING:
@@ -35,12 +42,22 @@ RETRIED: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
 
 Deliver = Callable[[Callable[[Any], None]], None]
+
+
+class Request(NamedTuple):
+    """One that arrives at most `late_ms` later when it is lost; 0: never."""
+
+    deliver: Deliver
+    late_ms: float
+
+
 # A request, or a pause in ms.
-Step = Deliver | float
+Step = Deliver | Request | float
 Script = Generator[Step, Any, Any]
 
 
@@ -73,7 +90,8 @@ class SimulatedProducer:
         if isinstance(step, float):
             self._simulation.timeline.after(step, self._continue_from, number, None)
             return
-        self._simulation.send(step, lambda found: self._continue_from(number, found), late_ms=LATE_MS)
+        deliver, late_ms = step if isinstance(step, Request) else (step, LATE_MS)
+        self._simulation.send(deliver, lambda found: self._continue_from(number, found), late_ms=late_ms)
         self._simulation.timeline.after(REQUEST_MS, self._continue_from, number, None)
 
     def stop(self) -> None:
@@ -140,7 +158,7 @@ class SimulatedProducer:
         simulation = self._simulation
         attempted = simulation.checks.begin(self.transactional_id, self._identity[0])
         yield simulation.chance.random() * PAUSE_MS
-        is_complete = yield from self._produce_all(attempted)
+        is_complete = yield from self._process(attempted)
         attempted.requested_commit = is_complete and simulation.chance.random() < 0.7
         producer_id, epoch = self._identity
         reply = yield from self._retried(
@@ -164,13 +182,45 @@ class SimulatedProducer:
         # Without another epoch the sequences of what was not acknowledged are not known.
         return is_complete or simulation.plan.advances_epoch
 
+    def _process(self, attempted: Attempted) -> Script:
+        """Read the next input, if there are any, write records, and commit the offset after the input."""
+        offsets = self._simulation.offsets
+        if offsets is None:
+            return (yield from self._produce_all(attempted))
+        # After the init, which has ended the transactions of earlier producers.
+        partition = input_of(self.transactional_id)
+        fetched = yield from self._retried_request(lambda answer: offsets.fetch(partition, answer))
+        if not isinstance(fetched, Fetched):
+            return False
+        attempted.input = fetched.offset
+        return (yield from self._produce_all(attempted)) and (yield from self._commit_offsets(attempted, offsets))
+
+    def _commit_offsets(self, attempted: Attempted, offsets: OffsetsPartition) -> Script:
+        advances_epoch = self._simulation.plan.advances_epoch
+        if not advances_epoch and (yield from self._add(OFFSETS)) is not ErrorCode.NONE:
+            return False
+        assert attempted.input is not None
+        request = CommitInTransaction(
+            self.transactional_id,
+            *self._identity,
+            attempted.number,
+            {input_of(self.transactional_id): attempted.input + 1, SHARED: attempted.number},
+            advances_epoch,
+        )
+        # A commit of offsets differs from one of the last transaction by its epoch only: where that stays, a request
+        # that was lost with its connection must not arrive later.
+        error = yield from self._retried_request(
+            lambda answer: offsets.commit(request, answer), late_ms=LATE_MS if advances_epoch else 0
+        )
+        return error is ErrorCode.NONE
+
     def _produce_all(self, attempted: Attempted) -> Script:
         simulation = self._simulation
         advances_epoch = simulation.plan.advances_epoch
         producer_id, epoch = self._identity
         added: set[TopicPartition] = set()
         for number in range(simulation.chance.choice((1, 2, 3, 5))):
-            partition = simulation.chance.choice(list(simulation.partitions))
+            partition = simulation.chance.choice(simulation.data_partitions)
             if not advances_epoch and partition not in added:
                 error = yield from self._add(partition)
                 if error is not ErrorCode.NONE:
@@ -207,6 +257,15 @@ class SimulatedProducer:
                 continue
             error = reply.error if isinstance(reply, ProducerReply) else reply
             if error not in RETRIED:
+                return reply
+            yield RETRY_MS * 1.0
+        return None
+
+    def _retried_request(self, deliver: Deliver, *, late_ms: float = LATE_MS) -> Script:
+        """The answer, None when there is none after many attempts."""
+        for _ in range(ATTEMPTS_MAX):
+            reply = yield Request(deliver, late_ms)
+            if reply is not None and reply not in RETRIED:
                 return reply
             yield RETRY_MS * 1.0
         return None

@@ -18,6 +18,7 @@ from tests.seeds.search import Violation
 from tests.simulation.timeline import Timeline
 from tests.transactions_simulation.checks import Checks
 from tests.transactions_simulation.coordinator import START_WALL_MS, CoordinatorPartition
+from tests.transactions_simulation.offsets_partition import OffsetsPartition
 from tests.transactions_simulation.partition import DataPartition
 from tests.transactions_simulation.plan import FAULTS_MS, Plan
 from tests.transactions_simulation.producer import Deliver, SimulatedProducer
@@ -30,6 +31,11 @@ SLOW_MS: Final = 1_000
 HEALED_MS: Final = LATE_MS + 5_000
 # T7: within the longest time-out of a transaction and this.
 SETTLED_MS: Final = 70_000
+
+
+# Between two offsets that an operator sets, at most; the first of them.
+OPERATION_MS: Final = 300
+OPERATED: Final = 1_000_000
 
 
 class Outcome(NamedTuple):
@@ -55,10 +61,16 @@ class Simulation:
         self._is_over = self._is_settling = False
         self._connections_count = 0
         self._next_producer_id = 1_000
-        self.partitions = {
+        self._operations_count = 0
+        self.partitions: dict[TopicPartition, DataPartition] = {
             name: DataPartition(self, name)
             for name in (TopicPartition("t", number) for number in range(self.plan.partitions_count))
         }
+        self.data_partitions = list(self.partitions)
+        self.offsets = OffsetsPartition(self) if self.plan.commits_offsets else None
+        if self.offsets is not None:
+            self.partitions[self.offsets.name] = self.offsets
+            self._operate(self.offsets)
         self.coordinator = CoordinatorPartition(self)
         self._names = [f"tx{number}" for number in range(self.plan.ids_count)]
         if self.plan.first_epoch:
@@ -105,6 +117,13 @@ class Simulation:
             serving.shard.replay(*record)
         serving.shard.loaded(self.coordinator.moment, len(serving.records))
         self.coordinator.replicate(serving)
+
+    def _operate(self, offsets: OffsetsPartition) -> None:
+        """An operator sets an offset now and then, also while transactions are open."""
+        self._operations_count += 1
+        offsets.commit_plain(OPERATED + self._operations_count)
+        if not self._is_over:
+            self.timeline.after(self.chance.random() * OPERATION_MS, self._operate, offsets)
 
     # --- the network ------------------------------------------------------------------------------------------------
 
