@@ -38,6 +38,7 @@ from tests.unit.broker.roles import HERE, lead
 from tests.unit.broker.turned_loop import TurnedLoop
 
 PARTITIONS = 3
+SMALL_SEGMENTS = LogConfig(flush_policy="ack", segment_bytes=4_000)
 NODE_ID = NodeId(1)
 
 
@@ -47,7 +48,7 @@ class SmallCoordinator:
     `watches_lease`: the coordinator can compare the lease by `lease_watch`, whose timer the test does not start.
     """
 
-    def __init__(self, *, watches_lease: bool = False, **settings: int) -> None:
+    def __init__(self, *, watches_lease: bool = False, log_config: LogConfig = SMALL_SEGMENTS, **settings: int) -> None:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
         self.loop = TurnedLoop()
@@ -62,6 +63,7 @@ class SmallCoordinator:
             self.take_lease,
         )
         self._watches_lease = watches_lease
+        self._log_config = log_config
         self.view = NO_TOPICS
         self.topics: dict[str, int] = {OFFSETS_TOPIC: PARTITIONS, "t": 2}
         self._settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})  # type: ignore[arg-type]
@@ -70,7 +72,7 @@ class SmallCoordinator:
     def start(self) -> None:
         """Open the logs, again after `crash`; groups load when the loop turns."""
         self.directory = LogDirectory.open(
-            self.disk, "/data", clock=self.clock, config_of=lambda _: LogConfig(flush_policy="ack", segment_bytes=4_000)
+            self.disk, "/data", clock=self.clock, config_of=lambda _: self._log_config
         )
         self.partitions = PartitionTable()
         self.make_logs(topic_number=9)

@@ -1,20 +1,40 @@
-"""Offsets in transactions over real logs: the guard of their partition, markers, and what a load finds of them."""
+"""Offsets in transactions over real logs: the guard of their partition, markers, and what a load finds of them, also
+after compaction."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from ottla.groups.commands import CommitOffsets, FetchOffsets, OffsetToCommit, TransactionalProducer
+from ottla.groups.commands import (
+    CommitOffsets,
+    DeleteOffsets,
+    FetchOffsets,
+    OffsetToCommit,
+    TopicPartitions,
+    TransactionalProducer,
+)
 from ottla.groups.replies import CommitReply, FetchReply
 from ottla.model.error_code import ErrorCode
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.storage.compaction.cleaner import clean
+from ottla.storage.log_config import LogConfig
 from ottla.transactions.end_markers import EndMarkers
+from tests.cleaning import run_clean
 from tests.unit.broker.groups.small_coordinator import PARTITIONS, SmallCoordinator, commit
 
+# Every clean sees each closed segment, and drops tombstones and markers soon.
+COMPACTED: Final = LogConfig(
+    flush_policy="ack",
+    cleanup_policy="compact",
+    segment_bytes=2_000,
+    min_cleanable_dirty_ratio=0,
+    delete_retention_ms=1_000,
+)
 GROUP: Final = "g7"
 INDEX: Final = partition_of(GROUP, PARTITIONS)
 PRODUCER_ID: Final = 11
@@ -241,3 +261,91 @@ def test_repeated_marker_is_acknowledged_and_not_written_again(small: SmallCoord
     before = log.log_end_offset
     assert end(small) == [ErrorCode.NONE]
     assert log.log_end_offset == before
+
+
+class RandomCommits:
+    """Commits, transactions and deletions over a log that is compacted and loaded again, and what the log defines."""
+
+    PRODUCERS: Final = (21, 22)
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.small = SmallCoordinator(log_config=COMPACTED)
+        self.small.show_topics()
+        self.cleans_count = 0
+        self._epochs = dict.fromkeys(self.PRODUCERS, 0)
+        # In the order of the log: the partition, its offset or None for a deletion, and its transaction, if any.
+        self._records: list[tuple[int, int | None, tuple[int, int] | None]] = []
+        self._committed: set[tuple[int, int]] = set()
+
+    def commit(self, number: int) -> None:
+        partition = self.chance.randrange(2)
+        self.small.ask(commit(GROUP, number, partition=partition))
+        self._records.append((partition, number, None))
+
+    def commit_in_transaction(self, number: int) -> None:
+        partition, producer_id = self.chance.randrange(2), self.chance.choice(self.PRODUCERS)
+        producer = (producer_id, self._epochs[producer_id])
+        opened: list[TransactionalProducer | ErrorCode] = []
+        self.small.coordinator.open_transaction(
+            GROUP, producer, lambda partition, on_verified: on_verified(ErrorCode.NONE), opened.append
+        )
+        (found,) = opened
+        assert isinstance(found, TransactionalProducer)
+        offsets = [OffsetToCommit("t", partition, number, -1, "")]
+        self.small.ask(CommitOffsets(GROUP, "", None, -1, offsets, producer=found))
+        self._records.append((partition, number, producer))
+
+    def end(self, number: int) -> None:
+        producer_id, commits = self.chance.choice(self.PRODUCERS), self.chance.random() < 0.6
+        if commits:
+            self._committed.add((producer_id, self._epochs[producer_id]))
+        self._epochs[producer_id] += 1
+        markers = EndMarkers("tx", producer_id, self._epochs[producer_id], commits, True, 0, frozenset())
+        done: list[ErrorCode] = []
+        self.small.coordinator.write_marker(INDEX, markers, done.append)
+        self.small.flush()
+        assert done == [ErrorCode.NONE]
+
+    def delete(self, number: int) -> None:
+        partition = self.chance.randrange(2)
+        self.small.ask(DeleteOffsets(GROUP, [TopicPartitions("t", [partition])]))
+        self._records.append((partition, None, None))
+
+    def clean(self, number: int) -> None:
+        directory, now_ms = self.small.directory, self.small.clock.now_ms()
+        directory.logs[TopicPartition(OFFSETS_TOPIC, INDEX)].roll(now_ms)
+        self.small.flush()
+        self.small.clock.advance(self.chance.choice((0, 5_000)))
+        job = directory.compactor.next_job(self.small.clock.now_ms(), 10_000)
+        if job is not None:
+            self.cleans_count += 1
+            run_clean(directory.compactor, job, lambda each: clean(self.small.disk, each, lambda _: None))
+            assert not directory.compactor.has_failed_last
+
+    def load(self, number: int) -> None:
+        self.small.flush()
+        self.small.crash()
+        self.small.start()
+        self.small.show_topics()
+        self.small.loop.turn()
+
+    def check(self) -> None:
+        replies: list[FetchReply] = self.small.ask(FetchOffsets(GROUP, None))
+        self.small.flush()
+        expected = {
+            partition: offset for partition, offset, of in self._records if of is None or of in self._committed
+        }
+        found = {each.partition: each.offset for topic in replies[0].topics for each in topic.partitions}
+        assert found == {partition: offset for partition, offset in expected.items() if offset is not None}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_load_of_a_compacted_log_finds_the_same_offsets(seed: int) -> None:
+    run = RandomCommits(seed)
+    kinds = (run.commit, run.commit_in_transaction, run.end, run.end, run.delete, run.clean, run.load)
+    for number in range(300):
+        run.chance.choice(kinds)(number)
+        run.check()
+    # A clean ends below the first open transaction.
+    assert run.cleans_count > 5
