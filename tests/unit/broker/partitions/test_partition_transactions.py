@@ -14,6 +14,7 @@ from ottla.records.header import HEADER
 from ottla.runtime.offload import INLINE, run_inline
 from ottla.storage.errors import CoordinatorReplaced, InvalidProducerEpoch, WrongTransactionState
 from ottla.storage.log_config import LogConfig
+from ottla.testing.fake_clock import FakeClock
 from tests.unit.broker.leader_answers import fetched
 from tests.unit.broker.partitions.test_partition import Fetch, Produce
 from tests.unit.broker.partitions.test_replicated_partition import Replicated, records_of
@@ -26,7 +27,7 @@ COMMIT, ABORT = EndMarker(True, 3), EndMarker(False, 3)
 
 def batch_of(sequence: int, epoch: int = 0, producer_id: int = P, *, is_transactional: bool = True) -> bytearray:
     builder = BatchBuilder()
-    builder.append(1, b"key", b"v" * 100)
+    builder.append(FakeClock().now_ms(), b"key", b"v" * 100)
     return builder.build(
         producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=is_transactional
     )
@@ -138,7 +139,7 @@ def test_marker_needs_as_many_replicas_as_produces_do() -> None:
 
 
 def test_committed_read_ends_at_the_open_transaction_and_continues_after_its_marker(served: ServedLog) -> None:
-    served.add()
+    served.append(batch_of(0, producer_id=P + 1, is_transactional=False))
     produce(served, 0)
     served.become_stable()
     partition = served.partition
@@ -286,7 +287,7 @@ def test_restarted_partition_has_its_open_and_aborted_transactions(served: Serve
     assert (read_bytes(read) > 0, list(read.aborted)) == (True, [(P, 0)])
     served.partition = partition
     with pytest.raises(CoordinatorReplaced):
-        mark(served, EndMarker(False, 2), 1, P + 1)
+        mark(served, EndMarker(False, 2), 2)
     mark(served, COMMIT, 1, P + 1)
     served.become_stable()
     assert partition.last_stable_offset == 4
