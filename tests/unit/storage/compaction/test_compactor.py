@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.records.builder import BatchBuilder
+from ottla.records.end_marker import EndMarker
 from ottla.records.header import HEADER
 from ottla.runtime.offload import run_inline
 from ottla.storage.compaction.cleaner import clean
@@ -23,6 +24,7 @@ from ottla.storage.compaction.swap import SWAP_FILE, DiskWork
 from ottla.storage.compaction.worker import BrokerGone, Pace, serve
 from ottla.storage.errors import CorruptLog
 from ottla.storage.log_config import LogConfig
+from ottla.storage.producers.aborted_transactions import AbortedTransaction
 from ottla.testing.memory_disk import MemoryDisk
 from tests.cleaning import blocking_calls, run_clean
 from tests.unit.storage.failing_disk import FailingDisk
@@ -67,7 +69,9 @@ def put(log: Log, key: bytes, value: bytes | None, timestamp_ms: int = NOW_MS, *
     builder = BatchBuilder()
     builder.append(timestamp_ms, key, value)
     batch = memoryview(builder.build(**options))  # type: ignore[arg-type]
-    log.append(batch, HEADER.unpack_from(batch), NOW_MS)
+    header = HEADER.unpack_from(batch)
+    guard = log.transactions.guard(*header[9:12]) if options.get("is_transactional") else None
+    log.append(batch, header, NOW_MS, guard)
 
 
 def fill(place: Place, rounds: int = 10, value: bytes = b"v" * 50) -> Log:
@@ -140,16 +144,25 @@ def test_active_segment_and_unflushed_segments_are_never_cleaned(place: Place) -
     assert job.limit_offset == log.active_base_offset < log.log_end_offset
 
 
-def test_open_transaction_of_an_imported_log_stops_the_clean_below_it(place: Place) -> None:
+def test_open_transaction_stops_the_clean_below_it(place: Place) -> None:
     log = fill(place)
-    put(log, b"a", b"x", producer_id=5, producer_epoch=0, base_sequence=0)
+    put(log, b"a", b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     roll(place)
-    entry = log.producers.entry(5)
-    assert entry is not None
-    entry.current_txn_first_offset = 20
     job = clean_all(place)
     assert job is not None
     assert job.limit_offset == 20
+
+
+def test_clean_knows_the_aborted_transactions_that_end_above_it(place: Place) -> None:
+    log = fill(place)
+    put(log, b"a", b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    roll(place)
+    log.append_marker(EndMarker(False, 0), 5, 1, NOW_MS, advances_epoch=True)
+    place.flush()
+    job = clean_all(place)
+    assert job is not None
+    assert (job.limit_offset, job.aborted_later) == (21, (AbortedTransaction(20, 21, 5, 22),))
+    assert [record.value for record in all_records(log) if record.key == b"a"] == [b"v" * 50 + b"9"]
 
 
 def test_log_is_cleaned_when_its_dirty_part_is_large_enough(place: Place) -> None:
