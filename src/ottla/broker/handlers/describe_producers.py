@@ -1,6 +1,7 @@
 """DescribeProducers (key 61), v0-v0.
 
-Answers the producers that the leader of a partition remembers, and their open transactions.  Tools find by it the transactions that no coordinator will end (KIP-664).  Only idempotent producers are remembered, for
+Answers the producers that the leader of a partition remembers, and their open transactions.  Tools find by it the
+transactions that no coordinator will end (KIP-664).  Only idempotent producers are remembered, for
 `producer.id.expiration.ms` after their last batch, and longer while a transaction is open.  A partition that is named
 twice is answered once.
 """
