@@ -156,8 +156,69 @@ class Committed(NamedTuple):
     offset: int
 
 
+class Transaction(NamedTuple):
+    """A transaction that consumed inputs, wrote results, and committed the offsets of its inputs with them.
+
+    Recorded at its start as FAILED, since nothing may commit it before its commit is requested; at this request as
+    UNKNOWN; and when it is settled: the last record counts.
+    """
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    outcome: Outcome
+    # Unique; the values of its results start with it.
+    name: str
+    # (partition, first offset, next offset) of what it consumed
+    inputs: tuple[tuple[int, int, int], ...]
+    # (partition, value): the last result of the owner of each of these partitions that it knew; "" for none
+    states: tuple[tuple[int, str], ...]
+    # (partition, value, offset) in the order of sending; the first ones are its results as the owner of its inputs, one
+    # for each.  The offset is -1 where none was acknowledged.
+    results: tuple[tuple[int, str, int], ...]
+    error: str = ""
+
+
+class CommittedRead(NamedTuple):
+    """Results of one partition that a `read_committed` reader received, in that order; it starts at offset 0."""
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    # (offset, value)
+    records: tuple[tuple[int, str], ...]
+
+
+class LastStableOffset(NamedTuple):
+    """The last stable offset of a partition of the results, and the high watermark that was read after it.
+
+    The high watermark is -1 where it was not read.
+    """
+
+    process: str
+    invoked_ns: int
+    completed_ns: int
+    partition: int
+    offset: int
+    high_watermark: int = -1
+
+
 Operation: TypeAlias = (
-    Send | Poll | Snapshot | Watermark | LatestOffset | Servable | Ended | Positioned | Revoked | Commit | Committed
+    Send
+    | Poll
+    | Snapshot
+    | Watermark
+    | LatestOffset
+    | Servable
+    | Ended
+    | Positioned
+    | Revoked
+    | Commit
+    | Committed
+    | Transaction
+    | CommittedRead
+    | LastStableOffset
 )
 _KINDS: Final = {
     kind.__name__: kind
@@ -173,6 +234,9 @@ _KINDS: Final = {
         Revoked,
         Commit,
         Committed,
+        Transaction,
+        CommittedRead,
+        LastStableOffset,
     )
 }
 
@@ -185,8 +249,15 @@ def to_line(operation: Operation) -> str:
 def from_line(line: str) -> Operation:
     name, *values = json.loads(line)
     operation: Operation = _KINDS[name](*values)
-    if isinstance(operation, Poll | Snapshot):
+    if isinstance(operation, Poll | Snapshot | CommittedRead):
         return operation._replace(records=tuple((offset, value) for offset, value in operation.records))
+    if isinstance(operation, Transaction):
+        return operation._replace(
+            outcome=Outcome(operation.outcome),
+            inputs=tuple((partition, first, next_offset) for partition, first, next_offset in operation.inputs),
+            states=tuple((partition, value) for partition, value in operation.states),
+            results=tuple((partition, value, offset) for partition, value, offset in operation.results),
+        )
     if isinstance(operation, Send | Commit):
         return operation._replace(outcome=Outcome(operation.outcome))
     if isinstance(operation, Servable):

@@ -1,0 +1,1 @@
+"""Histories of transactions under faults: `./dev chaos transactions` (README.md)."""
