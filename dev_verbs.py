@@ -72,7 +72,9 @@ usage: ./dev VERB [arguments]
            (tests/connectors/README.md), and how long a change takes them;
            chaos loads: loads of lake tables, killed at four points and at random times;
            chaos mirror: a mirror through stalls of its source, its target and itself, and kills
-           (tests/mirror/README.md)
+           (tests/mirror/README.md);
+           chaos transactions: transactional producers and read_committed readers through kills, pauses,
+           partitions of the network and power cuts, also of Apache Kafka (tests/transactions_history/README.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions without a coordinator,
            sim --producer for a producer of batches, sim --transactions for transactions
@@ -397,6 +399,8 @@ def main(arguments: list[str]) -> int:
                 return run(PYTHON, "-m", "tests.loads.chaos", *rest[1:])
             if rest[:1] == ["mirror"]:
                 return run(PYTHON, "-m", "tests.mirror.chaos", *rest[1:])
+            if rest[:1] == ["transactions"]:
+                return run(PYTHON, "-m", "tests.transactions_history.chaos", *rest[1:])
             return run(PYTHON, "-m", "tests.history.chaos", *rest)
         case _:
             become_ottla(verb, *rest)

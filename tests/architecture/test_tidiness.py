@@ -178,6 +178,8 @@ SLEEPS: Final = {
     "tests/peers/answering.py": "a poll with a deadline that ends with the process",
     "tests/peers/cache.py": "a poll with a deadline for another process' lock",
     "tests/peers/peer_process.py": "a poll with a deadline that ends with the process",
+    "tests/transactions_history/coordinator_faults.py": "how long a process is paused is the fault",
+    "tests/transactions_history/run.py": "pauses between faults",
 }
 
 

@@ -11,6 +11,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from ottla.testing.broker import READY_WITHIN_S, BrokerDidNotStart, RunningBroker
@@ -77,28 +78,39 @@ class ApacheNode(RunningBroker):
 
 
 class ApacheCluster(RunningCluster):
-    """As a `RunningCluster` with places; raises `KafkaUnavailable` where Apache Kafka cannot be had."""
+    """As a `RunningCluster` with places; raises `KafkaUnavailable` where Apache Kafka cannot be had.
 
-    def __init__(self, directory: Path, places: Sequence[Place], controller_place: Place) -> None:
+    `properties` are for the brokers and the controller.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        places: Sequence[Place],
+        controller_place: Place,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         install()
         super().__init__(
             len(places), directory, zookeeper_port=CONTROLLER_PORT, places=places, zookeeper_place=controller_place
         )
         self._node_properties = {
+            **properties,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.quorum.voters": f"{CONTROLLER_ID}@{controller_place.host}:{CONTROLLER_PORT}",
         }
-        properties = {
+        of_controller = {
             "process.roles": "controller",
             "listeners": f"CONTROLLER://{controller_place.host}:{CONTROLLER_PORT}",
+            "auto.leader.rebalance.enable": "false",
         }
         controller = ApacheNode(
             self.data_dir / "controller",
             controller_place,
             CONTROLLER_PORT,
             CONTROLLER_ID,
-            {**self._node_properties, **properties, "auto.leader.rebalance.enable": "false"},
+            {**self._node_properties, **of_controller},
         )
         # It starts with a letter: the tool takes an argument with a leading "-" for an option.
         self._cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -70,7 +70,7 @@ def main() -> int:
         wanted = [name for name in wanted if name not in STATIC_MEMBER_FAULTS]
     if chosen.control is not None:
         wanted = sorted(set(MUTATIONS[chosen.control].plan))
-    names, network = _possible(wanted, is_plain=chosen.plain)
+    names, network = possible(wanted, PLAIN_FAULTS, "tests.cluster.chaos", is_plain=chosen.plain)
     if not names:
         return 1
     with ExitStack() as stack:
@@ -136,15 +136,20 @@ def _control(name: str, seeds: Iterable[int], network: Network | None) -> int:
     return 1
 
 
-def _possible(names: Sequence[str], *, is_plain: bool) -> tuple[list[str], Network | None]:
-    """The faults that this process can inject, and the network for them; may first replace the process by another."""
+def possible(
+    names: Sequence[str], plain: Collection[str], module: str, *, is_plain: bool
+) -> tuple[list[str], Network | None]:
+    """The faults that this process can inject, and the network for them.  `plain` need no privilege.
+
+    May first replace the process by one of this `module` in separate namespaces.
+    """
     if not is_plain and not isolation.is_isolated():
         reason = isolation.missing()
         if reason is None:
-            isolation.enter([sys.executable, "-m", "tests.cluster.chaos", *sys.argv[1:]])
-        print(f"skipped: {reason}; so not done: {' '.join(sorted(set(names) - PLAIN_FAULTS.keys()))}", flush=True)
+            isolation.enter([sys.executable, "-m", module, *sys.argv[1:]])
+        print(f"skipped: {reason}; so not done: {' '.join(sorted(set(names) - set(plain)))}", flush=True)
     if not isolation.is_isolated():
-        return [name for name in names if name in PLAIN_FAULTS], None
+        return [name for name in names if name in plain], None
     return list(names), new_network(Path(tempfile.mkdtemp(prefix="ottla-network-")))
 
 

@@ -135,7 +135,7 @@ def run_cluster(
         if network is not None:
             site = stack.enter_context(Site(network, directory / "disks", cluster_directory, node_ids))
         try:
-            cluster = _cluster(cluster_directory, network, clocks, command, settings)
+            cluster = new_cluster(cluster_directory, network, clocks, command, settings)
             with cluster:
                 enter = () if network is None else network.place(CLIENTS).enter
                 clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter, readers)
@@ -159,7 +159,7 @@ def run_cluster(
     return result
 
 
-def _cluster(
+def new_cluster(
     directory: Path,
     network: Network | None,
     clocks: BrokerClocks | None,
@@ -204,13 +204,13 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
             _strike(name, {**ALL_FAULTS, **CONTROL_FAULTS}[name], target, strikes, evidence, clients.problems)
             time.sleep(target.random.uniform(*pause_s))
         # The quiet phase: everything must converge.
-        _converge(target)
+        converge(target)
         clients.expect_at_work()
         target.servability.end(*ALL)
         clients.finish()
     finally:
         clients.kill()
-    _converge(target)
+    converge(target)
     history = clients.history()
     report = check([*history, *read_finally(cluster.bootstrap, clients.partitions_count)], clients.member_names)
     problems = clients.problems
@@ -228,7 +228,7 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
     )
 
 
-def _converge(target: Target) -> None:
+def converge(target: Target) -> None:
     """A failure to converge is a problem, and the histories are judged all the same."""
     try:
         target.cluster.wait_until_replicated()

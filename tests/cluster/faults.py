@@ -30,7 +30,7 @@ STARVED_OFF_S: Final = 0.09
 STARVED_SHARE_MIN: Final = 0.5
 
 
-def _killed(target: Target, broker: RunningBroker, what: str) -> str:
+def killed(target: Target, broker: RunningBroker, what: str) -> str:
     """Kill it, wait for a while, start it again."""
     pid = broker.pid
     broker.kill()
@@ -57,12 +57,12 @@ def kill_leader(target: Target) -> str:
 
 def kill_broker(target: Target) -> str:
     """kill -9 of any broker; it may be back before others have noticed."""
-    return _killed(target, target.any_broker(), "broker killed")
+    return killed(target, target.any_broker(), "broker killed")
 
 
 def kill_coordinator(target: Target) -> str:
     """kill -9 of the broker that coordinates the group."""
-    return _killed(target, target.coordinator(), "coordinator killed")
+    return killed(target, target.coordinator(), "coordinator killed")
 
 
 def kill_all(target: Target) -> str:

@@ -36,7 +36,7 @@ def leader_from_followers(target: Target) -> str:
     """No follower fetches from it, and it can still change the state: nothing below `min.insync.replicas` is
     acknowledged."""
     broker = target.leader()
-    return _cut(target, broker_name(broker.node_id or 0), _others(target, broker))
+    return cut(target, broker_name(broker.node_id or 0), _others(target, broker))
 
 
 def leader_from_zookeeper(target: Target) -> str:
@@ -77,22 +77,22 @@ def leader_from_zookeeper_with_waiting_clients(target: Target) -> str:
 def leader_alone(target: Target) -> str:
     """From all nodes."""
     broker = target.leader()
-    return _cut(target, broker_name(broker.node_id or 0), [*_others(target, broker), ZOOKEEPER, CLIENTS])
+    return cut(target, broker_name(broker.node_id or 0), [*_others(target, broker), ZOOKEEPER, CLIENTS])
 
 
 def leader_from_clients(target: Target) -> str:
-    return _cut(target, broker_name(target.leader().node_id or 0), [CLIENTS])
+    return cut(target, broker_name(target.leader().node_id or 0), [CLIENTS])
 
 
 def brokers_in_a_ring(target: Target) -> str:
     """Two of them do not see each other; both see the third, ZooKeeper and the clients."""
     first, second = target.random.sample(sorted(target.cluster.brokers), 2)
-    return _cut(target, broker_name(first), [broker_name(second)])
+    return cut(target, broker_name(first), [broker_name(second)])
 
 
 def zookeeper_alone(target: Target) -> str:
     """From all brokers: all sessions end, and no broker can change the state."""
-    return _cut(target, ZOOKEEPER, [broker_name(node_id) for node_id in target.cluster.brokers])
+    return cut(target, ZOOKEEPER, [broker_name(node_id) for node_id in target.cluster.brokers])
 
 
 def one_way(target: Target) -> str:
@@ -102,7 +102,7 @@ def one_way(target: Target) -> str:
     direction = target.random.choice([Direction.IN, Direction.OUT])
     # Its session survives in the other cases, so no other broker leads.
     with target.servability.suspended(*(() if others == [ZOOKEEPER] else ALL)):
-        return _cut(target, broker_name(broker.node_id or 0), others, direction)
+        return cut(target, broker_name(broker.node_id or 0), others, direction)
 
 
 def lossy_between_brokers(target: Target) -> str:
@@ -143,23 +143,23 @@ def _brokers(target: Target) -> list[str]:
     return [broker_name(node_id) for node_id in sorted(target.cluster.brokers)]
 
 
-def _cut(target: Target, name: str, others: Iterable[str], direction: Direction = Direction.BOTH) -> str:
-    cut = sorted(others)
+def cut(target: Target, name: str, others: Iterable[str], direction: Direction = Direction.BOTH) -> str:
+    apart = sorted(others)
     network = target.site.network
     duration_s = target.random.uniform(*CUT_S)
-    network.wall(name, cut, direction)
+    network.wall(name, apart, direction)
     try:
-        if network.reaches(cut[0], name):
-            raise FaultWithoutEffect(f"{cut[0]} reaches {name} through a wall")
+        if network.reaches(apart[0], name):
+            raise FaultWithoutEffect(f"{apart[0]} reaches {name} through a wall")
         time.sleep(duration_s)
     finally:
         stopped_count = network.open(name)
     if stopped_count == 0:
         raise FaultWithoutEffect(f"the wall of {name} stopped nothing")
-    if not network.reaches(cut[0], name):
-        raise FaultWithoutEffect(f"{cut[0]} does not reach {name} without a wall")
+    if not network.reaches(apart[0], name):
+        raise FaultWithoutEffect(f"{apart[0]} does not reach {name} without a wall")
     way = "" if direction is Direction.BOTH else f" (one way: {direction.name})"
-    return f"{name} cut off from {', '.join(cut)}{way} for {duration_s:.1f} s: {stopped_count} packets stopped"
+    return f"{name} cut off from {', '.join(apart)}{way} for {duration_s:.1f} s: {stopped_count} packets stopped"
 
 
 def _others(target: Target, broker: RunningBroker) -> Sequence[str]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-from ottla.client.fetching.offsets import LATEST
+from ottla.client.fetching.offsets import LATEST, IsolationLevel
 from ottla.client.wire.address import Address, parse_bootstrap
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import ClientError
@@ -30,7 +32,7 @@ from ottla.protocol.schemas.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.runtime.clock import SystemClock
-from tests.history.operations import LatestOffset
+from tests.history.operations import LatestOffset, Operation
 from tests.history.recorder import Recorder, now_ns
 from tests.history.signalled_event import set_on
 
@@ -40,16 +42,19 @@ _CLOCK: Final = SystemClock()
 _OPTIONS: Final = ClientOptions(client_id="asker", connect_timeout_ms=CALL_TIMEOUT_MS)
 
 
+# From the times of the request and of its answer, the partition, and its offset.
+Note: TypeAlias = Callable[[int, int, int, int], Operation]
+
+
 class Asker:
     """One broker, in a separate thread: one that does not answer delays no other."""
 
     def __init__(
-        self, name: str, address: Address, topic: str, count: int, recorder: Recorder, stopping: threading.Event
+        self, address: Address, request: ListOffsetsRequest, note: Note, recorder: Recorder, stopping: threading.Event
     ) -> None:
-        self._name = name
         self._address = address
-        partitions = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)]
-        self._request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
+        self._request = request
+        self._note = note
         self._recorder = recorder
         self._stopping = stopping
 
@@ -70,27 +75,35 @@ class Asker:
         for topic in response.topics:
             for each in topic.partitions:
                 if not each.error_code:
-                    self._recorder.add(
-                        LatestOffset(self._name, invoked_ns, completed_ns, each.partition_index, each.offset)
-                    )
+                    self._recorder.add(self._note(invoked_ns, completed_ns, each.partition_index, each.offset))
 
 
 def _deadline() -> Deadline:
     return Deadline(_CLOCK, CALL_TIMEOUT_MS)
 
 
-def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
+def ask_everywhere(
+    bootstrap: str, topic: str, partitions_count: int, file: str, isolation: IsolationLevel, note: Note
+) -> None:
+    """Until SIGTERM; `note` makes an operation of each answer."""
     stopping = threading.Event()
     set_on(signal.SIGTERM, stopping)
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(partitions_count)]
+    request = ListOffsetsRequest(
+        isolation_level=isolation, topics=[ListOffsetsTopic(name=topic, partitions=partitions)]
+    )
     with Recorder(Path(file)) as recorder:
-        askers = [
-            Asker(name, address, topic, partitions_count, recorder, stopping) for address in parse_bootstrap(bootstrap)
-        ]
+        askers = [Asker(address, request, note, recorder, stopping) for address in parse_bootstrap(bootstrap)]
         threads = [threading.Thread(target=asker.run) for asker in askers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+
+
+def main(name: str, bootstrap: str, topic: str, partitions_count: int, file: str) -> None:
+    note = partial(LatestOffset, name)
+    ask_everywhere(bootstrap, topic, partitions_count, file, IsolationLevel.READ_UNCOMMITTED, note)
 
 
 if __name__ == "__main__":

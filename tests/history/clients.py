@@ -26,7 +26,9 @@ from tests.history import waiting_clients
 from tests.history.checker import FINAL_READER
 from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE, STATIC_SESSION_TIMEOUT_MS
 from tests.history.operations import (
+    CommittedRead,
     Ended,
+    LastStableOffset,
     LatestOffset,
     Operation,
     Outcome,
@@ -208,6 +210,10 @@ class HistoryClients:
             problem = f"clients that did nothing any more after the last fault: {idle}"
             self.problems.append("\n".join([problem, *lines]))
 
+    def running_members(self) -> list[str]:
+        """The names of the group's members that run."""
+        return [member.name for member in self._members if member.process.poll() is None]
+
     def finish(self) -> None:
         """Stop the producers, wait until the group has read all acknowledged records, and stop the others."""
         self._stop(self._producers)
@@ -375,7 +381,9 @@ class HistoryClients:
         def is_work(operation: Operation) -> bool:
             if isinstance(operation, Positioned):
                 return operation.at_ns > since_ns
-            if is_acknowledged(operation) or isinstance(operation, Poll | Snapshot | LatestOffset):
+            if is_acknowledged(operation) or isinstance(
+                operation, Poll | Snapshot | LatestOffset | CommittedRead | LastStableOffset
+            ):
                 return operation.invoked_ns > since_ns
             return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.history.clients import MemberKind, ProducerKind
+from tests.history.clients import MemberKind, ProducerKind, ReaderKind
 from tests.interop.clients.go_client import go_program
 from tests.interop.clients.java_client import java_program
 
@@ -22,6 +22,12 @@ def java_member(protocol: str) -> MemberKind:
 def waiting_java_client() -> tuple[str, ...]:
     """The command; its arguments are those of `waiting_clients` after the library.  Raises as `java_producer`."""
     return tuple(java_program(JAVA_VERSION, "Waiting"))
+
+
+def java_transactions() -> tuple[MemberKind, ReaderKind]:
+    """A worker and a reader of `tests.transactions_history`.  Raises as `java_producer`."""
+    program = tuple(java_program(JAVA_VERSION, "Transacting"))
+    return MemberKind("transactions-java", (*program, "worker"), "range"), ReaderKind("java", (*program, "reader"))
 
 
 def franz_go_producer() -> ProducerKind:
