@@ -15,7 +15,6 @@ import ottla.aio
 from ottla.cli.records.consume import command
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.offsets import LATEST, IsolationLevel, list_offsets
-from ottla.client.groups.group_types import CommittedOffset, GroupMetadata, GroupOffsets
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing import transaction_driver
 from ottla.client.producing.delivery import Delivery, Receipt
@@ -251,7 +250,7 @@ def test_offsets_are_committed_with_the_messages(
     group, place = new_name(), TopicPartition(topic, 0)
     for offset, is_committed in ((3, True), (9, False), (5, True)):
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(GroupOffsets(GroupMetadata(group), {place: CommittedOffset(offset)}))
+        producer.send_offsets_to_transaction({place: offset}, group=group)
         if is_committed:
             producer.commit_transaction()
         else:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ottla.client.wire.errors import BrokerRefused
-from ottla.model.errors import WireError
+from ottla.model.errors import ConfigError, WireError
 from ottla.model.identifiers import TopicPartition
 
 CLASSIC: Final = "classic"
@@ -111,6 +111,22 @@ class GroupOffsets(NamedTuple):
 
     group: GroupMetadata
     offsets: Mapping[TopicPartition, CommittedOffset]
+
+
+# As a user writes offsets: `{("page-views", 0): 17}`.
+NamedOffsets: TypeAlias = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+
+
+def group_offsets_of(offsets: GroupOffsets | NamedOffsets, group: str | None) -> GroupOffsets:
+    """Of a stream, or by name and without a member.  Raises ConfigError unless the group is known, from one of both."""
+    if isinstance(offsets, GroupOffsets):
+        if group is not None:
+            raise ConfigError(f"the offsets are of group {offsets.group.group_id}", hint="leave group out")
+        return offsets
+    if not isinstance(group, str) or not group:
+        raise ConfigError(f"the offsets of which group? {group!r} is none", hint='give group="its name"')
+    named = {TopicPartition(*partition): CommittedOffset(offset) for partition, offset in offsets.items()}
+    return GroupOffsets(GroupMetadata(group), named)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:

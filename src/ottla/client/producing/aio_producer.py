@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TypeVar, overload
 
-from ottla.client.groups.group_types import GroupOffsets
+from ottla.client.groups.group_types import GroupOffsets, NamedOffsets, group_offsets_of
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
 from ottla.client.producing.producer import MessageSet
@@ -153,9 +153,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         """As `ottla.Producer.abort_transaction`."""
         await self._wait_for(self._core.abort_step(), timeout_ms)
 
-    async def send_offsets_to_transaction(self, offsets: GroupOffsets, timeout_ms: float | None = None) -> None:
+    async def send_offsets_to_transaction(
+        self, offsets: GroupOffsets | NamedOffsets, *, group: str | None = None, timeout_ms: float | None = None
+    ) -> None:
         """As `ottla.Producer.send_offsets_to_transaction`."""
-        await self._wait_for(self._core.offsets_step(offsets), timeout_ms)
+        await self._wait_for(self._core.offsets_step(group_offsets_of(offsets, group)), timeout_ms)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Producer[KeyT, ValueT]]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, TypeAlias, TypeVar, overload
 
-from ottla.client.groups.group_types import GroupOffsets
+from ottla.client.groups.group_types import GroupOffsets, NamedOffsets, group_offsets_of
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
 from ottla.client.producing.partitioner import partition_of_key
@@ -186,13 +186,17 @@ class Producer(ProducerApi[KeyT, ValueT]):
         """
         self._wait_for(self._core.abort_step(), timeout_ms)
 
-    def send_offsets_to_transaction(self, offsets: GroupOffsets, timeout_ms: float | None = None) -> None:
+    def send_offsets_to_transaction(
+        self, offsets: GroupOffsets | NamedOffsets, *, group: str | None = None, timeout_ms: float | None = None
+    ) -> None:
         """Commit a group's offsets with the transaction: `stream.group_offsets(message)` gives them.
 
+        A program that assigns partitions itself names them: `({("page-views", 0): 17}, group="counter")`, the next
+        offset of each.
         Returns when the group's coordinator has them.  Raises TransactionAbortable, also where the group has given
         partitions to other members meanwhile; CallTimedOut after `timeout_ms` (`max_block_ms`).
         """
-        self._wait_for(self._core.offsets_step(offsets), timeout_ms)
+        self._wait_for(self._core.offsets_step(group_offsets_of(offsets, group)), timeout_ms)
 
     @contextmanager
     def transaction(self) -> Iterator[Producer[KeyT, ValueT]]:

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.groups.group_types import decode_assignment
-from ottla.model.errors import WireError
+from ottla.client.groups.group_types import (
+    CommittedOffset,
+    GroupMetadata,
+    GroupOffsets,
+    decode_assignment,
+    group_offsets_of,
+)
+from ottla.model.errors import ConfigError, WireError
 from ottla.model.identifiers import TopicPartition
 
 
@@ -53,3 +59,24 @@ def test_any_bytes_are_an_assignment_or_refused(data: bytes) -> None:
     except WireError:
         return
     assert len(found) * 4 <= len(data)
+
+
+OF_A_STREAM = GroupOffsets(GroupMetadata("g", 3, "member"), {TopicPartition("t", 0): CommittedOffset(5)})
+
+
+def test_offsets_by_name_are_of_no_member() -> None:
+    assert group_offsets_of({("t", 0): 5}, "g") == GroupOffsets(
+        GroupMetadata("g"), {TopicPartition("t", 0): CommittedOffset(5)}
+    )
+
+
+def test_offsets_of_a_stream_have_their_group() -> None:
+    assert group_offsets_of(OF_A_STREAM, None) is OF_A_STREAM
+    with pytest.raises(ConfigError, match="of group g"):
+        group_offsets_of(OF_A_STREAM, "g")
+
+
+@pytest.mark.parametrize("group", [None, ""])
+def test_offsets_by_name_need_a_group(group: str | None) -> None:
+    with pytest.raises(ConfigError, match="which group"):
+        group_offsets_of({("t", 0): 5}, group)
