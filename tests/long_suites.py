@@ -264,10 +264,17 @@ LONG_SUITES: Final = (
         "load stays, which the tests' own session continues, and batches that fail between letters and commit",
     ),
     LongSuite(
-        ("tests/examples/test_clean_views.py::test_cleaner_that_is_killed_again",),
-        ("tests/examples/test_clean_views.py::test_cleaner_that_was_killed_before",),
-        "a program that is killed at each point of its transactions, twice: each run joins its group when the session "
-        "of the one before is over; the kill between messages and commit stays",
+        (
+            "tests/examples/test_clean_views.py::test_cleaner_that_is_killed_again",
+            "tests/examples/test_clean_views.py::test_commands*[apache-kafka]",
+            "tests/examples/test_clean_views.py::test_cleaner_that_was_killed_before*[apache-kafka]",
+        ),
+        (
+            "tests/examples/test_clean_views.py::test_commands*[ottla]",
+            "tests/examples/test_clean_views.py::test_cleaner_that_was_killed_before*[ottla]",
+        ),
+        "a program that is killed at each point of its transactions, twice, and beside Apache Kafka: each run joins "
+        "its group when the session of the one before is over; the kill between messages and commit stays",
     ),
     LongSuite(
         ("tests/integration/spark_cluster/test_spark_cluster.py",),

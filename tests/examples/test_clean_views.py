@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from tests.examples.dying_cleaner import BEFORE_COMMIT, POINTS
 from tests.examples.page import run_commands_of
 from tests.examples.program import Program
-from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.either_broker import BrokerKind, either_broker
 from tests.peers.kafka_jars import KafkaUnavailable
 
 PARTITIONS: Final = 2
@@ -52,11 +52,13 @@ def test_what_is_no_view_is_a_value_error(value: bytes | None) -> None:
         clean_view(value)
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+@pytest.fixture(
+    scope="module", params=[BrokerKind.OTTLA, pytest.param(BrokerKind.APACHE_KAFKA, marks=pytest.mark.interop)]
+)
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     try:
-        with ApacheKafka(SETTINGS) as kafka:
-            yield kafka.bootstrap
+        with either_broker(request.param, SETTINGS) as address:
+            yield address
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka is not available: {reason}")
 
@@ -126,17 +128,14 @@ def run_through(site: Site, points: tuple[str, ...]) -> None:
     site.assert_each_once()
 
 
-@pytest.mark.interop
 def test_commands_print_the_output_on_the_page(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_commands_of("clean_views", bootstrap, tmp_path, monkeypatch)
 
 
-@pytest.mark.interop
 def test_cleaner_that_was_killed_before_its_commit_cleans_each_view_once(bootstrap: str) -> None:
     """What it has sent is aborted by the next run, and the group's offsets are those of before."""
     run_through(Site(bootstrap), (BEFORE_COMMIT,))
 
 
-@pytest.mark.interop
 def test_cleaner_that_is_killed_again_and_again_cleans_each_view_once(bootstrap: str) -> None:
     run_through(Site(bootstrap), POINTS * 2)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
 from tests.integration.page_snippets import (
@@ -22,12 +20,9 @@ from tests.integration.page_snippets import (
     read_snippets,
     run_snippets,
 )
-from tests.peers.apache_kafka import ApacheKafka
-from tests.peers.kafka_jars import KafkaUnavailable
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 PAGES: Final = sorted(path for path in (ROOT / "docs" / "guide").glob("*.md") if path.name != "README.md")
-TRANSACTIONAL: Final = "transactional_id="
 # Python that imports it, and commands that do, start Spark.
 _SPARK: Final = ("ottla.spark", "ottla load", "ottla stream", "ottla audit run")
 
@@ -56,14 +51,6 @@ def site_of(snippets: list[Snippet]) -> Iterator[Site]:
     if any(REGISTRY in each.code for each in snippets):
         with RunningBroker(settings={"schema.registry.listeners": "http://127.0.0.1:0"}) as broker:
             yield Site(broker.bootstrap, registry=broker.schema_registry_url)
-        return
-    if any(TRANSACTIONAL in each.code for each in snippets):
-        # Ottla's brokers do not serve transactions.
-        try:
-            with ApacheKafka() as kafka:
-                yield Site(kafka.bootstrap)
-        except KafkaUnavailable as reason:
-            pytest.skip(f"Apache Kafka is not available: {reason}")
         return
     if not any(ZOOKEEPER in each.code for each in snippets):
         # The page of the audit has its setting in a file.

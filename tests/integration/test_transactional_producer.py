@@ -31,20 +31,29 @@ from ottla.errors import (
     TransactionAborted,
 )
 from ottla.model.identifiers import TopicPartition
+from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.peers.apache_kafka import ApacheKafka
 
-pytestmark = pytest.mark.interop
 # Above every level.
 NO_LEVEL: Final = 99
+ADDED: Final = "added"
 
 
-@pytest.fixture(params=["implicit", "added"])
-def bootstrap(request: pytest.FixtureRequest, apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=[pytest.param("apache_kafka", marks=pytest.mark.interop), "ottla_broker"])
+def broker_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=["implicit", ADDED])
+def bootstrap(request: pytest.FixtureRequest, broker_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The broker's address; its client follows the protocol that it has finalized, or the one before that."""
-    if request.param == "added":
+    if request.param == ADDED:
         monkeypatch.setattr(transaction_driver, "IMPLICIT_LEVEL", NO_LEVEL)
-    return apache_kafka.bootstrap
+    broker = request.getfixturevalue(broker_name)
+    assert isinstance(broker, ApacheKafka | RunningBroker)
+    return broker.bootstrap
 
 
 @pytest.fixture
@@ -95,6 +104,11 @@ def read(bootstrap: str, topic: str, level: Isolation = "read_committed") -> lis
     return sorted(values, key=lambda value: value or b"")
 
 
+def assert_read(bootstrap: str, topic: str, expected: list[bytes]) -> None:
+    """Committed messages are read when the markers are written, soon after the commit was answered."""
+    eventually(lambda: read(bootstrap, topic), lambda values: values == expected)
+
+
 def test_committed_transactions_are_read_and_aborted_ones_are_not(
     bootstrap: str, topic: str, producer: ottla.Producer
 ) -> None:
@@ -107,7 +121,7 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(
             producer.commit_transaction()
         assert all(delivery.is_done for delivery in deliveries)
     expected = [b"%d-%d" % (number, partition) for number in (0, 2, 4) for partition in (0, 1)]
-    assert read(bootstrap, topic) == expected
+    assert_read(bootstrap, topic, expected)
     with ottla.ConsumerConnector(
         bootstrap, group=new_name(), auto_offset_reset="earliest", isolation_level="read_committed"
     ) as connector:
@@ -128,7 +142,7 @@ def test_open_transaction_holds_readers_of_committed_messages_back(
     assert list_offsets(cluster, {first: LATEST}, isolation=IsolationLevel.READ_COMMITTED)[first].offset == 0
     assert list_offsets(cluster, {first: LATEST})[first].offset == 2
     producer.commit_transaction()
-    assert read(bootstrap, topic) == [b"after", b"open"]
+    assert_read(bootstrap, topic, [b"after", b"open"])
 
 
 def test_consume_command_leaves_aborted_messages_out_with_read_committed(
@@ -145,7 +159,7 @@ def test_consume_command_leaves_aborted_messages_out_with_read_committed(
         done = CliRunner().invoke(command, [topic, *flags], catch_exceptions=False)
         return done.stdout.split()
 
-    assert consume("--isolation-level", "read_committed") == ["kept"]
+    eventually(lambda: consume("--isolation-level", "read_committed"), lambda lines: lines == ["kept"])
     assert consume() == ["kept", "aborted"]
 
 
@@ -172,7 +186,7 @@ def test_block_commits_and_an_exception_aborts_it(bootstrap: str, topic: str, pr
     with producer.transaction():
         producer.send(topic, b"kept, too")
         producer.commit_transaction()
-    assert read(bootstrap, topic) == [b"kept", b"kept, too"]
+    assert_read(bootstrap, topic, [b"kept", b"kept, too"])
 
 
 def test_calls_out_of_order_do_nothing(bootstrap: str, topic: str) -> None:
@@ -202,7 +216,7 @@ def test_newer_producer_fences_the_older_and_aborts_what_it_has_open(bootstrap: 
                 older.send(topic, b"lost")
             with newer.transaction():
                 newer.send(topic, b"and again")
-    assert read(bootstrap, topic) == [b"and again", b"of the newer"]
+    assert_read(bootstrap, topic, [b"and again", b"of the newer"])
 
 
 def test_close_aborts_the_transaction_that_is_open(
@@ -241,7 +255,7 @@ def test_message_that_a_leader_refuses_fails_the_transaction_and_no_later_one(
     with pytest.raises(TransactionAbortable, match=r"MESSAGE_TOO_LARGE|RECORD_LIST_TOO_LARGE|message size"):
         send(b"small", bytes(5_000))
     send(b"next")
-    assert read(bootstrap, topic) == [b"next"]
+    assert_read(bootstrap, topic, [b"next"])
 
 
 def test_offsets_are_committed_with_the_messages(
@@ -351,4 +365,4 @@ def test_asyncio_producer_commits_and_aborts(bootstrap: str, topic: str) -> None
             await asyncio.Event().wait()
 
     asyncio.run(run())
-    assert read(bootstrap, topic) == sorted(b"%d" % number for number in range(10))
+    assert_read(bootstrap, topic, sorted(b"%d" % number for number in range(10)))
