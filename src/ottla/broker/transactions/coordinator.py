@@ -70,7 +70,6 @@ class TransactionCoordinator:
         markers: MarkerSender,
     ) -> None:
         self._settings: Final = settings
-        self._loop: Final = sources.loop
         self._producer_ids: Final = producer_ids
         self._markers: Final = markers
         self._shards: Final = ShardTable(
@@ -152,7 +151,7 @@ class TransactionCoordinator:
     # --- what shards need -------------------------------------------------------------------------------------
 
     def allocate(self, transactional_id: str, services: _ShardServices) -> None:
-        task = self._loop.create_task(self._allocate(transactional_id, services))
+        task = asyncio.get_running_loop().create_task(self._allocate(transactional_id, services))
         self._allocating.add(task)
         task.add_done_callback(self._allocating.discard)
 
