@@ -90,6 +90,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/cluster/test_loop_syncs.py": "cluster faults",
     "tests/cluster/test_stuck_syncs.py": "cluster faults",
     "tests/cluster/test_moved_coordinators.py": "cluster faults",
+    "tests/cluster/test_moved_transactions.py": "cluster faults",
     "tests/cluster/test_moves_under_load.py": "cluster",
     "tests/mirror/test_between_clusters.py": "cluster",
     "tests/connectors/test_groups_on_zookeeper.py": "cluster",
