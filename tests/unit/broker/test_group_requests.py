@@ -30,6 +30,7 @@ class Client:
     peer_name = "192.0.2.7:4711"
     local_address = ("ottla.example", 9092)
     principal, listener_name, access, quotas = ANONYMOUS, "PLAINTEXT", None, None
+    number = 0
 
     def __init__(self) -> None:
         self.is_closed = False

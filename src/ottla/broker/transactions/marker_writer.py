@@ -11,7 +11,7 @@ from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
-from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.runtime.clock import Clock
 from ottla.transactions.end_markers import EndMarkers
@@ -38,6 +38,10 @@ class MarkerWriter:
 
     def write(self, partition: TopicPartition, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
         """See `MarkerWriting.write`.  The partition is one of those that the markers are for."""
+        if partition.topic == TRANSACTIONS_TOPIC:
+            # No transaction has a record there; its shard would be behind its own log.
+            on_done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
         found = self._partitions.find(partition.topic, partition.partition)
         if found is None:
             on_done(self._partitions.absence_error(partition.topic, partition.partition))
