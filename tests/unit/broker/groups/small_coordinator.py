@@ -71,9 +71,7 @@ class SmallCoordinator:
 
     def start(self) -> None:
         """Open the logs, again after `crash`; groups load when the loop turns."""
-        self.directory = LogDirectory.open(
-            self.disk, "/data", clock=self.clock, config_of=lambda _: self._log_config
-        )
+        self.directory = LogDirectory.open(self.disk, "/data", clock=self.clock, config_of=lambda _: self._log_config)
         self.partitions = PartitionTable()
         self.make_logs(topic_number=9)
         self.coordinator = GroupCoordinator(

@@ -333,9 +333,7 @@ class RandomCommits:
     def check(self) -> None:
         replies: list[FetchReply] = self.small.ask(FetchOffsets(GROUP, None))
         self.small.flush()
-        expected = {
-            partition: offset for partition, offset, of in self._records if of is None or of in self._committed
-        }
+        expected = {partition: offset for partition, offset, of in self._records if of is None or of in self._committed}
         found = {each.partition: each.offset for topic in replies[0].topics for each in topic.partitions}
         assert found == {partition: offset for partition, offset in expected.items() if offset is not None}
 
