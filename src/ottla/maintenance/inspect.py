@@ -239,8 +239,6 @@ class _SegmentCheck:
             if not header.base_offset <= record.offset <= header.last_offset:
                 yield self._damage(position, f"a record with offset {record.offset} outside of its batch")
 
-    # --- indexes --------------------------------------------------------------------------------------------
-
     def _load_indexes(self) -> Iterator[Finding]:
         """The active segment of a running broker has no index files, so a missing one is not reported."""
         index_path, time_index_path = self._stem() + INDEX_SUFFIX, self._stem() + TIME_INDEX_SUFFIX

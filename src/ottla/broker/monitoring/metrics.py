@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.cluster_part import ClusterPart
     from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 
-# --- the process ------------------------------------------------------------------------------------------------------
-
 
 def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator[Family]:
     """Metrics that the platform does not report are left out.  `started_ms`: by the wall clock."""
@@ -60,8 +58,6 @@ def certificate_metrics(days_left: Mapping[str, float]) -> Iterator[Family]:
     )
 
 
-# --- quotas -----------------------------------------------------------------------------------------------------------
-
 # Of those that were used last: client ids are any text, and any number.
 _QUOTA_RATES_MAX = 100
 
@@ -89,9 +85,6 @@ def quota_metrics(quotas: Quotas) -> Iterator[Family]:
         },
         ("quota", "user", "client_id", "ip"),
     )
-
-
-# --- requests, connections and flushes --------------------------------------------------------------------------------
 
 
 def request_metrics(
@@ -145,8 +138,6 @@ def _shown(api: ApiKey) -> str:
     """As Apache Kafka names it: `OffsetCommit`."""
     return api.name.title().replace("_", "")
 
-
-# --- partitions and the log directory ---------------------------------------------------------------------------------
 
 _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
@@ -267,8 +258,6 @@ def _place(partition: Partition) -> tuple[str, str]:
     return partition.topic_partition.topic, str(partition.index)
 
 
-# --- groups of consumers ----------------------------------------------------------------------------------------------
-
 _GROUP_PLACE = ("consumergroup", "topic", "partition")
 _PAUSE_AFTER_GROUPS = 500
 
@@ -317,9 +306,6 @@ def group_metrics(groups: GroupCoordinator, partitions: PartitionTable) -> Itera
     )
 
 
-# --- this broker among others -----------------------------------------------------------------------------------------
-
-
 def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
     """`cluster` is None for a standalone broker.  `now_ms`: by the lease's clock."""
     yield gauge("kafka_brokers", "Brokers that this one knows to be live, itself included.", len(lifecycle.live))
@@ -342,9 +328,6 @@ def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, n
         "Replicas that this broker, as leader, has taken into the in-sync set.",
         cluster.in_sync_changes.expansions_count,
     )
-
-
-# --- fetches from leaders ---------------------------------------------------------------------------------------------
 
 
 def replica_fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Family]:
