@@ -339,6 +339,11 @@ LONG_SUITES: Final = (
         "frames of every version; the largest of each API's newest version stay but one, which takes a quarter of all",
     ),
     LongSuite(
+        ("tests/integration/test_group_memory.py::*[whole]",),
+        ("tests/integration/test_group_memory.py::*[eighth]",),
+        "floods that fill all of the memory for groups; a broker with an eighth of it stays, which is filled alike",
+    ),
+    LongSuite(
         (
             "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_dedup",
             "tests/integration/spark/test_spark_late_rows.py::test_late_rows_of_sessions",
