@@ -206,19 +206,24 @@ LONG_SUITES: Final = (
     ),
     LongSuite(
         (
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-1000]",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-True-0]",
             "tests/property/test_follower_log.py::test_flushed_batches*[1-",
             "tests/property/test_follower_log.py::test_flushed_batches*[2-",
             "tests/property/test_follower_log.py::test_flushed_batches*[3-",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[1]",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[2]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[all at once-0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-1]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-2]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-3]",
         ),
         (
-            "tests/property/test_follower_log.py::test_flushed_batches*[0-",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-0]",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-True-1000]",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[0]",
-            "tests/property/test_log_survives_crashes.py::test_flushed_records*-0]",
-            "tests/property/test_log_survives_crashes.py::test_flushed_records*-1]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[all at once-1]",
         ),
         "more lives of a follower, a cleaner and a log with a power loss at each of their operations, thousands of "
         "recoveries each: one or two of each stay, with every kind of sync",
