@@ -318,22 +318,31 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/property/test_wire_calls.py::*-between]",
+            "tests/property/test_wire_calls.py::test_corrupted*-lowest]",
             "tests/property/test_wire_hostile.py::test_mutated*-between]",
+            "tests/property/test_wire_hostile.py::test_mutated*-lowest]",
             "tests/property/test_wire_hostile.py::test_memory*-between]",
+            "tests/property/test_wire_hostile.py::test_memory*-lowest]",
+            "tests/property/test_wire_hostile.py::test_noise*-between]",
+            "tests/property/test_wire_hostile.py::test_noise*-lowest]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*-between]",
+            "tests/property/test_wire_hostile.py::test_wrong_counts*-lowest]",
             "tests/property/test_wire_messages.py::*-between]",
         ),
         (
-            "tests/property/test_wire_calls.py::*[metadata-v0]",
+            "tests/property/test_wire_calls.py::test_any_request*[metadata-v0-lowest]",
+            "tests/property/test_wire_calls.py::test_corrupted*[metadata-v12]",
             "tests/property/test_wire_hostile.py::test_mutated*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_memory*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*[fetch-v17]",
             "tests/property/test_wire_hostile.py::test_every_truncation*[fetch-v11-between]",
-            "tests/property/test_wire_messages.py::*[metadata-v0]",
+            "tests/property/test_wire_hostile.py::test_noise*[fetch-v4]",
+            "tests/property/test_wire_messages.py::*[metadata-v0-lowest]",
             "tests/unit/broker/test_async_requests.py::test_every_api_and_version",
         ),
-        "random messages of the versions between the lowest and the highest of an API, which differ in a field or two: "
-        "both ends stay, and every version is truncated and answered",
+        "random messages of the versions between the lowest and the highest of an API, which differ in a field or two, "
+        "and damaged ones of the lowest, which the same reader reads: every version is truncated and answered, sound "
+        "messages of both ends stay, and damaged ones of the highest",
     ),
     LongSuite(
         (
