@@ -484,6 +484,15 @@ LONG_SUITES: Final = (
         "the same client with each further codec, mechanism or assignor: one of each stays",
     ),
     LongSuite(
+        ("tests/interop/clients/test_spark_connector.py",),
+        (
+            "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
+            "tests/integration/spark/test_spark_read.py",
+            "tests/integration/spark/test_spark_sink.py",
+        ),
+        "one more session of Spark, whose connector talks by Java's client: that client stays, and Ottla's source",
+    ),
+    LongSuite(
         ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),
         ("tests/cluster/test_replication.py::test_killed_leaders*[ack]",),
         "the same kills with the other flush policy",
