@@ -10,7 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import pytest
+
 SUITE_MARK: Final = "suite"
+# The node ids of all tests that this run has collected, also of those that it does not select.
+COLLECTED: Final = pytest.StashKey[tuple[str, ...]]()
 
 
 class LongSuite(NamedTuple):
@@ -159,9 +163,9 @@ LONG_SUITES: Final = (
         "three brokers have another one; the checker is tested on histories",
     ),
     LongSuite(
-        ("tests/kill/test_kill.py::test_kill_test_notices",),
-        ("tests/kill/test_kill.py::test_kills_lose", "tests/history/test_checker.py"),
-        "planted faults of a broker that is killed, to show that the test can fail",
+        ("tests/kill/test_kill.py::test_kill_test_notices", "tests/kill/test_kill.py::test_kills_lose*[25]"),
+        ("tests/kill/test_kill.py::test_kills_lose*[12]", "tests/history/test_checker.py"),
+        "planted faults of a broker that is killed, to show that the test can fail, and twice as many kills",
     ),
     LongSuite(
         (
@@ -356,6 +360,11 @@ LONG_SUITES: Final = (
         ),
         "frames of every version, the largest of APIs that clients seldom call, and all of one API, which takes a "
         "quarter of the time: a third of that size stays, and the largest of the other APIs",
+    ),
+    LongSuite(
+        ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[100]",),
+        ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[25]",),
+        "four times as many corrupted frames of each API and version, a connection each",
     ),
     LongSuite(
         ("tests/integration/test_group_memory.py::*[whole]",),
