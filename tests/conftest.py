@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
-from tests.long_suites import SUITE_MARK, is_long
+from tests.long_suites import COLLECTED, SUITE_MARK, is_long
 from tests.quick_java import QUICK_JAVA
 from tests.worker_groups import pytest_xdist_make_scheduler
 
@@ -44,8 +44,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before pytest's own hook selects by `-m`."""
+    config.stash[COLLECTED] = tuple(item.nodeid for item in items)
     for item in items:
         if is_long(item.nodeid):
             item.add_marker(SUITE_MARK)

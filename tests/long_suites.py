@@ -10,7 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import pytest
+
 SUITE_MARK: Final = "suite"
+# The node ids of all tests that this run has collected, also of those that it does not select.
+COLLECTED: Final = pytest.StashKey[tuple[str, ...]]()
 
 
 class LongSuite(NamedTuple):
@@ -159,9 +163,9 @@ LONG_SUITES: Final = (
         "three brokers have another one; the checker is tested on histories",
     ),
     LongSuite(
-        ("tests/kill/test_kill.py::test_kill_test_notices",),
-        ("tests/kill/test_kill.py::test_kills_lose", "tests/history/test_checker.py"),
-        "planted faults of a broker that is killed, to show that the test can fail",
+        ("tests/kill/test_kill.py::test_kill_test_notices", "tests/kill/test_kill.py::test_kills_lose*[25]"),
+        ("tests/kill/test_kill.py::test_kills_lose*[12]", "tests/history/test_checker.py"),
+        "planted faults of a broker that is killed, to show that the test can fail, and twice as many kills",
     ),
     LongSuite(
         (
@@ -208,19 +212,24 @@ LONG_SUITES: Final = (
     ),
     LongSuite(
         (
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-1000]",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-True-0]",
             "tests/property/test_follower_log.py::test_flushed_batches*[1-",
             "tests/property/test_follower_log.py::test_flushed_batches*[2-",
             "tests/property/test_follower_log.py::test_flushed_batches*[3-",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[1]",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[2]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[all at once-0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-1]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-2]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-3]",
         ),
         (
-            "tests/property/test_follower_log.py::test_flushed_batches*[0-",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-0]",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-True-1000]",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[0]",
-            "tests/property/test_log_survives_crashes.py::test_flushed_records*-0]",
-            "tests/property/test_log_survives_crashes.py::test_flushed_records*-1]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-0]",
+            "tests/property/test_log_survives_crashes.py::test_flushed_records*[all at once-1]",
         ),
         "more lives of a follower, a cleaner and a log with a power loss at each of their operations, thousands of "
         "recoveries each: one or two of each stay, with every kind of sync",
@@ -328,30 +337,54 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/property/test_wire_calls.py::*-between]",
+            "tests/property/test_wire_calls.py::test_corrupted*-lowest]",
             "tests/property/test_wire_hostile.py::test_mutated*-between]",
+            "tests/property/test_wire_hostile.py::test_mutated*-lowest]",
             "tests/property/test_wire_hostile.py::test_memory*-between]",
+            "tests/property/test_wire_hostile.py::test_memory*-lowest]",
+            "tests/property/test_wire_hostile.py::test_noise*-between]",
+            "tests/property/test_wire_hostile.py::test_noise*-lowest]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*-between]",
+            "tests/property/test_wire_hostile.py::test_wrong_counts*-lowest]",
             "tests/property/test_wire_messages.py::*-between]",
         ),
         (
-            "tests/property/test_wire_calls.py::*[metadata-v0]",
+            "tests/property/test_wire_calls.py::test_any_request*[metadata-v0-lowest]",
+            "tests/property/test_wire_calls.py::test_corrupted*[metadata-v12]",
             "tests/property/test_wire_hostile.py::test_mutated*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_memory*[fetch-v4]",
             "tests/property/test_wire_hostile.py::test_wrong_counts*[fetch-v17]",
             "tests/property/test_wire_hostile.py::test_every_truncation*[fetch-v11-between]",
-            "tests/property/test_wire_messages.py::*[metadata-v0]",
+            "tests/property/test_wire_hostile.py::test_noise*[fetch-v4]",
+            "tests/property/test_wire_messages.py::*[metadata-v0-lowest]",
             "tests/unit/broker/test_async_requests.py::test_every_api_and_version",
         ),
-        "random messages of the versions between the lowest and the highest of an API, which differ in a field or two: "
-        "both ends stay, and every version is truncated and answered",
+        "random messages of the versions between the lowest and the highest of an API, which differ in a field or two, "
+        "and damaged ones of the lowest, which the same reader reads: every version is truncated and answered, sound "
+        "messages of both ends stay, and damaged ones of the highest",
     ),
     LongSuite(
         (
             "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
+            "tests/integration/test_large_frames.py::test_no_frame_of_the_largest",
             "tests/integration/test_large_frames.py::test_no_frame_blocks*[alter_partition_reassignments]",
         ),
-        ("tests/integration/test_large_frames.py::test_no_frame_blocks*[fetch]",),
-        "frames of every version; the largest of each API's newest version stay but one, which takes a quarter of all",
+        (
+            "tests/integration/test_large_frames.py::test_no_frame_blocks*[create_topics]",
+            "tests/integration/test_large_frames.py::test_no_frame_blocks*[fetch]",
+        ),
+        "frames of every version, the largest of APIs that clients seldom call, and all of one API, which takes a "
+        "quarter of the time: a third of that size stays, and the largest of the other APIs",
+    ),
+    LongSuite(
+        ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[100]",),
+        ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[25]",),
+        "four times as many corrupted frames of each API and version, a connection each",
+    ),
+    LongSuite(
+        ("tests/integration/test_group_memory.py::*[whole]",),
+        ("tests/integration/test_group_memory.py::*[eighth]",),
+        "floods that fill all of the memory for groups; a broker with an eighth of it stays, which is filled alike",
     ),
     LongSuite(
         (
@@ -478,6 +511,15 @@ LONG_SUITES: Final = (
             "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-",
         ),
         "the same client with each further codec, mechanism or assignor: one of each stays",
+    ),
+    LongSuite(
+        ("tests/interop/clients/test_spark_connector.py",),
+        (
+            "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
+            "tests/integration/spark/test_spark_read.py",
+            "tests/integration/spark/test_spark_sink.py",
+        ),
+        "one more session of Spark, whose connector talks by Java's client: that client stays, and Ottla's source",
     ),
     LongSuite(
         ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),

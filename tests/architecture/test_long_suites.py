@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+
+import pytest
 
 from tests.architecture.source_tree import ROOT
-from tests.long_suites import LONG_SUITES, LongSuite, file_of, is_long, markdown_rows, unmatched
+from tests.long_suites import COLLECTED, LONG_SUITES, LongSuite, file_of, is_long, markdown_rows, unmatched
 
 
-def _collected(files: set[str]) -> list[str]:
+def _collected(files: set[str], config: pytest.Config) -> Sequence[str]:
+    """The node ids of these files.  Where this run has them all, another process need not collect them again."""
+    known = config.stash[COLLECTED]
+    if files <= set(map(file_of, known)):
+        return [node_id for node_id in known if file_of(node_id) in files]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *sorted(files)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
-def test_every_long_test_and_its_shorter_relative_exist() -> None:
+def test_every_long_test_and_its_shorter_relative_exist(request: pytest.FixtureRequest) -> None:
     files = {file_of(pattern) for suite in LONG_SUITES for pattern in (*suite.tests, *suite.stays)}
-    node_ids = _collected(files)
+    node_ids = _collected(files, request.config)
     assert unmatched(node_ids) == []
     assert {file_of(node_id) for node_id in node_ids} == files
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -32,8 +33,12 @@ MIB = 1 << 20
 # Any address of the loopback network: for the broker a different client from the tests' consumers.
 OTHER_HOST = "127.0.0.9"
 SESSION_MS = 30 * 60_000
-# Ever smaller, so that they fill the memory of all members to the last kilobytes: 136 MiB in all.
-JOIN_BYTES = [MIB - 1_000] * 130 + [MIB >> shift for shift in range(1, 10)] * 2 + [1] * 40
+# The memory for groups: all of it in `./dev suites`, an eighth in `./dev test`.
+DIVISORS = {"whole": 1, "eighth": 8}
+# Against all of the memory.  Joins are ever smaller, so that they fill the memory of all members to the last kilobytes:
+# 136 MiB in all.
+LARGE_JOINS_COUNT = 130
+SMALLER_JOINS = [MIB >> shift for shift in range(1, 10)] * 2 + [1] * 40
 # 100 partitions with 4,096 bytes of metadata each: 410 KB.  680 of them would take 266 MiB.
 COMMITS_COUNT, COMMIT_PARTITIONS, COMMIT_METADATA = 680, 100, "m" * 4_096
 # Long enough that no join completes before its connection closes.
@@ -46,9 +51,16 @@ JOINS_AT_ONCE = 8
 REFUSED = 'ottla_group_memory_refused_total{kind="members"}'
 
 
+@pytest.fixture(scope="module", params=DIVISORS.values(), ids=[*DIVISORS])
+def divisor(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker(serves_metrics=True, settings=SETTINGS) as broker:
+def broker(divisor: int) -> Iterator[RunningBroker]:
+    command = (sys.executable, "-m", "tests.integration.scarce_memory_broker", str(divisor))
+    with RunningBroker(command=command, serves_metrics=True, settings=SETTINGS) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("wide", COMMIT_PARTITIONS)
             Admin(cluster).create_topic("orders", 1)
@@ -96,10 +108,14 @@ def _is_through(held_bytes: float, refused_count: float, seen: tuple[float, floa
     return seen[0] > held_bytes or seen[1] > refused_count
 
 
-def flood(broker: RunningBroker, peers: ExitStack, source_host: str | None = None) -> None:
-    """Joins until one is refused; a few at a time: when many large requests wait the broker closes connections."""
+def flood(broker: RunningBroker, divisor: int, peers: ExitStack, source_host: str | None = None) -> int:
+    """Joins until one is refused; a few at a time: when many large requests wait the broker closes connections.
+
+    Returns the number of joins.
+    """
+    joins_bytes = [MIB - 1_000] * (LARGE_JOINS_COUNT // divisor) + SMALLER_JOINS
     refused_count, held_bytes = sample(broker, REFUSED), sample(broker, MEMBERS_BYTES)
-    for number, metadata_bytes in enumerate(JOIN_BYTES):
+    for number, metadata_bytes in enumerate(joins_bytes):
         join(peers.enter_context(RawPeer(broker, source_host=source_host)), number, metadata_bytes)
         if number % JOINS_AT_ONCE == JOINS_AT_ONCE - 1:
             eventually(
@@ -109,23 +125,24 @@ def flood(broker: RunningBroker, peers: ExitStack, source_host: str | None = Non
             )
             held_bytes += JOINS_AT_ONCE * metadata_bytes // 2
     eventually(lambda: sample(broker, REFUSED) > refused_count, within_s=SECONDS_MAX)
+    return len(joins_bytes)
 
 
-def test_client_joins_after_a_flood_of_joins_whose_connections_are_closed(broker: RunningBroker) -> None:
+def test_client_joins_after_a_flood_of_joins_whose_connections_are_closed(broker: RunningBroker, divisor: int) -> None:
     with ExitStack() as peers:
-        flood(broker, peers)
+        flood(broker, divisor, peers)
     eventually(lambda: sample(broker, MEMBERS_BYTES) < MIB, within_s=SECONDS_MAX)
     assert_consumes_and_commits(broker, "after-closed")
 
 
-def test_client_joins_beside_a_flood_of_joins_whose_connections_stay_open(broker: RunningBroker) -> None:
+def test_client_joins_beside_a_flood_of_joins_whose_connections_stay_open(broker: RunningBroker, divisor: int) -> None:
     with ExitStack() as peers:
-        flood(broker, peers, OTHER_HOST)
+        joins_count = flood(broker, divisor, peers, OTHER_HOST)
         assert_consumes_and_commits(broker, "beside-open")
         line = [line for line in broker.log_lines if "groups.members_full" in line][-1]
         assert f"client_host=/{OTHER_HOST}" in line
         assert f"largest_client={OTHER_HOST}" in line
-    eventually(lambda: connections_count(broker) < len(JOIN_BYTES), within_s=SECONDS_MAX)
+    eventually(lambda: connections_count(broker) < joins_count, within_s=SECONDS_MAX)
 
 
 def commit_errors(peer: RawPeer, group_id: str, partitions: Sequence[int], metadata: str) -> set[int]:
@@ -137,15 +154,15 @@ def commit_errors(peer: RawPeer, group_id: str, partitions: Sequence[int], metad
     return {partition.error_code for topic in response.topics for partition in topic.partitions}
 
 
-def test_client_commits_after_a_flood_of_commits_with_metadata(broker: RunningBroker) -> None:
-    partitions, refused_from = range(COMMIT_PARTITIONS), 0
+def test_client_commits_after_a_flood_of_commits_with_metadata(broker: RunningBroker, divisor: int) -> None:
+    partitions, refused_from, commits_count = range(COMMIT_PARTITIONS), 0, COMMITS_COUNT // divisor
     with RawPeer(broker, source_host=OTHER_HOST) as peer:
-        for number in range(COMMITS_COUNT):
+        for number in range(commits_count):
             errors = commit_errors(peer, f"commits-{number}", partitions, COMMIT_METADATA)
             if errors != {ErrorCode.NONE}:
                 assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
                 refused_from = refused_from or number
-        assert 0 < refused_from < COMMITS_COUNT
+        assert 0 < refused_from < commits_count
         assert_consumes_and_commits(broker, "after-commits")
         (line, *_) = [line for line in broker.log_lines if "groups.offsets_full" in line]
         assert f"largest_client={OTHER_HOST}" in line

@@ -27,7 +27,8 @@ from tests.integration.raw_peer import RawPeer, open_files, resident_bytes
 from tests.property.wire_samples import sample
 
 MIB = 1 << 20
-WOUNDED_PER_VERSION = 100
+# In `./dev test`, and in `./dev suites`.
+WOUNDED_PER_VERSION = (25, 100)
 API_AND_VERSION = [
     (api, version) for api, (lowest, highest) in API_VERSIONS.items() for version in range(lowest, highest + 1)
 ]
@@ -117,13 +118,14 @@ def assert_lives(broker: RunningBroker) -> None:
         assert isinstance(peer.answer(ApiKey.API_VERSIONS, 3)[1], ApiVersionsResponse)
 
 
-def test_broker_survives_corrupted_frames_of_every_api_and_version(broker: RunningBroker) -> None:
+@pytest.mark.parametrize("wounded_count", WOUNDED_PER_VERSION)
+def test_broker_survives_corrupted_frames_of_every_api_and_version(broker: RunningBroker, wounded_count: int) -> None:
     assert_lives(broker)
     chance = random.Random(20_110_612)
     files, memory = open_files(broker), resident_bytes(broker)
     for api, version in API_AND_VERSION:
         frame = true_frame(api, version)
-        for _ in range(WOUNDED_PER_VERSION):
+        for _ in range(wounded_count):
             hurt = wounded(frame, chance)
             is_whole = struct.unpack_from(">i", hurt)[0] == len(hurt) - 4
             assert_ends(broker, hurt, waits_for_more=api in WAITING or not is_whole)

@@ -34,6 +34,8 @@ MIB = 1 << 20
 TURN_MS_MAX = 60.0
 MEMORY_MORE_MAX = 256 * MIB
 SMALL, LARGE = 80_000, 1_900_000
+# Every client sends them; of the others `./dev test` has frames of a third of the size, `./dev suites` the largest.
+OFTEN_SENT = (ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP)
 TOPIC, PARTITIONS = "big", 50
 # For large batches.
 HEAVY = "heavy"
@@ -93,6 +95,14 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
 
 @pytest.mark.parametrize("api", API_VERSIONS, ids=lambda api: api.name.lower())
 def test_no_frame_blocks_the_event_loop(timed: Timed, api: ApiKey) -> None:
+    size_bytes = LARGE if api in OFTEN_SENT else LARGE // 3
+    timed.assert_turns_on_all(large_frames(api, API_VERSIONS[api].highest, size_bytes, TOPIC))
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in API_VERSIONS if api not in OFTEN_SENT], ids=lambda api: api.name.lower()
+)
+def test_no_frame_of_the_largest_size_blocks_the_event_loop(timed: Timed, api: ApiKey) -> None:
     timed.assert_turns_on_all(large_frames(api, API_VERSIONS[api].highest, LARGE, TOPIC))
 
 

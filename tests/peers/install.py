@@ -2,7 +2,7 @@
 
     python -m tests.peers.install downloads    for many tests, in seconds: Apache Kafka, kcat
     python -m tests.peers.install builds       for one test file each, in minutes: clients
-    python -m tests.peers.install suites       for tests of `./dev suites` in addition: librdkafka's tests
+    python -m tests.peers.install suites       for tests of `./dev suites` in addition
 
 An unavailable dependency is reported with its reason, and the tests that need it skip: no failure here.  A test that
 needs a build while it is under way waits for it (`tests.peers.cache`).
@@ -38,9 +38,8 @@ BUILDS: Final[Mapping[str, Bring]] = {
     **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},
     "franz-go": go_scenarios,
     "the JavaScript clients": javascript_client.install,
-    "Spark's Kafka connector": connector_jars,
 }
-SUITES: Final[Mapping[str, Bring]] = {"librdkafka's tests": runner_dir}
+SUITES: Final[Mapping[str, Bring]] = {"librdkafka's tests": runner_dir, "Spark's Kafka connector": connector_jars}
 # Builds yield the processor to tests that run beside them.
 BUILD_NICENESS: Final = 5
 

@@ -77,6 +77,11 @@ class CompactedModel:
     def log_end_offset(self) -> int:
         return self.appended[-1].head.next_offset if self.appended else 0
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Another one after each change within a step of a test."""
+        return (len(self.appended), self.flushed_end, self.log_start_offset, len(self.first_cleaned_ms))
+
     def append(self, log: Log, batch: KeyedBatch, now_ms: int) -> None:
         data = batch.build()
         BASE_OFFSET.pack_into(data, 0, log.log_end_offset)

@@ -99,6 +99,11 @@ class LogModel:
     def log_end_offset(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Another one after each change within a step of a test."""
+        return (len(self.batches), self.log_start_offset, self.flushed_end, len(self.abandoned))
+
     def append(self, stored: Stored) -> None:
         assert stored.base_offset == self.log_end_offset, "offsets are dense"
         self.batches.append(stored)

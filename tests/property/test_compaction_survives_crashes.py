@@ -23,6 +23,7 @@ from ottla.testing.memory_disk import MemoryDisk, MemoryFile, Operation
 from tests.cleaning import run_clean
 
 from .compaction_model import CompactedModel, KeyedBatch, check_compacted, log_files
+from .distinct_disks import DistinctDisks
 from .log_place import LogPlace, partition
 from .property_settings import examples, timeout_s
 from .test_log_compaction import COMPACTED, DELETE_RETENTION_MS
@@ -151,6 +152,7 @@ def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) ->
 
 def crash_everywhere(workload: CompactedWorkload, seeds_count: int) -> int:
     """Returns the number of crashes."""
+    distinct = DistinctDisks()
     crashes_count = 0
 
     def visit(disk: MemoryDisk, label: str) -> None:
@@ -158,6 +160,8 @@ def crash_everywhere(workload: CompactedWorkload, seeds_count: int) -> int:
         for seed in range(seeds_count):
             crashes_count += 1
             after = disk.crash(random.Random(f"{crashes_count} {seed}"))
+            if not distinct.is_new(after, workload.label, workload.now_ms, workload.model.state):
+                continue
             check_survivor(after, workload, f"{label}, crash {crashes_count}")
 
     workload.run(visit)

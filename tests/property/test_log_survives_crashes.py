@@ -29,6 +29,7 @@ from ottla.storage.segment.segment import Segment
 from ottla.testing.memory_disk import SYNC_KINDS, MemoryDisk, Operation
 from tests.unit.storage.logs import truncate_log
 
+from .distinct_disks import DistinctDisks
 from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of, transactions_of
 from .log_place import DATA, LogPlace, append, append_marker, partition, producers_in, read_log, transactions_in
 from .property_settings import examples, timeout_s
@@ -50,6 +51,7 @@ class Moment(NamedTuple):
 
     disk: MemoryDisk
     models: list[LogModel]
+    number: int
     label: str
 
 
@@ -71,14 +73,14 @@ class Workload:
         """Run all of it, and pass every moment to `visit`, which must not keep the disk."""
 
         def before(operation: Operation) -> None:
-            visit(Moment(self.disk, self.models, f"step {self.number} before {operation}"))
+            visit(Moment(self.disk, self.models, self.number, f"step {self.number} before {operation}"))
 
         self.disk.on_operation = before
         for number in range(STEPS_COUNT):
             self.number = number
             self._step(self.rng.randrange(LOGS_COUNT))
         self.disk.on_operation = None
-        visit(Moment(self.disk, self.models, "the end"))
+        visit(Moment(self.disk, self.models, STEPS_COUNT, "the end"))
 
     def _step(self, log_number: int) -> None:
         model, log = self.models[log_number], self.place.log(log_number)
@@ -205,6 +207,7 @@ def log_files(disk: MemoryDisk) -> dict[str, bytes]:
 
 def crash_everywhere(workload: Workload, seeds_count: int) -> int:
     """Crash at every moment of a workload; returns the number of crashes."""
+    distinct = DistinctDisks()
     crashes_count = 0
 
     def visit(moment: Moment) -> None:
@@ -212,6 +215,8 @@ def crash_everywhere(workload: Workload, seeds_count: int) -> int:
         for seed in range(seeds_count):
             crashes_count += 1
             after = moment.disk.crash(random.Random(f"{crashes_count} {seed}"))
+            if not distinct.is_new(after, moment.number, *(model.state for model in moment.models)):
+                continue
             check_survivors(after, moment.models, f"{moment.label}, crash {crashes_count}")
 
     workload.run(visit)

@@ -108,8 +108,6 @@ class PartitionCount:
     def _counter(self, what: str) -> UUID:
         return uuid.uuid5(_COUNTERS, f"{self.partition.topic}/{self.topic_id}/{self.partition.partition}/{what}")
 
-    # --- commits ----------------------------------------------------------------------------------------------
-
     def to_metadata(self) -> str:
         """What is committed beside `place.next_offset`; below 4096 bytes."""
         cells = [[start_ms // self._window_ms, *cell] for start_ms, cell in sorted(self._cells.items())]

@@ -219,6 +219,8 @@ def truth(name: str, text: str) -> bool:
     raise click.UsageError(f"{name} is true or false, not {text!r}.")
 
 
+# The metavar of a flag that `duration_ms` reads; TIME is that of a moment.
+DURATION: Final = "DURATION"
 _ISO_DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.\d+)?S)?)?\Z", re.ASCII | re.IGNORECASE
 )

@@ -443,8 +443,6 @@ class GroupShard:
             text = f"there is no consumer group {command.group_id}"
             self.answer(reply, ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, command.group_id, text))
 
-    # ------------------------------------------------------------------------------------------------------------------
-
     def _forget_if_vacant(self, group_id: str) -> None:
         group = self._table.get(group_id)
         if group is not None:

@@ -287,8 +287,6 @@ class _SegmentCheck:
             path = self._stem() + TRANSACTION_INDEX_SUFFIX
             yield Finding(Severity.DAMAGE, path, -1, aborted.first_offset, problem)
 
-    # --- indexes --------------------------------------------------------------------------------------------
-
     def _load_indexes(self) -> Iterator[Finding]:
         """The active segment of a running broker has no index files, so a missing one is not reported."""
         index_path, time_index_path = self._stem() + INDEX_SUFFIX, self._stem() + TIME_INDEX_SUFFIX

@@ -338,8 +338,6 @@ class _Copy:
         first, last = (bases[0], bases[-1]) if bases else (0, 0)
         return CopiedLog(self._files.noted, first, last, "nothing says how far it was flushed", is_proven=False)
 
-    # --- segments -------------------------------------------------------------------------------------------
-
     def _copy_whole(self, bases: Sequence[int]) -> tuple[int, str | None]:
         """Returns the end of the log, and its problem."""
         flushed_end = self._flushed_end
@@ -418,8 +416,6 @@ class _Copy:
             return _Whole(scan.position, end, problem or scan.problem)
         finally:
             file.close()
-
-    # --- files ----------------------------------------------------------------------------------------------
 
     def _copy_small_files(self, end: int) -> None:
         """After the segments: their marks may allow more than is there, never less."""

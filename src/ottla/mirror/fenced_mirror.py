@@ -194,8 +194,6 @@ class FencedMirror:
         if new or any(plan.is_reclaimed for plan in copied):
             self._begin(copied, new, target_ids)
 
-    # --- new topics ------------------------------------------------------------------------------------------------
-
     def _is_made(self, plan: TopicPlan) -> bool:
         try:
             self._target.make(plan, self._options.replication_factor)
@@ -369,8 +367,6 @@ class FencedMirror:
                 reason = f"partition {partition.partition} is not copied now: {answer}"
                 self._leave_alone(partition.topic, reason, is_refused=True)
         return {partition: each.offset for partition, each in found.items() if isinstance(each, OffsetAnswer)}
-
-    # --- what is reported -------------------------------------------------------------------------------------------
 
     def _leave_alone(self, topic: str, reason: str, *, is_refused: bool) -> None:
         """`is_refused`: an operator has to decide, or it could not be done now."""

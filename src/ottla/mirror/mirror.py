@@ -172,8 +172,6 @@ class Mirror:
                 for partition, (each, progress) in sorted(rows.items())
             ]
 
-    # --- a session --------------------------------------------------------------------------------------------------
-
     def _run_session(
         self,
         source: MirroredCluster,

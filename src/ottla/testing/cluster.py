@@ -98,8 +98,6 @@ class RunningCluster(Running):
         self._serves_metrics = serves_metrics
         self._brokers: dict[int, RunningBroker] = {}
 
-    # --- processes --------------------------------------------------------------------------------------------
-
     @property
     def brokers(self) -> Mapping[int, RunningBroker]:
         """By node id; empty before the first start."""
@@ -165,8 +163,6 @@ class RunningCluster(Running):
                 stack.callback(broker.close)
             for broker in self._brokers.values():
                 broker.terminate()
-
-    # --- states -----------------------------------------------------------------------------------------------
 
     def info(self) -> ClusterInfo:
         """The cluster by the metadata of some broker."""

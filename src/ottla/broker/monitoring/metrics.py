@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.cluster_part import ClusterPart
     from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 
-# --- the process ------------------------------------------------------------------------------------------------------
-
 
 def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator[Family]:
     """Metrics that the platform does not report are left out.  `started_ms`: by the wall clock."""
@@ -61,8 +59,6 @@ def certificate_metrics(days_left: Mapping[str, float]) -> Iterator[Family]:
     )
 
 
-# --- quotas -----------------------------------------------------------------------------------------------------------
-
 # Of those that were used last: client ids are any text, and any number.
 _QUOTA_RATES_MAX = 100
 
@@ -90,9 +86,6 @@ def quota_metrics(quotas: Quotas) -> Iterator[Family]:
         },
         ("quota", "user", "client_id", "ip"),
     )
-
-
-# --- requests, connections and flushes --------------------------------------------------------------------------------
 
 
 def request_metrics(
@@ -146,8 +139,6 @@ def _shown(api: ApiKey) -> str:
     """As Apache Kafka names it: `OffsetCommit`."""
     return api.name.title().replace("_", "")
 
-
-# --- partitions and the log directory ---------------------------------------------------------------------------------
 
 _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
@@ -268,8 +259,6 @@ def _place(partition: Partition) -> tuple[str, str]:
     return partition.topic_partition.topic, str(partition.index)
 
 
-# --- groups of consumers ----------------------------------------------------------------------------------------------
-
 _GROUP_PLACE = ("consumergroup", "topic", "partition")
 _PAUSE_AFTER_GROUPS = 500
 
@@ -318,9 +307,6 @@ def group_metrics(groups: GroupCoordinator, partitions: PartitionTable) -> Itera
     )
 
 
-# --- transactions ---------------------------------------------------------------------------------------------------
-
-
 def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Family | Pause]:
     """Of the transactional ids that this broker coordinates."""
     found = transactions.metrics()
@@ -328,9 +314,6 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Family
     yield gauge("ottla_transactional_ids", "Transactional ids of this coordinator, by state.", states, ("state",))
     about = "Markers of decided transactions that their partitions do not have yet."
     yield gauge("ottla_transaction_markers_unwritten", about, found.unwritten_markers_count)
-
-
-# --- this broker among others -----------------------------------------------------------------------------------------
 
 
 def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:
@@ -355,9 +338,6 @@ def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, n
         "Replicas that this broker, as leader, has taken into the in-sync set.",
         cluster.in_sync_changes.expansions_count,
     )
-
-
-# --- fetches from leaders ---------------------------------------------------------------------------------------------
 
 
 def replica_fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Family]:

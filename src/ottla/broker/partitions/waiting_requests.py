@@ -109,8 +109,6 @@ class WaitingRequests:
         self.deletions: dict[Callable[[int], None], int] | None = None
         self.for_watermark: Final[dict[WaitingFetch, None]] = {}
 
-    # --- produces ---------------------------------------------------------------------------------------------
-
     @property
     def produces_count(self) -> int:
         """Batches of which a produce request waits for the acknowledgement."""
@@ -149,8 +147,6 @@ class WaitingRequests:
             if parked:
                 parked.expire(now_ms)
 
-    # --- fetches ----------------------------------------------------------------------------------------------
-
     def park_fetch(self, fetch: WaitingFetch, wake_on: WakeOn = WakeOn.HIGH_WATERMARK) -> None:
         """Wake `fetch` at each move of what it waits for, until `forget_fetch`."""
         if wake_on is WakeOn.HIGH_WATERMARK:
@@ -171,8 +167,6 @@ class WaitingRequests:
         if self.for_append:
             wake(self.for_append)
 
-    # --- deletions of records ---------------------------------------------------------------------------------
-
     def park_deletion(self, before_offset: int, on_ended: Callable[[int], None]) -> None:
         """Call `on_ended` once: with 0 when the low watermark has reached `before_offset`, or with an error's code."""
         assert self._replica.low_watermark < before_offset
@@ -190,8 +184,6 @@ class WaitingRequests:
             if low_watermark is None or before_offset <= low_watermark:
                 self.forget_deletion(on_ended)
                 on_ended(error_code)
-
-    # --- all --------------------------------------------------------------------------------------------------
 
     def fail(self, error_code: int) -> None:
         """Answer every request that waits: the log's directory failed, or the partition leaves this broker."""

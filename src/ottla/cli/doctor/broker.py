@@ -143,9 +143,6 @@ def is_running(data_dir: str) -> str | None:
     return None
 
 
-# --- a broker that runs ---------------------------------------------------------------------------------------
-
-
 def running_findings(listeners: Sequence[Listener], held: str) -> Iterator[Finding]:
     """Query it over the wire, at the addresses in the settings."""
     yield ok("lock", held)
@@ -201,9 +198,6 @@ def _reachable(cluster: Cluster, node_id: int, address: Address) -> Finding:
     except ClientError as error:
         return problem("address", f"clients get the address {address}: {error}", "correct advertised.listeners")
     return ok("address", f"clients get the address {address}, and it answers")
-
-
-# --- a broker that does not run -------------------------------------------------------------------------------
 
 
 def stopped_findings(options: ServeOptions, node_id: int) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import duration_ms, json_flag, moment_ms, one_name
+from ottla.cli.client_flags import DURATION, duration_ms, json_flag, moment_ms, one_name
 from ottla.cli.group.homes import home_flags, kind_flag, open_homes
 from ottla.cli.output import say, table
 from ottla.model.counted import counted
@@ -227,7 +227,7 @@ def _within(
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record at or after this time: 2026-03-01T12:00:00, UTC."
 )
-@click.option("--by-duration", metavar="TIME", help="To the first record of the last PT1H30M, P2D or 90m.")
+@click.option("--by-duration", metavar=DURATION, help="To the first record of the last PT1H30M, P2D or 90m.")
 @click.option(
     "--from-file", type=click.Path(path_type=Path), metavar="FILE", help="To the offsets in a file of --export."
 )

@@ -220,9 +220,6 @@ def _check(
     running.check_room(logs)
 
 
-# --- output ---------------------------------------------------------------------------------------------
-
-
 def _note(text: str) -> None:
     say(f"note: {text}", err=True)
 

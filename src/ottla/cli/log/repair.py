@@ -275,9 +275,6 @@ def _backup_path(directory: StoppedDirectory, partition: TopicPartition) -> str:
     return path
 
 
-# --- output --------------------------------------------------------------------------------------------
-
-
 def _text(found: _Diagnosis, backup: str | None, *, is_repaired: bool) -> list[str]:
     plan = found.plan
     lines = [f"{found.partition}: {_verdict(found)}"]

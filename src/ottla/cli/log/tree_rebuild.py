@@ -147,9 +147,6 @@ def _set_aside(directory: StoppedDirectory) -> str | None:
     return f"{target}{BACKUP_SUFFIX}" if moved else None
 
 
-# --- output ---------------------------------------------------------------------------------------------------
-
-
 def rebuild_text(plan: TreeRebuild, aside: str | None, *, is_done: bool) -> list[str]:
     lines = [plan.problem]
     verb = "is" if is_done else "would be"

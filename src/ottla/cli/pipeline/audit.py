@@ -12,6 +12,7 @@ from uuid import UUID
 import click
 
 from ottla.cli.client_flags import (
+    DURATION,
     assignments,
     bootstrap_flag,
     duration_ms,
@@ -24,7 +25,7 @@ from ottla.cli.client_flags import (
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say, table
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag
 from ottla.model.counted import counted
 from ottla.model.own_names import AUDIT_RESULTS_TOPIC, AUDIT_TOPIC, LOST_OFFSETS_TOPIC
 from ottla.runtime.installed import LAKE, SPARK, require_modules
@@ -40,7 +41,7 @@ audit_topic_flag: Final = click.option(
     "--audit-topic", default=AUDIT_TOPIC, show_default=True, metavar="TOPIC", help="Where the counts are."
 )
 window_flag: Final = click.option(
-    "--window", default="1h", show_default=True, metavar="TIME", help="The windows' size: 10m, 1h, PT15M."
+    "--window", default="1h", show_default=True, metavar=DURATION, help="The windows' size: 10m, 1h, PT15M."
 )
 
 
@@ -55,13 +56,13 @@ rules_flags: Final = flags(
         help="A window is complete with this part of what the tiers before have counted.",
     ),
     click.option(
-        "--delay", default="30s", show_default=True, metavar="TIME", help="So long after its end a window is over."
+        "--delay", default="30s", show_default=True, metavar=DURATION, help="So long after its end a window is over."
     ),
     click.option(
         "--silence",
         default="5m",
         show_default=True,
-        metavar="TIME",
+        metavar=DURATION,
         help="A producer that was silent for so long is not waited for while others report.",
     ),
     click.option(
@@ -205,7 +206,7 @@ def _silent(state: Completeness) -> str:
 @click.option("--from", "since", metavar="TIME", help="Only windows from this time on.  [default: the first one]")
 @bootstrap_flag
 @rules_flags
-@click.option("--timeout", metavar="TIME", help="Fail after this: 90m, PT2H.  [default: wait for ever]")
+@click.option("--timeout", metavar=DURATION, help="Fail after this: 90m, PT2H.  [default: wait for ever]")
 @audit_topic_flag
 @json_flag()
 def wait(
@@ -315,7 +316,7 @@ def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_json: b
 @click.option(
     "--results-topic", default=AUDIT_RESULTS_TOPIC, show_default=True, metavar="TOPIC", help="Where results go."
 )
-@click.option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 5m.  [default: once]")
+@every_flag("Again and again, until Ctrl-C: 30s, 5m.  [default: once]")
 @master_flag
 @json_flag()
 def run(

@@ -21,7 +21,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import Flag
+from ottla.cli.client_flags import DURATION, Flag
 from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT
 from ottla.model.errors import ConfigError
 from ottla.model.nearest import nearest_name
@@ -36,6 +36,11 @@ spark_flag: Final = click.option(
     "--spark", "settings", multiple=True, metavar=KEY_VALUE, help="A setting of Spark; may be repeated."
 )
 _ABOUT_FLAGS: Final = frozenset({"help", "config"})
+
+
+def every_flag(help: str) -> Flag:
+    """The flag --every of a verb that repeats; `duration_ms` reads it."""
+    return click.option("--every", metavar=DURATION, help=help)
 
 
 def config_flag(*verbs: str, formerly: str | None = None) -> Flag:

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, flags, json_flag, moment_ms, source_options
+from ottla.cli.client_flags import (
+    assignments,
+    bootstrap_flag,
+    duration_ms,
+    flags,
+    json_flag,
+    moment_ms,
+    source_options,
+)
 from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 from ottla.runtime.interrupts import StopRequest
@@ -139,7 +147,7 @@ _options = click.option(
     metavar="earliest|latest|TIME",
     help="Where partitions begin that the table does not know yet.",
 )
-@click.option("--every", "every_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Load again and again.")
+@every_flag("Again and again, until Ctrl-C: 30s, 5m.  [default: once]")
 @click.option(
     "--rows-per-commit",
     type=click.IntRange(min=1),
@@ -156,7 +164,7 @@ _options = click.option(
 def run(
     event_time: str | None,
     start: str,
-    every_s: float | None,
+    every: str | None,
     rows_per_commit: int,
     target_file_bytes: int,
     tells_audit: bool,
@@ -166,6 +174,7 @@ def run(
     """Append the records that the table does not have yet; with --every, until Ctrl-C."""
     if event_time is not None and flags["event_time_field"] is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
+    every_ms = None if every is None else duration_ms(every, "--every")
     new_loader = _prepared(
         "ottla load",
         flags,
@@ -180,10 +189,10 @@ def run(
         loader = new_loader()
         progress.show(f"loading {', '.join(flags['topics'])}")
         with StopRequest() as stop:
-            outcome = _run(loader, every_s, progress, stop)
+            outcome = _run(loader, every_ms, progress, stop)
     say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
     # A load without --every must load all that was there; its caller must see that it did not.
-    return INTERRUPTED if every_s is None and outcome.left_count else 0
+    return INTERRUPTED if every_ms is None and outcome.left_count else 0
 
 
 def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
@@ -212,15 +221,15 @@ def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **m
     return start
 
 
-def _run(loader: Loader, every_s: float | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
+def _run(loader: Loader, every_ms: int | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
     def show(state: LoadState) -> None:
         progress.show(
             f"{state.done.rows_count:,} rows in {state.done.commits_count:,} commits, {state.left_count:,} left"
         )
 
-    if every_s is None:
+    if every_ms is None:
         return loader.load(show, stop.is_made)
-    return loader.follow(every_s, on_progress=show, should_stop=stop.is_made)
+    return loader.follow(every_ms / 1000, on_progress=show, should_stop=stop.is_made)
 
 
 def _facts(outcome: LakeLoad) -> Mapping[str, object]:

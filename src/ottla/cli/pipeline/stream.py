@@ -11,7 +11,7 @@ import click
 from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, json_flag, source_options
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, master_flag, spark_flag
+from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
 from ottla.runtime.installed import SPARK, require_modules
 
@@ -30,7 +30,7 @@ def command() -> None:
 @bootstrap_flag
 @click.option("--checkpoint", required=True, metavar="URL", help="Where the query keeps its progress and state.")
 @click.option("--available-now", is_flag=True, help="Read what is there now, then end.  [default: run until stopped]")
-@click.option("--every", metavar="DURATION", help="Begin a batch so often (30s, 5m).  [default: when there is data]")
+@every_flag("Begin a batch so often: 30s, 5m.  [default: when there is data]")
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="For the function; may be repeated.")
 @spark_flag
 @master_flag

@@ -257,8 +257,6 @@ class TreeGroups:
             return
         raise GroupWritesLost(f"group {group_id} changed while it was being deleted", hint=_STOP_FIRST)
 
-    # --- reads ------------------------------------------------------------------------------------------------
-
     async def _described(self, group_id: str, topics: Mapping[str, TopicPointer]) -> GroupDescription:
         if not await self.has(group_id):
             raise UnknownGroup(f"group {group_id} does not exist")
@@ -278,8 +276,6 @@ class TreeGroups:
             for (name, path), node in zip(paths.items(), nodes, strict=True)
             if node is not None and node.data
         }
-
-    # --- writes -----------------------------------------------------------------------------------------------
 
     def _content(self, offset: int, pointer: TopicPointer | None) -> OffsetContent:
         topic_id = None if pointer is None else pointer.topic_id

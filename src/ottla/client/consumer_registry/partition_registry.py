@@ -111,8 +111,6 @@ class PartitionRegistry:
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self._topics_with_parents: set[str] = set()
 
-    # --- reads ------------------------------------------------------------------------------------------------
-
     async def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionNodes]:
         """Both nodes of each, as they are after all writes that were started before.
 
@@ -177,8 +175,6 @@ class PartitionRegistry:
         # Of a topic that was deleted: in the one that has its name now the group has read nothing.
         self._topic_ids[partition] = topic_id
         return OffsetNode(NO_OFFSET, content.claim, node.stat.version)
-
-    # --- writes -----------------------------------------------------------------------------------------------
 
     async def write(self, writes: Sequence[Write]) -> list[ChangeResult]:
         """What became of each, of at most `WRITES_PER_REQUEST`; they are independent.

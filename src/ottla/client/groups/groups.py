@@ -400,8 +400,6 @@ class GroupAdmin:
 
         self._ask(group_id, "deleting", attempt)
 
-    # --- coordinators ---------------------------------------------------------------------------------------
-
     def _ask(self, group_id: str, what: str, exchange: Callable[[Connection, Deadline], T]) -> T:
         def attempt(deadline: Deadline) -> T:
             try:

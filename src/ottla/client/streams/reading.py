@@ -241,8 +241,6 @@ class Reading:
         self.stop_hand_out()
         self.hand_out = None
 
-    # --- commits ------------------------------------------------------------------------------------------------
-
     def request(self, waiting: CommitOutcome | None = None) -> int | None:
         """The offset that a commit has to ask for now; None when there is nothing new.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -48,7 +49,14 @@ def test_a_load_that_was_interrupted_says_what_is_left_and_ends_so(monkeypatch: 
 
 
 def test_a_load_that_follows_until_it_is_stopped_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load(monkeypatch, LOADED, ["--every", "10"])[0] == 0
+    assert load(monkeypatch, LOADED, ["--every", "10s"])[0] == 0
+
+
+def test_a_load_that_follows_needs_a_duration_with_its_unit() -> None:
+    with pytest.raises(click.UsageError, match=r"--every is a duration like .* not '10'"):
+        CliRunner().invoke(
+            command, ["clicks", "--target", "lake", "--every", "10"], standalone_mode=False, catch_exceptions=False
+        )
 
 
 def test_a_load_of_everything_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,8 +231,6 @@ class KafkaGroupMembership:
         self._commands.append(command)
         self._wake_up.ring()
 
-    # --- on its thread ----------------------------------------------------------------------------------------
-
     def _run(self, member: KafkaGroupMember) -> None:
         try:
             while not self._is_closed and not member.is_over:

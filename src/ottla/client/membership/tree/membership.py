@@ -149,8 +149,6 @@ class TreeMembership:
             with suppress(RuntimeError):  # it is closed: the membership is over
                 self._loop.call_soon_threadsafe(call)
 
-    # --- the thread -------------------------------------------------------------------------------------------
-
     def _run(self, subscription: Subscription, on_events: OnEvents) -> None:
         try:
             run(self._live(subscription, on_events))
