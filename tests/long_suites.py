@@ -275,6 +275,7 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/examples/test_clean_views.py::test_cleaner_that_is_killed_again",
+            "tests/examples/test_clean_views.py::test_cleaners_that_come_and_go",
             "tests/examples/test_clean_views.py::test_commands*[apache-kafka]",
             "tests/examples/test_clean_views.py::test_cleaner_that_was_killed_before*[apache-kafka]",
         ),

@@ -83,9 +83,13 @@ class Site:
         self.views_count += count
         self.bad_count += 1
 
-    def arguments(self) -> list[str]:
-        topics = ["--from", self.raw, "--to", self.clean, "--group", self.name, "--transactional-id", self.name]
-        return ["--bootstrap-server", self.bootstrap, *topics]
+    def arguments(self, number: int = 0) -> list[str]:
+        """Of one of the cleaners that run at the same time."""
+        names = ["--group", self.name, "--transactional-id", f"{self.name}-{number}"]
+        return ["--bootstrap-server", self.bootstrap, "--from", self.raw, "--to", self.clean, *names]
+
+    def wait_cleaned(self) -> None:
+        eventually(self.is_complete, every_s=0.5)
 
     def dies(self, point: str) -> None:
         with Program("tests.examples.dying_cleaner", point, *self.arguments()) as program:
@@ -122,7 +126,7 @@ def run_through(site: Site, points: tuple[str, ...]) -> None:
         site.dies(point)
     site.feed(100)
     with Program("examples.clean_views", *site.arguments()) as program:
-        eventually(site.is_complete, every_s=0.5)
+        site.wait_cleaned()
         program.stop()
         assert "transactions aborted" in program.said
     site.assert_each_once()
@@ -139,3 +143,25 @@ def test_cleaner_that_was_killed_before_its_commit_cleans_each_view_once(bootstr
 
 def test_cleaner_that_is_killed_again_and_again_cleans_each_view_once(bootstrap: str) -> None:
     run_through(Site(bootstrap), POINTS * 2)
+
+
+def test_cleaners_that_come_and_go_clean_each_view_once(bootstrap: str) -> None:
+    """Partitions move between them in the middle of transactions, also by a death."""
+    site = Site(bootstrap)
+    site.feed(3_000)
+    with Program("examples.clean_views", *site.arguments(0)) as first:
+        eventually(lambda: site.values(site.clean), every_s=0.1)
+        with Program("examples.clean_views", *site.arguments(1)) as second:
+            site.feed(3_000)
+            site.wait_cleaned()
+            site.feed(3_000)
+            first.kill()
+            site.feed(1_000)
+            site.wait_cleaned()
+            with Program("examples.clean_views", *site.arguments(0)) as again:
+                site.feed(3_000)
+                second.stop()
+                site.feed(1_000)
+                site.wait_cleaned()
+                again.stop()
+    site.assert_each_once()

@@ -14,6 +14,7 @@ import ottla
 import ottla.aio
 from ottla.cli.records.consume import command
 from ottla.client.admin.admin import Admin
+from ottla.client.fetching.fetch import fetch_raw
 from ottla.client.fetching.offsets import LATEST, IsolationLevel, list_offsets
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing import transaction_driver
@@ -31,6 +32,7 @@ from ottla.errors import (
     TransactionAborted,
 )
 from ottla.model.identifiers import TopicPartition
+from ottla.records.header import read_header
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
 from tests.peers.apache_kafka import ApacheKafka
@@ -127,6 +129,19 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(
     ) as connector:
         (stream,) = connector.create_message_streams({topic: 1})[topic]
         assert sorted(next(stream).value or b"" for _ in range(6)) == expected
+
+
+def test_each_end_advances_the_epoch_where_the_cluster_has_finalized_that(
+    topic: str, producer: ottla.Producer, cluster: Cluster
+) -> None:
+    for value in (b"1", b"2"):
+        with producer.transaction():
+            producer.send(topic, value, partition=0)
+    headers = [read_header(batch) for batch in fetch_raw(cluster, topic, 0, 0).batches()]
+    first, second = [header.producer_epoch for header in headers if not header.is_control]
+    assert all(header.is_transactional for header in headers)
+    level: int = transaction_driver.IMPLICIT_LEVEL
+    assert second - first == (0 if level == NO_LEVEL else 1)
 
 
 def test_open_transaction_holds_readers_of_committed_messages_back(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -327,19 +327,26 @@ class ProduceHandler:
 
         def take(query: AddPartitions | VerifyPartitions, error: ErrorCode) -> None:
             nonlocal missing
-            missing -= 1
             transaction.on_verified(query, error, self._now_ms())
+            again = transaction.renew(query) if error is ErrorCode.NONE else None
+            if again is not None:
+                self._verify(again, partial(take, again))
+                return
+            missing -= 1
             if waiting is not None and not missing and not waiting.done():
                 waiting.set_result(None)
 
         queries = list(transaction.queries())
         missing = len(queries)
         for query in queries:
-            assert self._verifier is not None, "batches are not guarded without a verifier"
-            self._verifier.verify(query, partial(take, query))
+            self._verify(query, partial(take, query))
         if missing:
             waiting = asyncio.get_running_loop().create_future()
         return waiting
+
+    def _verify(self, query: AddPartitions | VerifyPartitions, reply: Callable[[ErrorCode], None]) -> None:
+        assert self._verifier is not None, "batches are not guarded without a verifier"
+        self._verifier.verify(query, reply)
 
     async def _serve_verified(
         self, connection: Connection, answer: Answer, produce: _Produce, answers: asyncio.Future[None]

@@ -526,6 +526,10 @@ class Partition:
             raise NotLeader(f"this broker does not lead {self.topic_partition}")
         return self._log.transactions.guard(producer_id, producer_epoch, first_sequence)
 
+    def has_guard(self, guard: VerificationGuard) -> bool:
+        """Whether an append with it would be accepted: no marker came since it was made."""
+        return self._log.transactions.has_guard(guard)
+
     def verification_refused(self, guard: VerificationGuard) -> None:
         """The coordinator does not have the partition in the transaction, or did not answer: nothing is appended."""
         self._log.transactions.verification_refused(guard)

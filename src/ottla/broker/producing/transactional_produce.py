@@ -74,6 +74,37 @@ class TransactionalProduce:
                 partition.on_refused(now_ms)
             self._refusals[partition] = refusal
 
+    def renew(self, query: AddPartitions | VerifyPartitions) -> AddPartitions | None:
+        """The query again, for the batches whose guard a marker has destroyed before the answer; None: there are none.
+
+        As a rule it was the marker of the last transaction, for which the coordinator has waited before it added the
+        partitions.  Where leaders add them a batch has the epoch of its transaction alone, so that another answer is
+        about the same one; with an epoch that several transactions have the batch could be of the one that has ended.
+        """
+        if isinstance(query, VerifyPartitions):
+            return None
+        key = (query.producer_id, query.producer_epoch)
+        guarded = self._guards.pop(key, [])
+        renewed: list[Partition] = []
+        for partition, guard in guarded:
+            if partition.has_guard(guard):
+                self._guards.setdefault(key, []).append(_Guarded(partition, guard))
+            elif self._guard_again(partition, guard):
+                renewed.append(partition)
+        if not renewed:
+            return None
+        return query._replace(partitions=frozenset(each.topic_partition for each in renewed))
+
+    def _guard_again(self, partition: Partition, lost: VerificationGuard) -> bool:
+        try:
+            guard = partition.guard(lost.producer_id, lost.epoch, lost.lowest_sequence)
+        except OttlaError as error:
+            self._refusals[partition] = error.error_code
+            return False
+        if guard is not None:
+            self._guards.setdefault((lost.producer_id, lost.epoch), []).append(_Guarded(partition, guard))
+        return guard is not None
+
     def _answer_for(self, error: ErrorCode) -> ErrorCode:
         """What the producer gets for the coordinator's error."""
         if error is ErrorCode.INVALID_TXN_STATE and self._version >= _ABORTABLE_FROM_VERSION:

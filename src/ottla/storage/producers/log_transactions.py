@@ -122,6 +122,10 @@ class LogTransactions:
             found.lowest_sequence = first_sequence
         return found
 
+    def has_guard(self, guard: VerificationGuard) -> bool:
+        """Whether no marker, append or refusal has destroyed it."""
+        return self._guards.get(guard.producer_id, {}).get(guard.epoch) is guard
+
     def verification_refused(self, guard: VerificationGuard) -> None:
         """The coordinator does not have the partition in the transaction, or did not answer."""
         self._spend(guard)
