@@ -24,6 +24,7 @@ from bench.raw_client.build import BUILD_DIR, build_raw_client
 from bench.spark import study as spark
 from bench.study import Observed, Study, StudyOptions, say, write
 from bench.tls import study as tls
+from bench.transactions import study as transactions
 
 # A result is of one session: figures of different code, machines or sizes are not put side by side.
 MUST_BE_SAME: Final = ("commit", "has_local_changes", "machine", "is_quick")
@@ -46,6 +47,7 @@ STUDIES: Final[Mapping[str, Study]] = {
         audit.STUDY,
         authorizer.STUDY,
         tls.STUDY,
+        transactions.STUDY,
     )
 }
 

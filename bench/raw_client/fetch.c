@@ -43,7 +43,7 @@ static void prepare_request(const struct options *options, struct fetcher *fetch
     at = put_i32(at, 500);
     at = put_i32(at, 1);
     at = put_i32(at, 1 << 30); /* only the partition's limit counts */
-    at = put_i8(at, 0);
+    at = put_i8(at, (int8_t)options->isolation);
     at = put_i32(at, 0); /* no fetch session */
     at = put_i32(at, -1);
     at = put_i32(at, 1);

@@ -63,6 +63,8 @@ class FetchLoad:
     partition_bytes_max: int
     seconds: float = 5
     warmup_s: float = 1
+    is_committed: bool = False
+    """Only records of transactions that are committed, and below the last stable offset."""
 
     def arguments(self) -> list[str]:
         return [
@@ -70,7 +72,40 @@ class FetchLoad:
             f"--partition-bytes-max={self.partition_bytes_max}",
             f"--seconds={self.seconds}",
             f"--warmup-s={self.warmup_s}",
+            f"--isolation={int(self.is_committed)}",
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLoad:
+    """Transactions of one batch each, by KIP-890's protocol.
+
+    Of the result requests are transactions, and latencies those of their ends.
+    """
+
+    records: int
+    producers: int
+    """Each with its id, its connection and one transaction at a time; partitions in turn."""
+    partitions: int = 1
+    seconds: float = 5
+    warmup_s: float = 1
+    requests: int = 0
+    """Commit exactly so many, instead of going by time."""
+
+    def arguments(self) -> list[str]:
+        return [
+            "transactions",
+            f"--batch-records={self.records}",
+            f"--connections={self.producers}",
+            f"--partitions={self.partitions}",
+            f"--seconds={self.seconds}",
+            f"--warmup-s={self.warmup_s}",
+            f"--requests={self.requests}",
+            f"--value-bytes={VALUE_BYTES}",
+        ]
+
+
+Load = ProduceLoad | FetchLoad | TransactionLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +130,7 @@ class LoadResult:
     records_total: float
 
 
-def put_load(
-    load: ProduceLoad | FetchLoad, port: int, topic: str, host: str = "127.0.0.1", *, ca: Path | None = None
-) -> LoadResult:
+def put_load(load: Load, port: int, topic: str, host: str = "127.0.0.1", *, ca: Path | None = None) -> LoadResult:
     """Run the load to its end.  Raises LoadFailed on any error code or failure.
 
     `ca`: connect with TLS to a broker whose certificate this authority has signed, for `host`.
@@ -107,7 +140,7 @@ def put_load(
         words += ["--ca", str(ca)]
     client = build_raw_client(with_tls=ca is not None)
     command = [str(client), *words, "--host", host, "--port", str(port), "--topic", topic]
-    timeout_s = COUNTED_S_MAX if isinstance(load, ProduceLoad) and load.requests > 0 else load.seconds + load.warmup_s
+    timeout_s = COUNTED_S_MAX if not isinstance(load, FetchLoad) and load.requests > 0 else load.seconds + load.warmup_s
     timeout_s += OVERTIME_S
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)

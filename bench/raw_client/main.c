@@ -8,5 +8,6 @@ int main(int count, char **words) {
     struct options options = parse_options(count, words);
     if (strcmp(options.mode, "produce") == 0) return run_produce(&options);
     if (strcmp(options.mode, "fetch") == 0) return run_fetch(&options);
-    die("unknown mode '%s'; it is produce or fetch", options.mode);
+    if (strcmp(options.mode, "transactions") == 0) return run_transactions(&options);
+    die("unknown mode '%s'; it is produce, fetch or transactions", options.mode);
 }

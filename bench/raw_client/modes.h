@@ -6,5 +6,6 @@
 /* Each runs to its end, prints one JSON object to stdout and gives the process's exit status. */
 int run_produce(const struct options *options);
 int run_fetch(const struct options *options);
+int run_transactions(const struct options *options);
 
 #endif

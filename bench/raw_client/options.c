@@ -6,11 +6,12 @@
 #include "wire.h"
 
 static const char USAGE[] =
-    "usage: raw_client produce|fetch --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
+    "usage: raw_client produce|fetch|transactions --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
     "         [--warmup-s S] [--seconds S] [--busy-poll-us N] [--ca PEM (TLS)]\n"
     "         produce: [--batch-records N] [--value-bytes N] [--in-flight N] [--acks -1|1] [--requests N]\n"
     "                  [--requests-per-s N]\n"
-    "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1]";
+    "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1] [--isolation 0|1]\n"
+    "         transactions: [--batch-records N] [--value-bytes N] [--requests N], a producer for each connection";
 
 static double number(const char *name, const char *text, double least, double most) {
     char *end;
@@ -40,6 +41,7 @@ static int set_option(struct options *options, const char *name, const char *tex
         options->partition_bytes_max = (int)number(name, text, 1, 1 << 28);
     else if (strcmp(name, "--passes") == 0) options->passes = (int64_t)number(name, text, 0, 1e9);
     else if (strcmp(name, "--check-crc") == 0) options->check_crc = (int)number(name, text, 0, 1);
+    else if (strcmp(name, "--isolation") == 0) options->isolation = (int)number(name, text, 0, 1);
     else return 0;
     return 1;
 }

@@ -25,6 +25,7 @@ struct options {
     int partition_bytes_max;
     int64_t passes; /* read the partition so often and stop; 0 = go by time */
     int check_crc;
+    int isolation; /* 1 = below the last stable offset only */
 };
 
 /* Dies with a usage line when an option is unknown, lacks its value or is out of bounds. */

@@ -10,10 +10,12 @@ enum {
     AT_CRC = 17,
     AT_ATTRIBUTES = 21, /* the checksum covers everything from here */
     AT_LAST_OFFSET_DELTA = 23,
+    AT_PRODUCER_ID = 43,
+    TRANSACTIONAL = 0x10,
     VARINT_BYTES_MAX = 5,
 };
 
-/* CRC-32C (Castagnoli), reflected; a byte at a time is enough, since each batch is made only once. */
+/* CRC-32C (Castagnoli), reflected; a byte at a time is enough: a batch is made once, or costs a transaction some microseconds. */
 static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes) {
     static uint32_t table[256];
     if (table[1] == 0) {
@@ -88,6 +90,15 @@ struct record_batch build_record_batch(int record_count, int value_bytes) {
     put_i32(at, record_count);
     put_i32(bytes + AT_CRC, (int32_t)crc32c(bytes + AT_ATTRIBUTES, size_bytes - AT_ATTRIBUTES));
     return (struct record_batch){bytes, size_bytes};
+}
+
+void stamp_producer(struct record_batch *batch, int64_t producer_id, int16_t epoch, int32_t sequence) {
+    put_i16(batch->bytes + AT_ATTRIBUTES, TRANSACTIONAL);
+    uint8_t *at = put_i64(batch->bytes + AT_PRODUCER_ID, producer_id);
+    at = put_i16(at, epoch);
+    put_i32(at, sequence);
+    uint32_t crc = crc32c(batch->bytes + AT_ATTRIBUTES, batch->size_bytes - AT_ATTRIBUTES);
+    put_i32(batch->bytes + AT_CRC, (int32_t)crc);
 }
 
 struct batch_run walk_batches(const uint8_t *records, size_t size_bytes, int check_crc) {

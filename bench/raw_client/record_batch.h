@@ -23,6 +23,9 @@ struct batch_run {
  * Base offset and leader epoch are zero: they lie outside the checksum and are the broker's to fill in. */
 struct record_batch build_record_batch(int record_count, int value_bytes);
 
+/* Makes the batch one of a transactional producer; the checksum follows. */
+void stamp_producer(struct record_batch *batch, int64_t producer_id, int16_t epoch, int32_t sequence);
+
 /* Walks the headers of a record set; a last batch that was cut off is left out.
  * Dies when a header is inconsistent, or when check_crc is set and a checksum is wrong. */
 struct batch_run walk_batches(const uint8_t *records, size_t size_bytes, int check_crc);

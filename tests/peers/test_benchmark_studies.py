@@ -17,6 +17,8 @@ from bench.raw_client.load import LoadFailed, ProduceLoad
 from bench.studies import STUDIES, CannotContinue, continued
 from bench.study import ROUND, Observed, number, percentile, write
 from bench.tls.study import CORES, CPU_PER_GB, FETCH, TLS, line_name, tls_table
+from bench.transactions.study import COMMIT_P50_MS, COMMIT_P99_MS, CPU_MS, TRANSACTIONS_PER_S, transactions_table
+from bench.transactions.study import line_name as transactions_line
 
 
 def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
@@ -196,3 +198,13 @@ def test_table_of_tls_judges_a_line_with_tls_by_its_aim_and_compares_processor_t
     [line] = [line for line in tls_table(observed).splitlines() if line.startswith("| fetch-1m, MB/s | tls |")]
     assert verdict in line
     assert "| 3 (0.5) s/GB | 1.5 (0.5) s/GB | 2.00x |" in line
+
+
+def test_table_of_transactions_compares_rates_and_shows_the_latency_of_commits() -> None:
+    observed = Observed({})
+    for name, rate in (("apache-kafka", 200.0), ("ottla-os", 500.0), ("ottla-ack", 300.0)):
+        figures = {TRANSACTIONS_PER_S: rate, COMMIT_P50_MS: 1.5, COMMIT_P99_MS: 4.0, CPU_MS: 0.2}
+        observed.add(transactions_line(10, 1), name, {ROUND: 0, **figures})
+    table = transactions_table(observed)
+    assert "| 10 producers, 1 record | 200 | 500 | 2.50x | 300 | 1.50x |" in table
+    assert "| 10 producers, 1 record | ottla-os | 1.5 | 4 | 0.2 |" in table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench.raw_client.build import NoRawClient, build_raw_client
-from bench.raw_client.load import FetchLoad, LoadFailed, ProduceLoad, put_load
+from bench.raw_client.load import FetchLoad, LoadFailed, ProduceLoad, TransactionLoad, put_load
 from bench.tls.peers import Keys
 from bench.wire import Wire
 
@@ -71,6 +71,18 @@ def test_fetch_reads_the_topic_again_and_again_below_its_limit(kafka: ApacheKafk
     assert passes > 2
     assert result.records == pytest.approx(passes * 1000, rel=0.5)
     assert result.bytes / result.requests < 64 << 10
+
+
+def test_transactions_of_the_raw_client_are_committed(kafka: ApacheKafka, wire: Wire) -> None:
+    wire.create_topic("committed", 2)
+    result = put_load(TransactionLoad(records=3, producers=2, partitions=2, requests=20), kafka.port, "committed")
+    assert (result.requests_total, result.records_total) == (20, 60)
+    arguments = ("--topic", "committed", "--from-beginning", "--max-messages", "60", "--timeout-ms", "20000")
+    committed = ("--isolation-level", "read_committed")
+    done = run_tool(CONSOLE_CONSUMER, "--bootstrap-server", kafka.bootstrap, *arguments, *committed)
+    assert len(done.stdout.splitlines()) == 60, done.stderr
+    read = put_load(FetchLoad(1 << 20, seconds=0.3, warmup_s=0, is_committed=True), kafka.port, "committed")
+    assert read.records > 0
 
 
 def test_error_code_of_the_broker_is_a_failure(kafka: ApacheKafka, wire: Wire) -> None:
