@@ -13,7 +13,15 @@ from ottla.model.identifiers import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from ottla.records.builder import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from ottla.records.checksum import batch_crc
 from ottla.records.compression import Codec, compress
-from ottla.records.header import BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, LOG_OVERHEAD_BYTES, MAGIC
+from ottla.records.header import (
+    BATCH_OVERHEAD_BYTES,
+    CRC,
+    CRC_AT,
+    HEADER,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
 from ottla.spark.arrow import compiled_rows
 from ottla.spark.arrow.key_hashes import hash_column
 from ottla.spark.arrow.record_columns import (
@@ -191,7 +199,9 @@ class RecordRows:
         """murmur2 of every key, `NO_KEY` for a null."""
         return self._form.key_hashes()
 
-    def encode_batch(self, rows: Ints, codec: Codec = Codec.NONE, *, has_checksum: bool = True) -> bytearray:
+    def encode_batch(
+        self, rows: Ints, codec: Codec = Codec.NONE, *, has_checksum: bool = True, is_transactional: bool = False
+    ) -> bytearray:
         """One record batch of these rows in their order, base offset 0; the producer stamps its id and sequence.
 
         `has_checksum` is False for a batch that `stamp_producer` completes.
@@ -209,7 +219,7 @@ class RecordRows:
             NO_LEADER_EPOCH,
             MAGIC,
             0,
-            int(codec),
+            int(codec) | (TRANSACTIONAL_BIT if is_transactional else 0),
             len(rows) - 1,
             int(timestamps_ms[0]),
             int(timestamps_ms.max()),

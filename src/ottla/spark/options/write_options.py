@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.client.producing.settings import IDEMPOTENT_IN_FLIGHT_MAX, ProducerOptions
@@ -23,6 +24,9 @@ BATCH_BYTES_MAX: Final = 64 << 20
 REQUEST_BYTES_DEFAULT: Final = 1 * MIB
 BUFFER_BYTES_DEFAULT: Final = 32 * MIB
 DELIVERY_TIMEOUT_MS_DEFAULT: Final = 120_000
+# Kafka's default; brokers have a greatest one, transaction.max.timeout.ms.
+TRANSACTION_TIMEOUT_MS_DEFAULT: Final = 60_000
+ID_PREFIX_DEFAULT: Final = "ottla-spark-"
 ACKS: Final[Mapping[str, str]] = {"all": "-1", "-1": "-1", "1": "1", "0": "0"}
 
 # The allowed types of each column; a column of another name is not written, as with the official connector.
@@ -48,8 +52,7 @@ _LEVELS: Final = "the codecs' own levels are used"
 WRITES_NOT_OFFERED: Final[Mapping[str, str]] = {
     **NOT_OFFERED,
     "kafka.partitioner.class": "Kafka's default partitioner is used; the column 'partition' overrules it",
-    "kafka.transactional.id": "the sink writes at least once, without transactions",
-    "kafka.transaction.timeout.ms": "the sink writes at least once, without transactions",
+    "kafka.transactional.id": "each query has its own: transactionalIdPrefix and the query's id",
     "kafka.compression.gzip.level": _LEVELS,
     "kafka.compression.lz4.level": _LEVELS,
     "kafka.compression.zstd.level": _LEVELS,
@@ -57,8 +60,17 @@ WRITES_NOT_OFFERED: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """`from_batch`: the first batch of a query that was not exactly once before."""
+
+    id_prefix: str = ID_PREFIX_DEFAULT
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_DEFAULT
+    from_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`topic` None: every row names its own, in the column `topic`."""
+    """`topic` None: every row names its own, in the column `topic`.  `exactly_once` None: at least once."""
 
     connection: Connection
     topic: str | None
@@ -67,6 +79,7 @@ class WriteOptions:
     keeps_timestamps: bool = False
     ignores_keys: bool = False
     producer: ProducerOptions = dataclasses.field(default_factory=ProducerOptions)
+    exactly_once: ExactlyOnce | None = None
 
 
 def parse_write_options(
@@ -99,6 +112,7 @@ def parse_without_columns(options: Mapping[str, str]) -> WriteOptions:
         reader.flag("includeTimestamp", False),
         reader.flag("kafka.partitioner.ignore.keys", False),
         producer,
+        _exactly_once(reader, producer),
     )
     reader.without_effect(WRITES_WITHOUT_EFFECT)
     reader.refuse_rest(WRITES_NOT_OFFERED)
@@ -142,6 +156,39 @@ def _producer(reader: OptionReader, connection: Connection) -> ProducerOptions:
         request_bytes_max=REQUEST_BYTES_DEFAULT if request_bytes is None else request_bytes,
         buffer_bytes_max=BUFFER_BYTES_DEFAULT if buffer_bytes is None else buffer_bytes,
         delivery_timeout_ms=DELIVERY_TIMEOUT_MS_DEFAULT if delivery_ms is None else delivery_ms,
+    )
+
+
+def _exactly_once(reader: OptionReader, producer: ProducerOptions) -> ExactlyOnce | None:
+    deliveries = {name: name for name in ("at-least-once", "exactly-once")}
+    is_chosen = reader.choice("delivery", deliveries, "at-least-once") == "exactly-once"
+    prefix = reader.text("transactionalIdPrefix")
+    timeout_ms = reader.number("kafka.transaction.timeout.ms", at_least=1, at_most=TIMEOUT_MS_MAX)
+    from_batch = reader.number("exactlyOnceFromBatch", at_least=1)
+    if not is_chosen:
+        for name, given in (
+            ("transactionalIdPrefix", prefix),
+            ("kafka.transaction.timeout.ms", timeout_ms),
+            ("exactlyOnceFromBatch", from_batch),
+        ):
+            if given is not None:
+                raise SparkOptionError(
+                    f"the option {name!r} does not apply at least once", hint="give delivery=exactly-once, too"
+                )
+        return None
+    if not producer.is_idempotent:
+        raise SparkOptionError(
+            "the option 'delivery' is exactly-once, which needs 'kafka.acks' all and 'kafka.enable.idempotence' true",
+            hint="leave both out",
+        )
+    # The topic of the query's deliveries is called by it, too.
+    problem = None if prefix is None else topic_name_problem(f"{prefix}{UUID(int=0)}")
+    if problem is not None:
+        raise SparkOptionError(f"the option 'transactionalIdPrefix': {problem}")
+    return ExactlyOnce(
+        ID_PREFIX_DEFAULT if prefix is None else prefix,
+        TRANSACTION_TIMEOUT_MS_DEFAULT if timeout_ms is None else timeout_ms,
+        from_batch,
     )
 
 

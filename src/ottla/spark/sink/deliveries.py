@@ -85,7 +85,7 @@ def is_delivered(delivery: Delivery, last: Delivery | None, from_batch: int | No
     if last is not None and last.batch_id == number:
         if last.rows_count != delivery.rows_count:
             raise NotDelivered(
-                f"batch {number} was written with {counted(last.rows_count, 'row')}, now it has {delivery.rows_count:,}",
+                f"batch {number} was written with {counted(last.rows_count, 'row')}, and has {delivery.rows_count:,}",
                 hint="its query gives other rows when it runs again, or its checkpoint was changed; start a new query "
                 "with another checkpointLocation",
             )

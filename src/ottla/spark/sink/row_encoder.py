@@ -72,7 +72,12 @@ class RowEncoder:
 
     def _encode(self, rows: RecordRows, numbers: Ints) -> bytearray:
         # An idempotent producer writes its number into the batch, and then the checksum.
-        return rows.encode_batch(numbers, self._options.codec, has_checksum=not self._options.producer.is_idempotent)
+        return rows.encode_batch(
+            numbers,
+            self._options.codec,
+            has_checksum=not self._options.producer.is_idempotent,
+            is_transactional=self._options.exactly_once is not None,
+        )
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, Ints]]:
         """Each topic with the numbers of its rows."""

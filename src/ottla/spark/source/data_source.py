@@ -22,6 +22,7 @@ from ottla.spark.errors import SparkOptionError, with_brief_errors
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
 from ottla.spark.sink.at_least_once import BatchSink, StreamSink
+from ottla.spark.sink.exactly_once import ExactlyOnceSink
 from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
 from ottla.spark.source.stream_reader import StreamReader
 from ottla.spark.worker_import import advise_workers
@@ -60,12 +61,19 @@ class OttlaDataSource(DataSource):
     @with_brief_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         advise_workers()
-        return BatchSink(self._write_options(schema, overwrite))
+        options = self._write_options(schema, overwrite)
+        if options.exactly_once is not None:
+            raise SparkOptionError(
+                "the option 'delivery' cannot be exactly-once in a batch write",
+                hint="a batch write has no checkpoint, and is at least once; write with writeStream",
+            )
+        return BatchSink(options)
 
     @with_brief_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         advise_workers()
-        return StreamSink(self._write_options(schema, overwrite))
+        options = self._write_options(schema, overwrite)
+        return StreamSink(options) if options.exactly_once is None else ExactlyOnceSink(options, options.exactly_once)
 
     def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:
         column_types = {field.name: field.dataType.simpleString() for field in schema.fields}

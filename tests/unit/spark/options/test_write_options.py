@@ -4,9 +4,11 @@ import pytest
 
 from ottla.records.compression import Codec
 from ottla.spark.errors import SparkOptionError
-from ottla.spark.options.write_options import BATCH_BYTES_DEFAULT, WriteOptions, parse_write_options
+from ottla.spark.options.write_options import BATCH_BYTES_DEFAULT, ExactlyOnce, WriteOptions, parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "topic": "clicks"}
+
+EXACTLY_ONCE = BASE | {"delivery": "exactly-once"}
 
 
 def parse(options: dict[str, str], **columns: str) -> WriteOptions:
@@ -76,7 +78,15 @@ def test_spark_s_own_options_are_passed_over() -> None:
         (BASE | {"kafka.delivery.timeout.ms": "500"}, {"value": "binary"}, "cannot be less than"),
         (BASE | {"kafka.retries": "0"}, {"value": "binary"}, "'kafka.retries' is 0"),
         (BASE | {"kafka.partitioner.class": "a.B"}, {"value": "binary"}, "the column 'partition' overrules it"),
-        (BASE | {"kafka.transactional.id": "x"}, {"value": "binary"}, "without transactions"),
+        (BASE | {"kafka.transactional.id": "x"}, {"value": "binary"}, "transactionalIdPrefix and the query's id"),
+        (BASE | {"delivery": "twice"}, {"value": "binary"}, "'delivery' cannot be 'twice'"),
+        (BASE | {"transactionalIdPrefix": "x-"}, {"value": "binary"}, "'transactionalIdPrefix' does not apply"),
+        (BASE | {"kafka.transaction.timeout.ms": "1000"}, {"value": "binary"}, "give delivery=exactly-once, too"),
+        (BASE | {"exactlyOnceFromBatch": "3"}, {"value": "binary"}, "'exactlyOnceFromBatch' does not apply"),
+        (EXACTLY_ONCE | {"exactlyOnceFromBatch": "0"}, {"value": "binary"}, "'exactlyOnceFromBatch' is 0"),
+        (EXACTLY_ONCE | {"kafka.acks": "1"}, {"value": "binary"}, "which needs 'kafka.acks' all"),
+        (EXACTLY_ONCE | {"kafka.enable.idempotence": "false"}, {"value": "binary"}, "'kafka.enable.idempotence' true"),
+        (EXACTLY_ONCE | {"transactionalIdPrefix": "a/b"}, {"value": "binary"}, "'transactionalIdPrefix': "),
         (BASE | {"kafka.compression.zstd.level": "9"}, {"value": "binary"}, "'kafka.compression.zstd.level' is not"),
         (BASE | {"kafka.compression.type": "brotli"}, {"value": "binary"}, "'brotli'"),
         (BASE | {"kafka.batch.size": "1"}, {"value": "binary"}, "'kafka.batch.size' is 1"),
@@ -87,6 +97,17 @@ def test_what_cannot_be_written_is_named(options: dict[str, str], columns: dict[
     with pytest.raises(SparkOptionError) as caught:
         parse_write_options(options, columns, overwrites=False)
     assert named in str(caught.value)
+
+
+def test_a_write_is_at_least_once_by_default() -> None:
+    assert parse(BASE).exactly_once is None
+    assert parse(BASE | {"delivery": "at-least-once"}).exactly_once is None
+
+
+def test_the_settings_of_an_exactly_once_stream_are_honoured() -> None:
+    assert parse(EXACTLY_ONCE).exactly_once == ExactlyOnce("ottla-spark-", 60_000, None)
+    chosen = {"transactionalIdPrefix": "team-", "kafka.transaction.timeout.ms": "9000", "exactlyOnceFromBatch": "12"}
+    assert parse(EXACTLY_ONCE | chosen).exactly_once == ExactlyOnce("team-", 9_000, 12)
 
 
 def test_overwriting_a_topic_is_refused() -> None:

@@ -252,7 +252,7 @@ def test_a_batch_that_follows_the_last_one_is_written(batch_id: int, last: Deliv
         (7, Delivery(5, 1), "the last that is known is batch 5"),
         (7, Delivery(8, 1), "batch 7 follows batch 8"),
         (0, Delivery(8, 1), "batch 0 follows batch 8"),
-        (7, Delivery(7, 4), "batch 7 was written with 4 rows, now it has 5"),
+        (7, Delivery(7, 4), "batch 7 was written with 4 rows, and has 5"),
     ],
 )
 def test_what_cannot_be_known_to_be_exact_is_refused(batch_id: int, last: Delivery | None, reason: str) -> None:
