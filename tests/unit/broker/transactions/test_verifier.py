@@ -81,7 +81,11 @@ def test_one_request_has_the_queries_of_many_producers() -> None:
 
 def test_each_query_gets_the_answer_of_its_transactional_id() -> None:
     replies: list[tuple[str, ErrorCode]] = []
-    sent = [PeerVerification(each, lambda code, each=each: replies.append((each[0], code))) for each in (VERIFY, ADD)]
+
+    def sent_with(wanted: AddPartitions | VerifyPartitions) -> PeerVerification:
+        return PeerVerification(wanted, lambda code: replies.append((wanted.transactional_id, code)))
+
+    sent = [sent_with(VERIFY), sent_with(ADD)]
 
     def result(name: str, code: ErrorCode) -> AddPartitionsToTxnResult:
         partitions = [AddPartitionsToTxnPartitionResult(0, code)]
