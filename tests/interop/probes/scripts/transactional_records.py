@@ -110,6 +110,21 @@ def probe_txn_produce_adds(talk: Talk) -> None:
     _ended(talk, gap, commits=False)
 
 
+def probe_txn_at_once(talk: Talk) -> None:
+    """Each transaction starts as soon as the end of the last one is answered, before its markers are written."""
+    _first_producer(talk)
+    topic, group = "probe-txn-at-once", "probe-txn-at-once"
+    talk.create_topic(topic)
+    talk.settle_coordinator(group)
+    who = begin(talk, "probe-txn-at-once")
+    for number in range(20):
+        _produced(talk, f"batch {number}", who, topic, 0)
+        offsets = commit_offsets(who, group, topic, number)
+        talk.ask_until(f"offset {number}", KIP_890_COMMIT, offsets, is_settled, on="main")
+        talk.ask_until(f"end {number}", KIP_890_END, end(who, commits=number % 3 != 0), is_settled, on="main")
+        who = who.later()
+
+
 def probe_txn_read(talk: Talk) -> None:
     """Fetch and ListOffsets of both isolation levels beside a transaction that is open, committed, aborted."""
     _first_producer(talk)
