@@ -431,7 +431,6 @@ class Log:
         header: tuple[int, ...],
         now_ms: int,
         guard: VerificationGuard | None = None,
-        *,
         has_sequence: bool = True,
         marker: EndMarker | None = None,
     ) -> int:
