@@ -36,6 +36,21 @@ LONG_SUITES: Final = (
         "librdkafka's own suite of 116 jobs and its build; its client produces, fetches and joins groups in what stays",
     ),
     LongSuite(
+        (
+            "tests/interop/franz_go/test_franz_go.py::test_kgo_tests_pass_or_fail_as_listed",
+            "tests/interop/exactly_once/test_streams.py",
+            "tests/interop/exactly_once/test_flink.py",
+            "tests/interop/test_transactional_clients.py::*[apache-kafka]",
+        ),
+        (
+            "tests/interop/franz_go/test_franz_go.py::test_kgo_test_that_did_not_end",
+            "tests/interop/test_transactional_clients.py::*[ottla]",
+            "tests/interop/probes/test_probes.py::test_answers_equal*[txn_",
+        ),
+        "transactions of franz-go's own suite, of Kafka Streams and of Flink, whose programs are killed again and "
+        "again; loops of Python's clients and each single request stay",
+    ),
+    LongSuite(
         ("tests/interop/librdkafka/test_librdkafka_security.py",),
         ("tests/interop/test_secure_listeners.py::test_librdkafka_produces", "tests/integration/test_attacks.py"),
         "librdkafka's own tests of logins and access rules need another build; its client logs in by each "

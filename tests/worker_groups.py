@@ -58,6 +58,9 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/interop/test_log_import.py": "jvm tools",
     "tests/interop/test_repaired_log.py": "jvm tools",
     "tests/interop/test_secure_listeners.py": "jvm tools",
+    "tests/interop/exactly_once": "jvm tools",
+    "tests/interop/franz_go": "jvm tools",
+    "tests/interop/test_transactional_clients.py": "jvm tools",
     "tests/contract/membership": "jvm",
     "tests/mirror/test_with_apache_kafka.py": "jvm",
     # A ZooKeeper that the files share, or their own.

@@ -5,6 +5,7 @@ connection their calls come.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,12 +13,15 @@ from typing import Final
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from click.testing import CliRunner, Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
+from ottla.cli.transaction import command
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
+from ottla.model.errors import OttlaError
 from ottla.protocol.api import ApiKey
 from ottla.testing.broker import RunningBroker
 from tests.interop.fetch_tap import FetchTap
@@ -179,6 +183,30 @@ def test_next_producer_of_an_id_fences_the_former_and_aborts_its_transaction(boo
         former.commit_transaction(WITHIN_S)
     assert refused.value.args[0].fatal()
     assert consume_by_confluent(bootstrap, topic) == [LAST]
+
+
+def ottla(bootstrap: str, verb: str, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [verb, "--bootstrap-server", bootstrap, *arguments])
+
+
+def test_command_shows_an_open_transaction_and_does_not_end_what_a_coordinator_has(bootstrap: str, topic: str) -> None:
+    name = f"shown-{topic}"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"in it", partition=0)
+    assert producer.flush(WITHIN_S) == 0
+    listed = ottla(bootstrap, "list", "--state", "Ongoing", "--json")
+    assert name in [json.loads(line)["transactional_id"] for line in listed.stdout.splitlines()], listed.output
+    assert f"  {topic}-0" in ottla(bootstrap, "describe", name).stdout.splitlines()
+    # As young as it is it would be a suspect; its coordinator has it.
+    young = ("--topic", topic, "--max-timeout-minutes", "0")
+    assert ottla(bootstrap, "find-hanging", *young, "--json").stdout == ""
+    refused = ottla(bootstrap, "abort", *young, "--partition", "0", "--start-offset", "0")
+    assert isinstance(refused.exception, OttlaError)
+    assert "no transaction that starts at offset 0 hangs" in str(refused.exception)
+    assert isinstance(ottla(bootstrap, "describe", "unknown").exception, OttlaError)
+    producer.abort_transaction(WITHIN_S)
 
 
 @pytest.fixture

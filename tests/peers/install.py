@@ -2,7 +2,7 @@
 
     python -m tests.peers.install downloads    for many tests, in seconds: Apache Kafka, kcat
     python -m tests.peers.install builds       for one test file each, in minutes: clients
-    python -m tests.peers.install suites       for tests of `./dev suites` in addition
+    python -m tests.peers.install suites       for tests of `./dev suites` in addition: tests and programs of others
 
 An unavailable dependency is reported with its reason, and the tests that need it skip: no failure here.  A test that
 needs a build while it is under way waits for it (`tests.peers.cache`).
@@ -19,9 +19,10 @@ from functools import partial
 from typing import Final
 
 from tests.interop.clients import javascript_client
-from tests.interop.clients.go_client import go_scenarios
+from tests.interop.clients.go_client import go_scenarios, kgo_tests
 from tests.interop.clients.java_client import VERSIONS, java_scenarios
 from tests.interop.clients.spark_connector import connector_jars
+from tests.interop.exactly_once.killed_program import flink_program, streams_program
 from tests.interop.librdkafka.build import runner_dir
 from tests.peers import kafka_jars, kcat
 from tests.peers.unavailable import PeerUnavailable
@@ -39,7 +40,13 @@ BUILDS: Final[Mapping[str, Bring]] = {
     "franz-go": go_scenarios,
     "the JavaScript clients": javascript_client.install,
 }
-SUITES: Final[Mapping[str, Bring]] = {"librdkafka's tests": runner_dir, "Spark's Kafka connector": connector_jars}
+SUITES: Final[Mapping[str, Bring]] = {
+    "librdkafka's tests": runner_dir,
+    "Spark's Kafka connector": connector_jars,
+    "franz-go's tests": kgo_tests,
+    "Kafka Streams": streams_program,
+    "Flink": flink_program,
+}
 # Builds yield the processor to tests that run beside them.
 BUILD_NICENESS: Final = 5
 

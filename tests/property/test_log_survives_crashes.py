@@ -20,7 +20,6 @@ from ottla.storage.directory import flushed_ends
 from ottla.storage.log import flush as flush_module
 from ottla.storage.log.log import Log
 from ottla.storage.producers import producer_snapshot, replay
-from ottla.storage.producers.aborted_transactions import AbortedIndex
 from ottla.storage.producers.producer_snapshot import decode_snapshot
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.recovery import recovery
@@ -340,10 +339,6 @@ def _scan_without_aborted(self: recovery.LogRecovery, segment: Segment) -> str |
     return problem
 
 
-def cut_no_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AbortedIndex, "truncate_to", lambda _self, _end_offset: None)
-
-
 def keep_no_first_offsets(patch: pytest.MonkeyPatch) -> None:
     """Snapshots have no open transactions."""
 
@@ -361,9 +356,7 @@ def write_no_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("ottla.storage.segment.segment.write_aborted", lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    "plant", [open_no_markers, rebuild_no_index, cut_no_index, keep_no_first_offsets, write_no_index]
-)
+@pytest.mark.parametrize("plant", [open_no_markers, rebuild_no_index, keep_no_first_offsets, write_no_index])
 def test_check_finds_a_bug_in_what_a_restart_knows_of_transactions(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

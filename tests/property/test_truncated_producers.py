@@ -15,6 +15,7 @@ from ottla.records.header import BASE_OFFSET_TO_EPOCH, BatchHeader, read_header
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log.log import Log
 from ottla.storage.producers import truncated_producers
+from ottla.storage.producers.aborted_transactions import AbortedIndex
 from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from ottla.storage.producers.producer_state import SEQUENCE_MASK, ProducerStates
@@ -186,6 +187,19 @@ def test_truncated_log_has_the_producer_state_of_a_replay(
         assert "producers_at" in calls, "only a replay knows transactions"
     else:
         assert set(calls) == {"blocks_backwards"}, "nothing else needs one"
+
+
+def test_check_finds_a_cut_that_keeps_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AbortedIndex, "truncate_to", lambda _self, _end_offset: None)
+    for seed in range(10):
+        life = FollowerLife(seed, has_transactions=True, has_retention=False)
+        try:
+            for _ in range(STEPS_COUNT):
+                life.step()()
+                life.check_transactions()
+        except AssertionError:
+            return
+    pytest.fail("10 lives found nothing")
 
 
 def _recorded(function: Callable[..., object], calls: list[str]) -> Callable[..., object]:

@@ -41,16 +41,19 @@ class FeatureRegistry:
         self.view = FeaturesView()
         self._tree = tree
         self._watch = StandingWatch(on_stale)
+        # Whether the view is what the last read began to find.
+        self._is_read = False
         self._changing = Mutex()
 
     async def refresh(self) -> FeaturesView:
+        """The same view, without a call of the tree, while nothing has changed."""
         async with self._changing:
-            return await self._read()
+            return await self._look()
 
     async def finalize(self, levels: Mapping[str, int]) -> FeaturesView:
         """Raise the finalized levels to these; lower ones are ignored.  Another broker may be first with the same."""
         async with self._changing:
-            view = await self._read()
+            view = await self._look()
             raised = {name: level for name, level in levels.items() if level > view.finalized.get(name, 0)}
             if not raised:
                 return view
@@ -60,9 +63,14 @@ class FeatureRegistry:
                     await self._tree.create(FEATURES, data)
                 else:
                     await self._tree.set(FEATURES, data, view.epoch)
+            # Of this change the watch may not have been called yet.
             return await self._read()
 
+    async def _look(self) -> FeaturesView:
+        return self.view if self._watch.is_set and self._is_read else await self._read()
+
     async def _read(self) -> FeaturesView:
+        self._is_read = False
         stat = await self._watch.read(lambda watch: self._tree.exists(FEATURES, watch=watch))
         if stat is None:
             self.view = FeaturesView()
@@ -70,6 +78,7 @@ class FeatureRegistry:
             with contextlib.suppress(NoNode):  # deleted meanwhile: the watch has been called
                 node = await self._tree.get(FEATURES)
                 self.view = FeaturesView(node.stat.version, Fields.parse(FEATURES, node.data).levels("features"))
+        self._is_read = True
         return self.view
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.peers.cache import keep_in_cache
@@ -26,19 +28,27 @@ def java_scenarios(version: str) -> list[str]:
 @cache
 def java_program(version: str, main_class: str) -> list[str]:
     """The command of one of the test programs.  Raises PeerUnavailable or KafkaUnavailable."""
-    java = find_java()
+    options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    home = compiled(SOURCES, f"java-client-{version}", {"kafka.version": version})
+    return [find_java(), *options, "-cp", f"{home}:{home}/*", main_class]
+
+
+def compiled(sources: Path, name: str, properties: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """A directory of the cache with the classes of all programs in `sources` and the jars of its pom.xml.
+
+    Raises PeerUnavailable or KafkaUnavailable.
+    """
+    find_java()
     compiler = shutil.which("javac")
     if compiler is None:
-        raise PeerUnavailable("no javac command (our program over the Java client has to be compiled: install a JDK)")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()[:8]
+        raise PeerUnavailable("no javac command (our programs over Java clients have to be compiled: install a JDK)")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources.iterdir()))).hexdigest()[:8]
 
     def bring(fresh: Path) -> None:
-        copy_dependencies(SOURCES / "pom.xml", fresh, {"kafka.version": version})
-        command = [compiler, "-d", str(fresh), "-cp", f"{fresh}/*", *map(str, SOURCES.glob("*.java"))]
+        copy_dependencies(sources / "pom.xml", fresh, properties)
+        command = [compiler, "-d", str(fresh), "-cp", f"{fresh}/*", *map(str, sources.glob("*.java"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise PeerUnavailable(f"javac could not compile our programs:\n{done.stderr[-2000:]}")
 
-    home = keep_in_cache(f"java-client-{version}-{digest}", bring)
-    options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    return [java, *options, "-cp", f"{home}:{home}/*", main_class]
+    return keep_in_cache(f"{name}-{digest}", bring)

@@ -10,6 +10,7 @@ from tests.interop.expected_failures import Entry
 from tests.interop.librdkafka.runner import Job
 from tests.peers.either_broker import BrokerKind
 from tests.peers.java_tool import ACL_COMMAND, TOPIC_COMMAND, java_command
+from tests.peers.kafka_jars import find_java, install
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -24,10 +25,12 @@ NO_AUTO_CREATE: Final = {**SETTINGS, "auto.create.topics.enable": "false"}
 # Every test that uses a broker, except those that CI leaves out or that OUT_OF_SCOPE names.
 NUMBERS: Final = _names(
     "0001 0002 0003 0005 0007 0008 0011 0012 0013 0014 0015 0016 0017 0018 0019 0020 0021 0022 0026 0029 0030 "
-    "0031 0034 0035 0036 0038 0039 0040 0041 0042 0044 0045 0048 0050 0051 0052 0054 0055 0056 0057 0059 0060 "
-    "0061 0063 0064 0065 0067 0068 0069 0070 0073 0077 0083 0085 0086 0089 0090 0099 0102 0112 0113 0118 0122 "
+    "0031 0034 0035 0036 0038 0039 0040 0041 0042 0044 0045 0048 0050 0051 0052 0053 0054 0055 0056 0057 0059 0060 "
+    "0061 0063 0064 0065 0067 0068 0069 0070 0073 0077 0083 0085 0086 0089 0090 0099 0102 0110 0112 0113 0118 0122 "
     "0125 0127 0130 0132 0137 0140 0150"
 )
+# Those of transactional producers and of readers of their records; 0098 runs a producer of Java some thirty times.
+TRANSACTIONS: Final = (Job("0098", is_quick=False), Job("0103", is_quick=False), Job("0129"))
 # A quarter of a minute and more each: not in CI.
 LONG: Final = ("0033", "0049", "0075", "0076", "0084", "0088", "0091", "0093", "0094", "0114", "0123")
 # The parts of test 0081, which would end at its first failure; those of ACLs and SCRAM users are left out.
@@ -38,18 +41,13 @@ ADMIN: Final = _names(
     "ListConsumerGroupOffsets"
 )
 OUT_OF_SCOPE: Final = {
-    "0053": "needs RapidJSON",
     "0082": "its own quick mode leaves it out",
     "0092": "message formats that Apache Kafka 4 removed",
     "0097": "expects that TLS names the authorities of client certificates, which Python's does not",
-    "0098": "transactions",
     "0101": "several brokers",
-    "0103": "transactions",
     "0109": "access rules",
-    "0110": "needs RapidJSON",
     "0115": "access rules",
     "0126": "a runner that is built with libcurl",
-    "0129": "transactions",
     "0133": "the client's own keys, without a broker",
     "0107": "topics with three replicas",
     "0111": "topics with three replicas",
@@ -63,7 +61,7 @@ CONSUMER_PROTOCOL: Final = _names(
 WITHOUT_AUTO_CREATE: Final = ("0045",)
 LONG_WITH_CONSUMER_PROTOCOL: Final = ("0033", "0049", "0084", "0093")
 # They call kafka-topics.sh.
-NEED_KAFKA_TOOLS: Final = frozenset({"0045", "0052", "0077"})
+NEED_KAFKA_TOOLS: Final = frozenset({"0045", "0052", "0077", "0098"})
 
 # With access rules or a login; 0142's parts that produce and consume, since the others have transactions.
 SECURE: Final = (
@@ -82,6 +80,7 @@ def jobs(*, with_long: bool) -> list[Job]:
     consumer = (*LONG_WITH_CONSUMER_PROTOCOL, *CONSUMER_PROTOCOL) if with_long else CONSUMER_PROTOCOL
     protocol = (("TEST_CONSUMER_GROUP_PROTOCOL", "consumer"),)
     return [
+        *TRANSACTIONS,
         *(Job(number) for number in classic),
         *(Job(number, CONSUMER, environment=protocol) for number in consumer),
         *(Job("0081", f"@{part}", environment=(("SUBTESTS", f"do_test_{part}:"),)) for part in ADMIN),
@@ -104,7 +103,16 @@ def write_kafka_tools(directory: Path) -> dict[str, str]:
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     (directory / "bin").mkdir()
     for name, main_class in (("kafka-topics.sh", TOPIC_COMMAND), ("kafka-acls.sh", ACL_COMMAND)):
-        script = directory / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(java_command(main_class, jvm_options=options))} "$@"\n')
-        script.chmod(0o755)
+        command = shlex.join(java_command(main_class, jvm_options=options))
+        _write_script(directory / "bin" / name, f'exec {command} "$@"')
+    # A program of the tests, which they compile with the client's jar: they give its directory in CLASSPATH.
+    jars = install()
+    (directory / "libs").symlink_to(jars)
+    run_class = f'exec {shlex.join((find_java(), *options))} -cp "$CLASSPATH:{jars}/*" "$@"'
+    _write_script(directory / "bin" / "kafka-run-class.sh", run_class)
     return {"KAFKA_PATH": str(directory)}
+
+
+def _write_script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -17,6 +19,10 @@ ABSENT: Final = "(no such field)"
 # Two brokers never give the same ids: compared is whether the same id comes back.
 _RANDOM_NUMBERS: Final = frozenset({"producer_id", "session_id"})
 _RANDOM_TEXTS: Final = frozenset({"cluster_id"})
+# Lists of integers without a defined order.
+_INDEXES: Final = frozenset({"partitions"})
+# Two brokers have no clock in common: compared is whether there is a time.
+_TIMES: Final = frozenset({"transaction_start_time_ms", "transaction_start_time", "last_timestamp"})
 # Messages for people: compared is only whether there is one.
 _WORDS: Final = frozenset({"error_message", "documentation", "batch_index_error_message"})
 # Lists without a defined order: an element's key is the first of these fields that is not empty.
@@ -28,8 +34,13 @@ _KEYS: Final = {
     "members": ("member_id",),
     "partitions": ("partition_index",),
     "responses": ("topic", "topic_id", "name"),
+    "results_by_partition": ("partition_index",),
+    "results_by_topic_v3_and_below": ("name",),
+    "results_by_transaction": ("transactional_id",),
+    "transaction_states": ("transactional_id",),
     "supported_features": ("name",),
     "topic_partitions": ("topic_name",),
+    "topic_results": ("name",),
 }
 _GENERATED: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w-]{22}(?=$)")
 
@@ -49,6 +60,12 @@ class Names:
             return "its own port"
         if field in _WORDS:
             return "words" if value else value
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, timedelta):
+            return value // timedelta(milliseconds=1)
+        if field in _TIMES and value != -1:
+            return "a time"
         if isinstance(value, UUID):
             return value if value == ZERO_UUID else self.of(value)
         if field in _RANDOM_NUMBERS and isinstance(value, int) and value > 0:
@@ -68,7 +85,9 @@ def _walk(value: object, path: str, field: str, names: Names) -> Iterator[tuple[
     if is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
             yield from _walk(getattr(value, each.name), f"{path}.{each.name}".lstrip("."), each.name, names)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
+        if field in _INDEXES and all(isinstance(each, int) for each in value):
+            value = sorted(value)
         yield f"{path}.count", len(value)
         for index, element in enumerate(value):
             keys = [key for name in _KEYS.get(field, ()) if (key := getattr(element, name, "")) not in ("", ZERO_UUID)]

@@ -19,6 +19,8 @@ from tests.interop.probes.scripts import (
     records,
     topic_partitions,
     topics,
+    transactional_records,
+    transactions,
 )
 from tests.interop.probes.talk import Talk
 
@@ -37,6 +39,8 @@ APACHE_KAFKA_SETTINGS: Final = {
     **SETTINGS,
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.assignor.offload.enable": "false",
+    # Else it looks for transactions that ran out of time every ten seconds.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 _MODULES: Final = (
     framing,
@@ -48,6 +52,8 @@ _MODULES: Final = (
     classic_groups,
     committed_offsets,
     consumer_groups,
+    transactions,
+    transactional_records,
 )
 SCRIPTS: Final[dict[str, Script]] = {
     name.removeprefix("probe_"): script

@@ -6,6 +6,7 @@ import re
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla.protocol.api import ApiKey
@@ -23,6 +24,7 @@ from ottla.protocol.schemas.list_offsets import (
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.eventually import eventually
 from tests.interop.probes.answers import Flat, Names, flatten
+from tests.interop.probes.kafka_request import KafkaRequest
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ class Talk:
         host, port = bootstrap.rsplit(":", 1)
         self._address = (host, int(port))
         self._sockets: dict[str, socket.socket] = {}
-        self._waiting: dict[str, list[tuple[ApiKey, int]]] = {}
+        self._waiting: dict[str, list[Callable[[bytes], object]]] = {}
         self._names = Names(int(port))
         self.answers: dict[str, Flat] = {}
 
@@ -65,9 +67,9 @@ class Talk:
 
     def send(self, version: int, request: object, *, on: str = MAIN) -> None:
         """Send only; `receive` returns the oldest answer of the connection."""
-        api = _api_of(request)
-        self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on=on)
-        self._waiting.setdefault(on, []).append((api, version))
+        frame, read_answer = _exchange(version, request)
+        self.send_bytes(frame, on=on)
+        self._waiting.setdefault(on, []).append(read_answer)
 
     def send_silently(self, version: int, request: object, *, on: str = MAIN) -> None:
         """Send a request without a response (acks=0)."""
@@ -75,13 +77,12 @@ class Talk:
         self._waiting[on].pop()
 
     def receive(self, label: str, *, on: str = MAIN) -> object:
-        api, version = self._waiting[on].pop(0)
+        read_answer = self._waiting[on].pop(0)
         frame = self.receive_frame(on=on)
         if frame is None:
             self.keep(label, {"connection": CLOSED})
             return None
-        _, position = read_response_header(api, version, frame, 0, len(frame))
-        answer = decode_response(api, version, frame[position:])
+        answer = read_answer(frame)
         self.keep(label, flatten(answer, self._names))
         return answer
 
@@ -124,18 +125,31 @@ class Talk:
         self.wait_until(4, FindCoordinatorRequest(coordinator_keys=[group]), _has_a_coordinator)
         self.wait_until(5, DescribeGroupsRequest([group]), _is_coordinated)
 
-    def wait_until(self, version: int, request: object, has_come: Callable[[object], bool]) -> object:
-        """Repeat the request, unlabelled, until the expected answer comes; return it."""
-        return eventually(lambda: self.ask_quietly(version, request), has_come)
+    def ask_until(
+        self, label: str, version: int, request: object, has_come: Callable[[object], bool], *, on: str = MAIN
+    ) -> object:
+        """Repeat the request until the expected answer comes; keep only that one."""
+        answer = self.wait_until(version, request, has_come, on=on)
+        self.keep(label, flatten(answer, self._names))
+        return answer
 
-    def ask_quietly(self, version: int, request: object) -> object:
-        """An answer that is not compared, on a separate connection."""
-        api = _api_of(request)
-        self.send_bytes(request_frame(api, version, 1, "probe", encode_request(api, version, request)), on="quiet")
-        frame = self.receive_frame(on="quiet")
-        assert frame is not None, CLOSED
-        _, position = read_response_header(api, version, frame, 0, len(frame))
-        return decode_response(api, version, frame[position:])
+    def wait_until(
+        self, version: int, request: object, has_come: Callable[[object], bool], *, on: str = "quiet"
+    ) -> object:
+        """Repeat the request, unlabelled, until the expected answer comes; return it."""
+        return eventually(lambda: self.ask_quietly(version, request, on=on), has_come)
+
+    def ask_quietly(self, version: int, request: object, *, on: str = "quiet") -> object:
+        """An answer that is not compared, on a separate connection unless one is named."""
+        frame, read_answer = _exchange(version, request)
+        self.send_bytes(frame, on=on)
+        answer = self.receive_frame(on=on)
+        assert answer is not None, CLOSED
+        return read_answer(answer)
+
+    def name_of(self, field: str, value: object) -> object:
+        """The value as it is compared: random ones by the order of their first appearance."""
+        return self._names.plain(field, value)
 
     def _exactly(self, size_bytes: int, on: str) -> bytes | None:
         received = bytearray()
@@ -169,6 +183,19 @@ def _has_a_coordinator(answer: object) -> bool:
 def _is_coordinated(answer: object) -> bool:
     assert isinstance(answer, DescribeGroupsResponse)
     return answer.groups[0].error_code == 0
+
+
+def _exchange(version: int, request: object) -> tuple[bytes, Callable[[bytes], object]]:
+    """The frame of a request, and what reads the frame of its response."""
+    if isinstance(request, KafkaRequest):
+        return request.frame(version), partial(request.read_answer, version)
+    api = _api_of(request)
+
+    def read_answer(frame: bytes) -> object:
+        _, position = read_response_header(api, version, frame, 0, len(frame))
+        return decode_response(api, version, frame[position:])
+
+    return request_frame(api, version, 1, "probe", encode_request(api, version, request)), read_answer
 
 
 def _api_of(request: object) -> ApiKey:

@@ -123,11 +123,14 @@ class GroupCoordinator:
         producer: tuple[int, int],
         verify: Callable[[TopicPartition, Callable[[ErrorCode], None]], None],
         on_open: Callable[[TransactionalProducer | ErrorCode], None],
+        *,
+        adds_partition: bool = False,
     ) -> None:
         """Call `on_open` once, now or later, with what commits of this producer (id and epoch) need, or an error.
 
         `verify` queries the coordinator of the transaction about the group's partition; it is not called where the
-        transaction is open there already.
+        transaction is open there already.  `adds_partition`: the coordinator adds it, so each transaction has an epoch
+        of its producer alone.
         """
         if not group_id or len(group_id) > GROUP_ID_LENGTH_MAX:
             on_open(ErrorCode.INVALID_GROUP_ID)
@@ -144,11 +147,16 @@ class GroupCoordinator:
             return
         if guard is None:
             on_open(TransactionalProducer(*producer))
-        else:
-            verify(
-                partition.topic_partition,
-                lambda error: on_open(self._verified(served, TransactionalProducer(*producer, guard), error)),
-            )
+            return
+
+        def on_verified(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and adds_partition and not partition.has_guard(guard):
+                # The marker of the last transaction came meanwhile, which the coordinator has waited for.
+                self.open_transaction(group_id, producer, verify, on_open, adds_partition=True)
+            else:
+                on_open(self._verified(served, TransactionalProducer(*producer, guard), error))
+
+        verify(partition.topic_partition, on_verified)
 
     def _verified(
         self, served: ServedShard[GroupShard], producer: TransactionalProducer, error: ErrorCode

@@ -2,7 +2,7 @@
 
 The transactional ids that this broker coordinates: filtered by state and producer id, by how long a transaction has
 been open (v1+), and by a pattern of RE2 that the whole id matches (v2+); an ill-formed pattern is
-INVALID_REGULAR_EXPRESSION.  Names of states that do not exist are returned and filter nothing.  While some ids are not
+INVALID_REGULAR_EXPRESSION.  Names of states that do not exist are returned, and match nothing.  While some ids are not
 loaded yet, COORDINATOR_LOAD_IN_PROGRESS and none of them.
 """
 
@@ -39,6 +39,9 @@ def answer(
         reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     unknown = [state for state in request.state_filters if state not in _STATES]
+    if unknown and len(unknown) == len(request.state_filters):
+        reply(ListTransactionsResponse(0, ErrorCode.NONE, unknown))
+        return
 
     def response(listed: list[ListReply]) -> Steps[ListTransactionsResponse]:
         errors = {each.error for each in listed} - {ErrorCode.NONE}

@@ -56,7 +56,11 @@ def answer(
         return
     commit = _Commit(request, context, call, wanted, reply)
     context.groups.open_transaction(
-        request.group_id, (request.producer_id, request.producer_epoch), commit.verify, commit.start
+        request.group_id,
+        (request.producer_id, request.producer_epoch),
+        commit.verify,
+        commit.start,
+        adds_partition=call.api_version >= _ADDS_PARTITION_FROM,
     )
 
 

@@ -471,10 +471,7 @@ class Partition:
             self.on_refused(now_ms)
             raise self._not_enough_replicas()
         try:
-            if guard is None and has_sequence:
-                base_offset = log.append(batch, header, now_ms)
-            else:
-                base_offset = log.append(batch, header, now_ms, guard, has_sequence=has_sequence)
+            base_offset = log.append(batch, header, now_ms, guard, has_sequence)
         except OutOfOrderSequence as gap:
             base_offset = self._after_gap(gap, batch, header, now_ms, guard)
         except StorageError:

@@ -431,7 +431,6 @@ class Log:
         header: tuple[int, ...],
         now_ms: int,
         guard: VerificationGuard | None = None,
-        *,
         has_sequence: bool = True,
         marker: EndMarker | None = None,
     ) -> int:
@@ -452,10 +451,10 @@ class Log:
             last_sequence = (first_sequence + last_offset_delta) & _SEQUENCE_MASK
             is_transactional = header[5] & TRANSACTIONAL_BIT
             try:
-                if marker is not None:
+                if is_transactional or self._open_transactions:
                     original = None
-                elif is_transactional or self._open_transactions:
-                    original = self.transactions.check(BatchHeader._make(header), guard, has_sequence=has_sequence)
+                    if marker is None:
+                        original = self.transactions.check(BatchHeader._make(header), guard, has_sequence=has_sequence)
                 else:
                     original = self.producers.check(producer_id, header[10], first_sequence, last_sequence)
             except OutOfOrderSequence as gap:

@@ -65,10 +65,16 @@ class Verification:
 
 
 def open_transaction(
-    small: SmallCoordinator, verification: Verification, epoch: int = 0, group_id: str = GROUP
+    small: SmallCoordinator,
+    verification: Verification,
+    epoch: int = 0,
+    group_id: str = GROUP,
+    *,
+    adds_partition: bool = False,
 ) -> list[TransactionalProducer | ErrorCode]:
     opened: list[TransactionalProducer | ErrorCode] = []
-    small.coordinator.open_transaction(group_id, (PRODUCER_ID, epoch), verification, opened.append)
+    producer = (PRODUCER_ID, epoch)
+    small.coordinator.open_transaction(group_id, producer, verification, opened.append, adds_partition=adds_partition)
     return opened
 
 
@@ -142,6 +148,21 @@ def test_partition_with_the_open_transaction_is_verified_once(small: SmallCoordi
     commit_in(small, producer, 10)
     end(small)
     assert shown(small) == 10
+
+
+def test_offsets_that_waited_for_the_marker_of_the_last_transaction_are_verified_again(small: SmallCoordinator) -> None:
+    commit_in(small, verified(small), 9)
+    verification = Verification()
+    opened = open_transaction(small, verification, epoch=1, adds_partition=True)
+    end(small, epoch=1)
+    verification.reply()
+    assert opened == []
+    verification.reply()
+    (producer,) = opened
+    assert isinstance(producer, TransactionalProducer)
+    commit_in(small, producer, 10)
+    end(small, epoch=2)
+    assert shown(small, requires_stable=True) == 10
 
 
 def test_refused_verification_leaves_nothing_behind(small: SmallCoordinator) -> None:

@@ -243,6 +243,7 @@ async def test_transactional_ids_are_listed_by_state_producer_and_pattern() -> N
     assert await listed() == (NONE, ["pay-1", "pay-2", "ship-1"], [])
     assert await listed(["Ongoing"]) == (NONE, ["pay-2"], [])
     assert await listed(["Ongoing", "Lost"]) == (NONE, ["pay-2"], ["Lost"])
+    assert await listed(["Lost"]) == (NONE, [], ["Lost"])
     assert await listed([], [PRODUCER + 2]) == (NONE, ["ship-1"], [])
     assert await listed([], [], -1, "pay-.*") == (NONE, ["pay-1", "pay-2"], [])
     assert await listed([], [], -1, "(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
