@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.groups.subscription import Subscription
 from ottla.client.streams import fetch_loop
 from ottla.client.streams.connector_core import core_of
@@ -22,8 +23,8 @@ from tests.unit.client.streams.scripted import Desk
 def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def no_broker(*arguments: object) -> object:
-        asked.append(arguments)
+    def no_broker(*arguments: object, isolation: IsolationLevel) -> object:
+        asked.append((arguments, isolation))
         raise CallTimedOut("METADATA did not succeed in time")
 
     monkeypatch.setattr(fetch_loop, "try_list_offsets", no_broker)
