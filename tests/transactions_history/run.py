@@ -47,6 +47,7 @@ from tests.history import checker as inputs_checker
 from tests.history.clients import (
     DRAIN_S,
     GROUP,
+    LIBRDKAFKA,
     PARTITIONS_COUNT,
     TOPIC,
     HistoryClients,
@@ -69,6 +70,8 @@ SHORT_PAUSE_S: Final = (0.1, 1.0)
 # The longest time-out of a transaction, and the time until the coordinator sees it and markers arrive.
 STABLE_WITHIN_S: Final = max(TIMEOUTS_MS) / 1000 + 70.0
 RESULTS: Final = results_topic(TOPIC)
+# Of inputs, some hundred a second.
+PRODUCERS: Final = (LIBRDKAFKA,)
 # Of Apache Kafka.  Sessions of brokers keep its default, 9 s: a heartbeat has as little time as its interval, and on a
 # busy machine brokers with short ones are fenced all the time.
 APACHE_PROPERTIES: Final[Mapping[str, str]] = {
@@ -147,7 +150,7 @@ def run_transactions(
                 if site is not None:
                     _sync(site)
                 enter = () if network is None else network.place(CLIENTS).enter
-                clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, enter=enter, readers=readers)
+                clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, PRODUCERS, enter, readers)
                 target = Target(cluster, clients, random.Random(seed), Servability(clients.note_servable), site)
                 segment_bytes = APACHE_SEGMENT_BYTES if is_apache else SEGMENT_BYTES
                 settings = {"segment.bytes": segment_bytes, "min.insync.replicas": str(MIN_IN_SYNC)}
@@ -194,7 +197,7 @@ def run_on_one_broker(
     broker = RunningBroker(directory / "data", settings=SETTINGS, command=command)
     try:
         with broker:
-            clients = HistoryClients(broker.bootstrap, kinds, seed, directory, readers=readers)
+            clients = HistoryClients(broker.bootstrap, kinds, seed, directory, PRODUCERS, readers=readers)
             _make_topics(broker.bootstrap, 1, {"segment.bytes": SEGMENT_BYTES})
             with _at_work(clients):
                 for _ in range(kills_count):

@@ -23,7 +23,8 @@ FLUSH_SHARE: Final = 0.5
 # While a transaction is open, and between two of them.
 OPEN_S: Final = (0.0, 0.1)
 PAUSE_S: Final = (0.0, 0.05)
-INPUTS_MAX: Final = 100
+# At most, of one transaction: few, or all that wait after a fault.
+INPUTS_MAX: Final = (10, 100, 2_000)
 # Some end by the coordinator's time-out while their client waits for a leader or is paused, others survive that.
 TIMEOUTS_MS: Final = (3_000, 10_000, 30_000)
 
@@ -134,7 +135,7 @@ class Worker:
 
     def _turn(self, stopping: threading.Event) -> None:
         invoked_ns = now_ns()
-        polled = self._client.poll(self._random.randrange(1, INPUTS_MAX))
+        polled = self._client.poll(self._random.choice(INPUTS_MAX))
         assignment, partitions = self._client.assigned()
         if assignment != self._assignment:
             self._assignment = assignment

@@ -49,6 +49,7 @@ public final class Transacting {
     private static final int PAUSE_MS = 50;
     private static final double ABORT_SHARE = 0.1;
     private static final double FLUSH_SHARE = 0.5;
+    private static final int[] INPUTS_MAX = {10, 100, 2_000};
     private static final int[] TIMEOUTS_MS = {3_000, 10_000, 30_000};
     private static final String GUEST_MARK = "~";
 
@@ -198,7 +199,8 @@ public final class Transacting {
             int member = Integer.parseInt(name.substring("member".length()).split("-", 2)[0]);
             transactionalId = topic + "-" + member % IDS_COUNT;
             consumer = consumer("read_committed", Map.of(
-                "group.id", group, "session.timeout.ms", 2_000, "heartbeat.interval.ms", 500, "max.poll.records", 100,
+                "group.id", group, "session.timeout.ms", 2_000, "heartbeat.interval.ms", 500,
+                "max.poll.records", INPUTS_MAX[random.nextInt(INPUTS_MAX.length)],
                 "partition.assignment.strategy", RangeAssignor.class.getName()));
         }
 
