@@ -387,6 +387,17 @@ LONG_SUITES: Final = (
     ),
     LongSuite(
         (
+            *(f"tests/property/test_wire_produce_fetch.py::test_produce*[{version}]" for version in (4, 6, 7)),
+            *(f"tests/property/test_wire_produce_fetch.py::test_fetch*[{version}]" for version in (6, 8, 10, 14)),
+        ),
+        (
+            *(f"tests/property/test_wire_produce_fetch.py::test_produce*[{version}]" for version in (3, 5, 8, 9, 10)),
+            *(f"tests/property/test_wire_produce_fetch.py::test_fetch*[{version}]" for version in (5, 7, 9, 13, 17)),
+        ),
+        "versions of Produce and Fetch whose fields are those of the version before",
+    ),
+    LongSuite(
+        (
             "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
             "tests/integration/test_large_frames.py::test_no_frame_of_the_largest",
             "tests/integration/test_large_frames.py::test_no_frame_blocks*[alter_partition_reassignments]",
@@ -426,6 +437,7 @@ LONG_SUITES: Final = (
         (
             "tests/integration/test_guide_of_spark.py::*[dead-letters.md]",
             "tests/integration/test_guide_of_spark.py::*[loads.md]",
+            "tests/integration/test_guide_of_spark.py::*[mirror.md]",
             "tests/integration/test_guide_of_spark.py::*[streams.md]",
             "tests/examples/test_examples_page_of_spark.py",
         ),
@@ -434,6 +446,7 @@ LONG_SUITES: Final = (
             "tests/examples/test_examples_page.py",
             "tests/integration/spark/test_load_command.py",
             "tests/integration/spark/test_spark_dead_letters.py",
+            "tests/integration/spark/test_spark_mirror.py",
             "tests/integration/spark/test_spark_streams.py",
         ),
         "the longest pages of documentation as they are printed, streams in processes that start Spark each time; "
