@@ -198,6 +198,8 @@ def _value(declared: Field[Any], wire: WireField, version: int, topic: str) -> A
         value = _sample(wire.struct_class, version, topic)
     elif wire.kind is Kind.STRING:
         value = _TEXTS.get(name, topic) if not wire.is_array else topic
+        if value is None and version not in wire.nullable:
+            value = topic
     elif wire.kind in FIXED_SIZE_BYTES:
         value = name == "validate_only" if wire.kind is Kind.BOOLEAN else _NUMBERS.get(name, 0)
     else:

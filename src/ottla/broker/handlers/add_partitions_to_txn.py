@@ -10,7 +10,7 @@ CONCURRENT_TRANSACTIONS after that; Apache Kafka answers so at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ottla.broker.context import BrokerContext, Call
@@ -52,21 +52,24 @@ def answer(
             error = _problem_of(partition, context)
             if error is not ErrorCode.NONE:
                 refused[partition] = error
+    results: list[AddPartitionsToTxnTopicResult] = []
     if refused:
-        results = _results(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        yield from _make_results(topics, results, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
         reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
         return
+    yield from _make_results(topics, results)
     command = AddPartitions(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
-        _partitions_of(topics),
+        (yield from _partitions_of(topics)),
         knows_fenced=call.api_version >= _FENCED_FROM_VERSION,
         connection=call.connection_number,
     )
 
     def respond_alike(error: ErrorCode) -> None:
-        reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_same_results(topics, error)))
+        _set_error(results, error)
+        reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
 
     context.transactions.submit(command, respond_alike)
 
@@ -76,17 +79,20 @@ def _answer_broker(
     context: BrokerContext,
     reply: Callable[[AddPartitionsToTxnResponse], None],
 ) -> Steps[None]:
+    results = [AddPartitionsToTxnResult(each.transactional_id, []) for each in transactions]
+
     def respond(errors: list[ErrorCode]) -> None:
-        results = [
-            AddPartitionsToTxnResult(each.transactional_id, _same_results(each.topics, error))
-            for each, error in zip(transactions, errors, strict=True)
-        ]
+        for result, error in zip(results, errors, strict=True):
+            _set_error(result.topic_results, error)
         reply(AddPartitionsToTxnResponse(results_by_transaction=results))
 
+    for result, each in zip(results, transactions, strict=True):
+        yield from _make_results(each.topics, result.topic_results)
     gathering: Gathering[ErrorCode] = Gathering(len(transactions), respond)
     for place, each in enumerate(transactions):
         yield
-        identity = (each.transactional_id, each.producer_id, each.producer_epoch, _partitions_of(each.topics))
+        partitions = yield from _partitions_of(each.topics)
+        identity = (each.transactional_id, each.producer_id, each.producer_epoch, partitions)
         command = VerifyPartitions(*identity) if each.verify_only else AddPartitions(*identity, knows_fenced=False)
         context.transactions.submit(command, gathering.place(place))
 
@@ -100,24 +106,31 @@ def _problem_of(partition: TopicPartition, context: BrokerContext) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> Steps[frozenset[TopicPartition]]:
+    found: set[TopicPartition] = set()
+    for topic in topics:
+        yield
+        found.update(TopicPartition(topic.name, index) for index in topic.partitions)
+    return frozenset(found)
 
 
-def _results(
-    topics: Sequence[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            topic.name,
-            [
-                AddPartitionsToTxnPartitionResult(index, code_of(TopicPartition(topic.name, index)))
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _make_results(
+    topics: Sequence[AddPartitionsToTxnTopic],
+    results: list[AddPartitionsToTxnTopicResult],
+    refused: Mapping[TopicPartition, ErrorCode] = {},
+    otherwise: ErrorCode = ErrorCode.NONE,
+) -> Steps[None]:
+    """Add one for each topic to `results`.  They are made before the coordinator answers: its answer is one turn."""
+    for topic in topics:
+        yield
+        codes = [refused.get(TopicPartition(topic.name, index), otherwise) for index in topic.partitions]
+        each = map(AddPartitionsToTxnPartitionResult, topic.partitions, codes)
+        results.append(AddPartitionsToTxnTopicResult(topic.name, list(each)))
 
 
-def _same_results(topics: Sequence[AddPartitionsToTxnTopic], error: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
-    return _results(topics, lambda _: error)
+def _set_error(results: Sequence[AddPartitionsToTxnTopicResult], error: ErrorCode) -> None:
+    if error is ErrorCode.NONE:
+        return
+    for topic in results:
+        for partition in topic.results_by_partition:
+            partition.partition_error_code = error

@@ -174,7 +174,7 @@ def run(
     """Append the records that the table does not have yet; with --every, until Ctrl-C."""
     if event_time is not None and flags["event_time_field"] is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
-    every_ms = None if every is None else duration_ms(every, "--every")
+    every_ms = None if every is None else _every_ms(every)
     new_loader = _prepared(
         "ottla load",
         flags,
@@ -219,6 +219,11 @@ def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **m
         )
 
     return start
+
+
+def _every_ms(text: str) -> int:
+    """A number alone is seconds, as it was before the flag took durations."""
+    return duration_ms(f"{text}s" if text.isdecimal() else text, "--every")
 
 
 def _run(loader: Loader, every_ms: int | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:

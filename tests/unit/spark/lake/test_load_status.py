@@ -52,10 +52,14 @@ def test_a_load_that_follows_until_it_is_stopped_ends_well(monkeypatch: pytest.M
     assert load(monkeypatch, LOADED, ["--every", "10s"])[0] == 0
 
 
-def test_a_load_that_follows_needs_a_duration_with_its_unit() -> None:
-    with pytest.raises(click.UsageError, match=r"--every is a duration like .* not '10'"):
+def test_a_number_alone_is_seconds_as_in_earlier_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, LOADED, ["--every", "10"])[0] == 0
+
+
+def test_a_load_that_follows_needs_a_duration() -> None:
+    with pytest.raises(click.UsageError, match=r"--every is a duration like .* not 'often'"):
         CliRunner().invoke(
-            command, ["clicks", "--target", "lake", "--every", "10"], standalone_mode=False, catch_exceptions=False
+            command, ["clicks", "--target", "lake", "--every", "often"], standalone_mode=False, catch_exceptions=False
         )
 
 
