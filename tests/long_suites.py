@@ -77,6 +77,8 @@ LONG_SUITES: Final = (
         (
             "tests/integration/spark/test_lake_backfill.py::*apache-kafka",
             "tests/integration/spark/test_spark_lake.py::*apache-kafka",
+            "tests/integration/spark/test_delivery_topic.py::*apache-kafka",
+            "tests/integration/spark/test_spark_exactly_once.py::*apache-kafka",
             "tests/integration/spark/test_spark_options.py::*apache-kafka",
             "tests/integration/spark/test_spark_sink.py::*apache-kafka",
             "tests/integration/spark/test_spark_stream.py::*apache-kafka",
@@ -84,6 +86,7 @@ LONG_SUITES: Final = (
         ),
         (
             "tests/integration/spark/test_spark_read.py::*apache-kafka",
+            "tests/integration/spark/test_spark_exactly_once.py::test_a_stream_is_written*ottla",
             "tests/integration/spark/test_spark_sink.py::*ottla",
         ),
         "the same cases run on Ottla; reading is compared on both brokers",

@@ -18,10 +18,6 @@ from ottla.records.record import decode_batch
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 
-pytestmark = pytest.mark.parametrize(
-    "bootstrap", [pytest.param("apache_kafka", marks=pytest.mark.interop)], indirect=True
-)
-
 TIMEOUT_MS = 60_000
 
 

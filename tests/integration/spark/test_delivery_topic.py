@@ -12,7 +12,7 @@ from ottla.spark.sink.deliveries import Delivery
 from ottla.spark.sink.delivery_topic import DeliveryTopic
 from tests.integration.spark.peer import Peer
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("peer", ["apache-kafka"], indirect=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
 class Driver:

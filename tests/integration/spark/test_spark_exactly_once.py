@@ -18,7 +18,7 @@ from tests.integration.spark.committed_values import committed_values
 from tests.integration.spark.conftest import ReadStream
 from tests.integration.spark.peer import Message, Peer
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("peer", ["apache-kafka"], indirect=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 PREFIX = "tests-"
 

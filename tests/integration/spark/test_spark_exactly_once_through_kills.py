@@ -14,11 +14,7 @@ from tests.integration.spark.committed_values import committed_values
 from tests.integration.spark.dying_delivery import ROWS_OF_BATCH
 from tests.integration.spark.peer import Message, Peer
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.parametrize("peer", ["apache-kafka"], indirect=True),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
 
 ENDS_WITHIN_S = 400
 # At each of these the driver dies; then a task's worker, which Spark starts again, and the query ends.
