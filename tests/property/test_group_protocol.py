@@ -380,8 +380,7 @@ class GroupProtocol(RuleBasedStateMachine):
     def crash(self, keeps_tail: bool) -> None:
         """Waiting requests get no response; unstable records may be lost."""
         if not keeps_tail:
-            self.log.batches = self.stable_batches()
-            self.log.end = sum(len(batch) for batch in self.log.batches)
+            self.log.cut(len(self.stable_batches()))
         self.requests.clear()
         self.log.refuses_with = None
         self.log_lags = False

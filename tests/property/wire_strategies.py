@@ -89,10 +89,12 @@ def _values(name: str, wire: WireField, version: int) -> st.SearchStrategy[objec
         return st.booleans()
     if wire.kind is Kind.FLOAT64:
         return st.floats(allow_nan=False)
-    if name == "error_code":
+    if name.endswith("error_code"):
         return st.sampled_from(_KNOWN_ERRORS)
-    if name == "log_append_time_ms":
-        return st.integers(0, _LAST_DATETIME_MS // 1000).map(lambda s: s * 1000) | st.just(-1)
+    if name in ("log_append_time_ms", "transaction_start_time_ms"):
+        times = st.integers(0, _LAST_DATETIME_MS // 1000).map(lambda s: s * 1000)
+        # kio has no start for a transaction that has none.
+        return times if name == "transaction_start_time_ms" else times | st.just(-1)
     if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-_TIMEDELTA_MS_MAX, _TIMEDELTA_MS_MAX)
     half = 1 << (_BITS[wire.kind] - 1)

@@ -39,11 +39,11 @@ def few_partitions(spark: SparkSession) -> Iterator[None]:
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     if request.param == "ottla":
         with RunningBroker() as broker:
-            yield Peer(broker.bootstrap, is_apache_kafka=False)
+            yield Peer(broker.bootstrap)
         return
     try:
         with ApacheKafka() as kafka:
-            yield Peer(kafka.bootstrap, is_apache_kafka=True)
+            yield Peer(kafka.bootstrap)
     except KafkaUnavailable as error:
         pytest.skip(f"Apache Kafka cannot be had: {error}")
 

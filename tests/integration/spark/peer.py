@@ -27,11 +27,10 @@ class Message(NamedTuple):
 
 
 class Peer:
-    """`is_apache_kafka`: also supports what Ottla does not support yet."""
+    """A broker, as its own clients see it."""
 
-    def __init__(self, bootstrap: str, *, is_apache_kafka: bool) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.is_apache_kafka = is_apache_kafka
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create_topic(self, name: str, partitions_count: int, **config: str) -> None:

@@ -159,8 +159,6 @@ def test_deleted_records_stop_a_read_that_names_them(read: Read, peer: Peer, top
 
 
 def test_committed_reads_leave_out_aborted_transactions(read: Read, peer: Peer, topic: str) -> None:
-    if not peer.is_apache_kafka:
-        pytest.skip("this broker has no transactions yet")
     peer.produce_transactions(topic, [(b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", True)])
     assert values(read(subscribe=topic)) == [b"a", b"b", b"c", b"d", b"e"]
     committed = read(**{"subscribe": topic, "kafka.isolation.level": "read_committed"})

@@ -96,6 +96,12 @@ class MemoryLog:
             self.stable_end = self.end
         return self.end
 
+    def cut(self, batches_count: int) -> None:
+        """Keep so many batches of a log without markers."""
+        assert len(self.entries) == len(self.batches)
+        del self.batches[batches_count:], self.entries[batches_count:]
+        self.end = sum(map(len, self.batches))
+
     def load(self, shard: GroupShard) -> None:
         for entry in self.entries:
             if isinstance(entry, WriteMarker):
