@@ -113,7 +113,7 @@ def _counter_pid(peer: OttlaPeer) -> int | None:
     """The broker's child that counts."""
     for children in Path(f"/proc/{peer.process.pid}/task").glob("*/children"):
         for pid in children.read_text().split():
-            if b"ottla.audit.counting" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"ottla.audit.counter_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
     return None
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import log_ranges

@@ -7,7 +7,7 @@ ConsumerConnector   a group's messages, as streams    ottla.client.streams.conne
 Message             what a consumer gets              ottla.client.fetching.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
 ClientSecurity      TLS and SASL of a client          ottla.client.wire.security.settings
-client_security     the same, from names              ottla.client.wire.security.names
+client_security     the same, from names              ottla.client.wire.security.setting_names
 dedup               a stream without repetitions      ottla.client.streams.dedup
 
 `ottla.aio` has Producer and ConsumerConnector for asyncio, `ottla.errors` what they raise.  docs/guide/ has a page for
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.client.streams.connector import ConsumerConnector
     from ottla.client.streams.dedup import dedup
     from ottla.client.streams.simple_consumer import SimpleConsumer
-    from ottla.client.wire.security.names import client_security
+    from ottla.client.wire.security.setting_names import client_security
     from ottla.client.wire.security.settings import ClientSecurity
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOMES: Final = {
     "Message": "ottla.client.fetching.messages",
     "Producer": "ottla.client.producing.producer",
     "SimpleConsumer": "ottla.client.streams.simple_consumer",
-    "client_security": "ottla.client.wire.security.names",
+    "client_security": "ottla.client.wire.security.setting_names",
     "dedup": "ottla.client.streams.dedup",
 }
 

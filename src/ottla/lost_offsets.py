@@ -23,7 +23,7 @@ from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import WireError
 from ottla.model.identifiers import TopicPartition, topic_name_problem, uuid_from_text, uuid_to_text

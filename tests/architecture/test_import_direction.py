@@ -39,7 +39,7 @@ ROOM_ROWS: Final = {
         {"assembly"},
         {"monitoring"},
         {"async_requests", "group_requests", "router"},
-        {"authorization", "changes"},
+        {"authorization", "admin_changes"},
         {"handlers"},
         {"fetching", "groups", "producing", "topics", "transactions"},
         {"replicas", "shards"},

@@ -13,7 +13,7 @@ import ottla
 from ottla.audit import AuditTopic
 from ottla.audit.count import BROKER
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.wire.cluster import Cluster
 from ottla.lost_offsets import LostRange, write_losses

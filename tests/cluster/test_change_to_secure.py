@@ -20,7 +20,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import AuthenticationFailed, ClientError
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.security.mechanism import SaslMechanism
 from ottla.security.secret import Secret

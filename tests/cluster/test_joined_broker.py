@@ -16,7 +16,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.producing.producer import Producer
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.names import read_client_properties, security_of_properties
+from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 from ottla.model.properties import parse_properties
 from ottla.security.member_settings import SERVER_PROPERTIES
 from ottla.testing.broker import RunningBroker

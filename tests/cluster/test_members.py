@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.zookeeper_backend import SESSION_FILE, SessionFile
+from ottla.broker.tree.zookeeper_sessions import SESSION_FILE, SessionFile
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.wire.cluster import Cluster

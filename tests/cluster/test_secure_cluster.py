@@ -22,7 +22,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import AuthenticationFailed, ConnectionLost
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.coordination.zookeeper.access import ZooKeeperRefused
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.inspection import inspect_tree

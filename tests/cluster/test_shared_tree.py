@@ -13,8 +13,8 @@ from ottla.broker.broker import Broker
 from ottla.broker.context import NewTopic
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.tree.tree_backend import TreeBackend
+from ottla.coordination.broker_registry import BrokerIdTaken
 from ottla.coordination.embedded.backend import EmbeddedBackend
-from ottla.coordination.registries import BrokerIdTaken
 from ottla.coordination.tree import ConnectionLoss, Node, Operation, Stat, Tree, Watch
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

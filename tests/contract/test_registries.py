@@ -10,10 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ottla.coordination import layout
-from ottla.coordination.features import TRANSACTION_VERSION, FeatureRegistry, FeaturesView, supported_by_all
-from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
-from ottla.coordination.registries import (
+from ottla.coordination.broker_registry import (
     BrokerIdTaken,
     BrokerListener,
     BrokerRegistration,
@@ -22,6 +19,9 @@ from ottla.coordination.registries import (
     LiveBroker,
     cluster_id,
 )
+from ottla.coordination.features import TRANSACTION_VERSION, FeatureRegistry, FeaturesView, supported_by_all
+from ottla.coordination.node_json import NodeDamaged
+from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
 from ottla.model.identifiers import NodeId
 from tests.contract.tree_backends import TreeBackend, until

@@ -22,7 +22,7 @@ from ottla.client.membership.tree.brokers import NoBrokersInTree, brokers_of_tre
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions, new_consumer_id
 from ottla.consumers.effects import Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.coordination import layout
-from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokerRegistry
+from ottla.coordination.broker_registry import BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.access import (
     BadConnectString,

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from ottla.coordination import layout
-from ottla.coordination.node_json import NodeDamaged
-from ottla.coordination.registries import (
+from ottla.coordination.broker_registry import (
     BrokerListener,
     BrokerRegistration,
     BrokerRegistry,
     cluster_id,
     encode_registration,
 )
+from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.coordination.zookeeper.inspection import TreeInspection, inspect_tree
 from ottla.coordination.zookeeper.security import UNSECURED

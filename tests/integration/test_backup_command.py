@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin

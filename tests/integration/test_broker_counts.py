@@ -18,7 +18,7 @@ from ottla.audit.count import BROKER, PRODUCER
 from ottla.audit.log_counter import GROUP
 from ottla.audit.snapshot import AuditSnapshot
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing.raw_producer import RawProducer
@@ -98,7 +98,7 @@ def command_of(pid: int) -> bytes:
 
 
 def counting_process(broker: RunningBroker) -> int | None:
-    return next((pid for pid in children_of(broker) if b"ottla.audit.counting" in command_of(pid)), None)
+    return next((pid for pid in children_of(broker) if b"ottla.audit.counter_process" in command_of(pid)), None)
 
 
 def test_broker_counts_equal_a_full_read_of_batches_of_every_kind(broker: RunningBroker) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.client.admin.admin import HIGH_WATERMARK, Admin, CreatedTopic, NewTopic
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import EARLIEST, list_offsets
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.client.fetching.fetch import AbortedBatches, fetch_raw
+from ottla.client.fetching.fetch_requests import AbortedBatches, fetch_raw
 from ottla.client.fetching.offsets import LATEST, IsolationLevel, list_offsets
 from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.client.producing.errors import InvalidTransactionState, ProducerFenced, TransactionAbortable

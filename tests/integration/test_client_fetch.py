@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, fetch_raw
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits, fetch_raw
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import (
     EARLIEST,

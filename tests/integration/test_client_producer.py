@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import LATEST, list_offsets
 from ottla.client.producing.partitioner import partition_of_key

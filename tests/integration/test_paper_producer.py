@@ -12,7 +12,7 @@ import pytest
 
 import ottla
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import LATEST, list_offsets
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import BufferFull, MessageNotDelivered, MessagesNotDelivered, ProducerClosed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing.raw_producer import RawProducer

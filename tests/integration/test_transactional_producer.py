@@ -14,7 +14,7 @@ import ottla
 import ottla.aio
 from ottla.cli.records.consume import command
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.fetch import fetch_raw
+from ottla.client.fetching.fetch_requests import fetch_raw
 from ottla.client.fetching.offsets import LATEST, IsolationLevel, list_offsets
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing import transaction_driver

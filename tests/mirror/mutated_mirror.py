@@ -9,7 +9,7 @@ from typing import Final
 from unittest.mock import patch
 
 from ottla.cli import main
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.mirror import tail_reading
 from ottla.mirror.partition_copy import Flight, PartitionCopy
 from ottla.mirror.tail_match import Digest, TailMatch, match_tail

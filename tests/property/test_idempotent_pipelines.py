@@ -18,7 +18,7 @@ from ottla.broker.partitions.partition import NO_WAIT, Partition
 from ottla.broker.partitions.partition_read import ReplicaReader
 from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
+from ottla.coordination.broker_registry import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import PartitionNode
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.quotas.limits import QuotaLimits
+from ottla.broker.quotas.quota_limits import QuotaLimits
 from ottla.broker.quotas.rate import TokenBucket, Window, WindowedRate
 from ottla.model.quotas import DEFAULT_NAME, QuotaEntity, QuotaKind
 

@@ -12,8 +12,8 @@ from uuid import UUID
 from ottla.audit.count import NOT_YET_MS, Report
 from ottla.audit.partition_count import BatchPlace, PartitionCount
 from ottla.audit.topic import publish
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import LATEST, OffsetAnswer, log_ranges, try_list_offsets
 from ottla.client.groups.group_types import CommittedOffset

@@ -13,7 +13,7 @@ from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import WireError
 from ottla.model.limits import DAY_MS

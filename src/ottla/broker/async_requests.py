@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.changes import CHANGING, ChangeReports
+from ottla.broker.admin_changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call, releases_clients
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import unsupported_version_response

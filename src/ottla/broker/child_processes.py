@@ -30,7 +30,7 @@ _BACKOFF_S_MAX: Final = 30.0
 # A process that has run for so long did start.
 _STARTED_AFTER_MS: Final = 30_000
 
-AUDIT_COMMAND: Final = ("-m", "ottla.audit.counting")
+AUDIT_COMMAND: Final = ("-m", "ottla.audit.counter_process")
 # At its end it reports what it has counted; without that the next process counts it again.
 _AUDIT_STOPS_WITHIN_S: Final = 5.0
 REGISTRY_COMMAND: Final = (sys.executable, "-m", "ottla", "registry", "serve", "--until-eof", "--settings-from-input")

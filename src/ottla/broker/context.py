@@ -10,9 +10,9 @@ from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.net.auto_creations import AutoCreations
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.partitions.partition_table import PartitionTable
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.features import FeaturesView
-from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups, TransactionalProducer
 from ottla.groups.replies import ListReply
@@ -105,6 +105,8 @@ class Groups(Protocol):
         producer: tuple[int, int],
         verify: Callable[[TopicPartition, Callable[[ErrorCode], None]], None],
         on_open: Callable[[TransactionalProducer | ErrorCode], None],
+        *,
+        adds_partition: bool = False,
     ) -> None:
         """What commits of a producer need for this group, or an error, to `on_open`; see `GroupCoordinator`."""
         ...

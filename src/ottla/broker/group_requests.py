@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.changes import CHANGING, ChangeReports
+from ottla.broker.admin_changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers import GROUP_HANDLERS
 from ottla.broker.net.client_quotas import timed

@@ -7,7 +7,7 @@ from typing import Final
 from ottla.broker.net.advertising import Advertising, BrokerAddress
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import Registrar
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.model.identifiers import NodeId
 from ottla.runtime.clock import Clock
 

@@ -108,7 +108,7 @@ def given_security() -> ClientSecurity:
 
     Raises ConfigError.
     """
-    from ottla.client.wire.security.names import read_client_properties, security_of_properties
+    from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 
     path = command_config_path()
     return security_of_properties({} if path is None else read_client_properties(Path(path)), os.environ)

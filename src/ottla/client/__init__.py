@@ -1,7 +1,7 @@
 """One client core for the command line, Spark and the tests: blocking, without threads where none is named.
 
 Cluster             connections, metadata, leaders                     client.wire.cluster
-fetch_raw, Fetcher  whole batches, once or continuously                client.fetching.fetch, client.fetching.fetcher
+fetch_raw, Fetcher  whole batches, once or continuously                client.fetching
 RawProducer         whole batches to their leaders, idempotent         client.producing.raw_producer
 RecordProducer      single records into batches                        client.producing.record_producer
 Producer            messages from any thread, sent by one thread       client.producing.producer

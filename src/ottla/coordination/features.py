@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.layout import FEATURES
 from ottla.coordination.node_json import Fields, encode
-from ottla.coordination.registries import BrokersView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, StandingWatch, Tree
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.runtime.mutex import Mutex

@@ -7,9 +7,9 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.layout import lay_out
-from ottla.coordination.registries import cluster_id
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree

@@ -16,7 +16,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.dead_letters.letter import DeadLetter, Origin, error_class_of
 from ottla.dead_letters.topics import dead_letter_topic, ensure_topic, message_at

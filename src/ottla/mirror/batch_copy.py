@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.client.fetching.fetch import AbortedBatches, FetchedPartition
+from ottla.client.fetching.fetch_requests import AbortedBatches, FetchedPartition
 from ottla.mirror.offset_translation import Run
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus

@@ -13,7 +13,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.mirror.journal import MirrorJournal
 from ottla.mirror.options import Names

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from uuid import UUID
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.mirror.audit_commits import WINDOW_MS, AuditState, CopyCounts
 from ottla.mirror.batch_copy import copied_batch, copyable_batches
 from ottla.mirror.journal import CopyProgress, Counts, MirrorJournal, SourcePartition

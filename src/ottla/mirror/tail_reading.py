@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.client.fetching.fetch import FetchLimits
+from ottla.client.fetching.fetch_requests import FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
 from ottla.client.wire.cluster import Cluster

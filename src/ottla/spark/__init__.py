@@ -45,7 +45,7 @@ def session(app_name: str | None = None, *, master: str | None = None, **setting
 
         spark = ottla.spark.session("clicks per minute", **{"spark.driver.memory": "4g"})
 
-    Raises `ottla.spark.java.NoJava`.
+    Raises `ottla.spark.java_install.NoJava`.
     """
     from ottla.spark.local_session import start_session
 

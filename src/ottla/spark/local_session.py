@@ -12,7 +12,7 @@ from typing import Final
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from ottla.spark.java import ensure_java
+from ottla.spark.java_install import ensure_java
 from ottla.spark.jvm import default_session, start_jvm
 from ottla.spark.registration import register_source
 from ottla.spark.worker_python import is_local, quick_python
@@ -47,7 +47,7 @@ def start_session(app_name: str | None, master: str | None, settings: Mapping[st
 
     `app_name` and `master` None: those of spark-submit or spark-defaults.conf, else "ottla" and `local[*]`.
     Uses a Java from PyPI where none is installed.  A running session is reused, as in Spark.
-    Raises `ottla.spark.java.NoJava`.
+    Raises `ottla.spark.java_install.NoJava`.
     """
     # The active one is the calling thread's alone: in another thread Spark would give the one that runs other settings.
     running = SparkSession.getActiveSession() or default_session()

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ottla.client.wire.security.names import read_client_properties, security_of_properties
+from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.coordination import layout
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry

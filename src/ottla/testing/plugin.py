@@ -63,7 +63,7 @@ def ottla_spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     import ottla.spark
-    from ottla.spark.java import NoJava
+    from ottla.spark.java_install import NoJava
 
     other = SparkSession.getActiveSession()
     try:

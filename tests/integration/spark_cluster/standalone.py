@@ -18,7 +18,7 @@ from typing import Final
 
 import pyspark
 
-from ottla.spark.java import ensure_java
+from ottla.spark.java_install import ensure_java
 from tests.eventually import eventually
 
 SPARK: Final = Path(pyspark.__path__[0])

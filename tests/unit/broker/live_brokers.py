@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ottla.coordination.registries import BrokerListener, BrokerRegistration, BrokersView, LiveBroker
+from ottla.coordination.broker_registry import BrokerListener, BrokerRegistration, BrokersView, LiveBroker
 from ottla.model.identifiers import NodeId
 
 BROKER_EPOCH = 1

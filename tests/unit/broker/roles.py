@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
+from ottla.coordination.broker_registry import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.topics_view import PartitionNode
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation

@@ -11,11 +11,11 @@ import pytest
 
 from ottla.coordination import layout
 from ottla.coordination.adoption import AdoptionDiffers, TreeNotEmpty, adopt, finish, is_under_way
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.configs import ConfigRegistry
 from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.layout import lay_out
 from ottla.coordination.producer_ids import ProducerIdBlocks
-from ottla.coordination.registries import cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import ConnectionLoss, Operation, Stat, Tree
 from ottla.model.identifiers import NodeId

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.fetching.fetch import AbortedTransaction, FetchedPartition
+from ottla.client.fetching.fetch_requests import AbortedTransaction, FetchedPartition
 from ottla.mirror.batch_copy import CopiedBatch, copied_batch, copyable_batches
 from ottla.mirror.offset_translation import Run
 from ottla.model.identifiers import TopicPartition

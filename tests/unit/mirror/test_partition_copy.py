@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.mirror.journal import Counts, SourcePartition
 from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.partition_copy import PartitionCopy, Phase, TargetLostRecords

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from ottla.broker.security.http_logins import UsersUnavailable
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.model.errors import ConfigError
 from ottla.registry.cluster_users import ClusterUsers

@@ -12,7 +12,7 @@ from ottla.broker.net.connection import Connection, Router
 from ottla.broker.security.credentials import PlainUsers, ScramCredentials, users_of_jaas
 from ottla.broker.security.sasl_session import LoginServices, SaslSession
 from ottla.broker.tree.coordination import Coordination
-from ottla.coordination.registries import login_secret
+from ottla.coordination.broker_registry import login_secret
 from ottla.model import security_settings as setting
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener

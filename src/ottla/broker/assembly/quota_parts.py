@@ -9,7 +9,7 @@ from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.events import Event
 from ottla.broker.net.address_limits import AddressLimits
 from ottla.broker.net.client_quotas import ClientQuotas, Muting, QuotasOf
-from ottla.broker.quotas.limits import QuotaLimits
+from ottla.broker.quotas.quota_limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.stored_quotas import quotas_in

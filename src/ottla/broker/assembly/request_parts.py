@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.admin_changes import ChangeReports
 from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
@@ -17,7 +18,6 @@ from ottla.broker.assembly.quota_parts import QuotaParts
 from ottla.broker.assembly.transaction_parts import TransactionParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
-from ottla.broker.changes import ChangeReports
 from ottla.broker.context import BrokerContext
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.parked_fetches import FetchDeadlines

@@ -13,8 +13,8 @@ from ottla.broker.net.advertising import registered_listeners
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.broker.tree.coordination import Coordination
 from ottla.broker.tree.tree_backend import TreeBackend, open_embedded
+from ottla.coordination.broker_registry import BrokerRegistration
 from ottla.coordination.features import SUPPORTED_FEATURES
-from ottla.coordination.registries import BrokerRegistration
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.runtime.posix_disk import volume_size
@@ -91,7 +91,7 @@ async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBacken
         backend = await open_embedded(start.disk, path, start.clock, space.relieve)
     else:
         # It imports the client of ZooKeeper, which a standalone broker does not need.
-        from ottla.broker.tree.zookeeper_backend import SharedTreeBackend, protection_check, zookeeper_backend
+        from ottla.broker.tree.zookeeper_sessions import SharedTreeBackend, protection_check, zookeeper_backend
 
         zookeeper = zookeeper_backend(start.settings, start.clock)
         waits = start.settings[setting.ZOOKEEPER_CONNECTION_TIMEOUT_MS] is None

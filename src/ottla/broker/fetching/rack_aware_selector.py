@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition_read import ANY_REPLICA, ConsumerReader
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.model.identifiers import NodeId
 
 

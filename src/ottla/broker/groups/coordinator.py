@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from ottla.broker.context import Call
 from ottla.broker.net.limits import GROUP_CLIENT_ID_LENGTH_MAX, GROUP_ID_LENGTH_MAX
+from ottla.broker.partitions.coordinator_log import CoordinatorLog
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_log import PartitionLog
 from ottla.broker.shards.served_shard import ServedShard, ShardEvents
 from ottla.broker.shards.shard_table import Gathering, ShardSources, ShardTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
@@ -246,9 +246,9 @@ class GroupCoordinator:
             shard.finish_tombstones(moment)
         self._shards.stop()
 
-    def _new_shard(self, partition: Partition, partition_log: PartitionLog) -> GroupShard:
+    def _new_shard(self, partition: Partition, coordinator_log: CoordinatorLog) -> GroupShard:
         return GroupShard(
-            partition_log,
+            coordinator_log,
             self._settings,
             _new_member_id,
             self._image,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.coordination.registries import BrokerListener, BrokersView
+from ottla.coordination.broker_registry import BrokerListener, BrokersView
 from ottla.model.identifiers import NodeId
 from ottla.model.listener import Listener, without_mapping
 from ottla.model.serve_options import ServeOptions

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from ottla.broker.quotas.limits import Limit
+from ottla.broker.quotas.quota_limits import Limit
 from ottla.broker.quotas.quotas import Quotas
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

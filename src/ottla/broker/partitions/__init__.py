@@ -1,1 +1,1 @@
-"""The partitions that this broker serves: appends, reads, parked produces, and the rules for produced batches."""
+"""The partitions that this broker serves: appends, reads, and requests that wait."""

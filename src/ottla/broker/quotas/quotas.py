@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ottla.broker.quotas.limits import NO_LIMITS, Limit, QuotaLimits
+from ottla.broker.quotas.quota_limits import NO_LIMITS, Limit, QuotaLimits
 from ottla.broker.quotas.usage import QuotaRate, QuotaUsage
 from ottla.model.quotas import QuotaKind
 from ottla.runtime.clock import Clock

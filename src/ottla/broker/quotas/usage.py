@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.broker.quotas.limits import Limit
+from ottla.broker.quotas.quota_limits import Limit
 from ottla.broker.quotas.rate import TokenBucket, Window, WindowedRate
 from ottla.model.quotas import QuotaEntity, QuotaKind
 

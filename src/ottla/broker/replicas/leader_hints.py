@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.model.identifiers import NodeId
 from ottla.protocol.current_leaders import CurrentLeaders

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from ottla.broker.partitions.coordinator_log import CoordinatorLog
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_log import PartitionLog
 from ottla.broker.shards.loading import Replayed, ShardLoading
 from ottla.model.error_code import ErrorCode
 from ottla.observe.events import fields
@@ -55,7 +55,7 @@ class ServedShard(Generic[S]):
         self,
         events: ShardEvents,
         partition: Partition,
-        new_shard: Callable[[Partition, PartitionLog], S],
+        new_shard: Callable[[Partition, CoordinatorLog], S],
         on_moved: Callable[[ServedShard[S]], None],
         on_lost: Callable[[], None],
     ) -> None:
@@ -73,7 +73,7 @@ class ServedShard(Generic[S]):
         self._is_suspended = False
         self._is_loaded = False
         self._has_failed = False
-        self._log = PartitionLog(partition, self._on_stable, self._on_failed)
+        self._log = CoordinatorLog(partition, self._on_stable, self._on_failed)
         self.shard = new_shard(partition, self._log)
 
     def serves(self, partition: Partition | None) -> bool:

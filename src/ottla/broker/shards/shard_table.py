@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, TypeVar, cast
 
+from ottla.broker.partitions.coordinator_log import CoordinatorLog
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_log import PartitionLog
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.shards.loading import Loader, ShardLoading
 from ottla.broker.shards.served_shard import S, ServedShard, ShardEvents
@@ -102,7 +102,7 @@ class ShardTable(Generic[S]):
         self,
         events: ShardEvents,
         topic_name: str,
-        new_shard: Callable[[Partition, PartitionLog], S],
+        new_shard: Callable[[Partition, CoordinatorLog], S],
         load_bytes_max: int,
         sources: ShardSources,
         on_serving: Callable[[S, Moment], None] | None = None,

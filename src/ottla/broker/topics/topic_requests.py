@@ -15,9 +15,9 @@ from ottla.broker.context import NewTopic
 from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.topics.topic_rules import DEFAULT_COUNT, added_assignment, checked_config, new_assignment
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.reassignment import Reassigned, requested
-from ottla.coordination.registries import BrokersView
 from ottla.coordination.topic_nodes import first_state
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import PartitionNode, Topic

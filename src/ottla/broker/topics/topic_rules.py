@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeVar
 
 from ottla.broker.context import NewTopic
 from ottla.broker.partitions.topic_configs import log_config
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.placement import placed, placed_further
-from ottla.coordination.registries import BrokersView
 from ottla.coordination.topics_view import Topic
 from ottla.model.broker_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
 from ottla.model.counted import counted

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.broker.net.limits import TRANSACTIONAL_ID_LENGTH_MAX
+from ottla.broker.partitions.coordinator_log import CoordinatorLog
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.partitions.partition_log import PartitionLog
 from ottla.broker.shards.served_shard import ShardEvents
 from ottla.broker.shards.shard_table import Gathering, ShardSources, ShardTable
 from ottla.broker.transactions.marker_sender import MarkerSender
@@ -138,9 +138,9 @@ class TransactionCoordinator:
         for task in self._allocating:
             task.cancel()
 
-    def _new_shard(self, partition: Partition, partition_log: PartitionLog) -> TransactionShard:
+    def _new_shard(self, partition: Partition, coordinator_log: CoordinatorLog) -> TransactionShard:
         services = _ShardServices(self, self._markers, partition)
-        shard = TransactionShard(partition_log, self._settings, services, partition.leader_epoch)
+        shard = TransactionShard(coordinator_log, self._settings, services, partition.leader_epoch)
         services.serve(shard)
         return shard
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.broker.tree.tree_backend import open_embedded
-from ottla.broker.tree.zookeeper_backend import zookeeper_backend
+from ottla.broker.tree.zookeeper_sessions import zookeeper_backend
 from ottla.coordination import adoption
-from ottla.coordination.registries import cluster_id
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.tree import Tree
 from ottla.model.errors import OttlaError
 from ottla.model.partition_state import NO_BROKER_EPOCH

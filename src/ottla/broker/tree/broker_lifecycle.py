@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.tree import Lease
 from ottla.model.identifiers import NodeId
 from ottla.model.partition_state import PartitionState

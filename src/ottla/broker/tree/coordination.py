@@ -18,10 +18,10 @@ from ottla.broker.tree.tree_backend import TreeBackend
 from ottla.coordination import layout
 from ottla.coordination.acls import AclRegistry
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
+from ottla.coordination.broker_registry import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.configs import ConfigRegistry
 from ottla.coordination.features import FeatureRegistry
 from ottla.coordination.producer_ids import ProducerIdBlocks
-from ottla.coordination.registries import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import SessionState, Tree
 from ottla.coordination.tree_retries import TreeRetries

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from uuid import UUID
 
-from ottla.broker.tree.zookeeper_backend import zookeeper_backend
+from ottla.broker.tree.zookeeper_sessions import zookeeper_backend
 from ottla.coordination.acls import AclRegistry, Entries
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
-from ottla.coordination.registries import cluster_id
 from ottla.model.errors import OttlaError
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.clock import SystemClock

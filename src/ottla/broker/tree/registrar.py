@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.coordination.broker_registry import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
 from ottla.coordination.layout import broker_path
-from ottla.coordination.registries import BrokerIdTaken, BrokerRegistration, BrokerRegistry, BrokersView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, Operation, SessionLost, SessionState
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock

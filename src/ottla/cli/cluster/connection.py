@@ -76,7 +76,7 @@ def given_zookeeper_security() -> ZooKeeperSecurity:
 
     Raises `ConfigError`.
     """
-    from ottla.client.wire.security.names import read_client_properties
+    from ottla.client.wire.security.setting_names import read_client_properties
     from ottla.coordination.zookeeper.security import client_security
     from ottla.model.setting_sources import from_environment
     from ottla.model.zookeeper_settings import ZOOKEEPER_CLIENT_SETTINGS

@@ -46,7 +46,7 @@ def command(zookeeper: str | None, config: Path | None, assignments: tuple[str, 
 
 
 async def _protect(settings: BrokerSettings) -> int:
-    from ottla.broker.tree.zookeeper_backend import zookeeper_backend
+    from ottla.broker.tree.zookeeper_sessions import zookeeper_backend
     from ottla.coordination.zookeeper.protection import protect_tree
     from ottla.runtime.clock import SystemClock
 

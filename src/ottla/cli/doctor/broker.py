@@ -28,7 +28,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.listener import Listener, address_text
 from ottla.model.serve_options import ServeOptions
 from ottla.runtime.disk import Disk
-from ottla.runtime.names import addresses_of
+from ottla.runtime.host_names import addresses_of
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory import directory_tree

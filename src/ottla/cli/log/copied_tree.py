@@ -8,11 +8,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.coordination import layout
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.configs import ConfigRegistry, ConfigsView
 from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.embedded.errors import TreeStoreError
 from ottla.coordination.embedded.tree_copy import copy_tree
-from ottla.coordination.registries import cluster_id
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import TopicsView
 from ottla.runtime.disk import Disk

@@ -1,1 +1,1 @@
-"""The verbs of the pipeline: load, stream, mirror, dead-letter, registry, spark-archive."""
+"""The verbs of the pipeline: load, stream, mirror, dead-letter, registry, audit, spark-archive."""

@@ -62,7 +62,7 @@ _cluster_flags: Final = flags(
 
 
 def _security(flag: str, path: Path | None) -> ClientSecurity:
-    from ottla.client.wire.security.names import read_client_properties, security_of_properties
+    from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
     from ottla.client.wire.security.settings import PLAINTEXT
     from ottla.model.errors import ConfigError
 

@@ -23,7 +23,7 @@ from ottla.cli.records.record_text import LineFormat, format_json, format_line
 from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.fetching.fetch import FetchedPartition
+    from ottla.client.fetching.fetch_requests import FetchedPartition
     from ottla.client.fetching.fetcher import Fetcher
     from ottla.client.fetching.offsets import IsolationLevel
     from ottla.client.wire.cluster import Cluster
@@ -140,7 +140,7 @@ class _Writer:
 
     def write(self, fetched: FetchedPartition, end: int | None) -> None:
         """The records from the requested offset up to `end`."""
-        from ottla.client.fetching.fetch import committed_batches
+        from ottla.client.fetching.fetch_requests import committed_batches
         from ottla.records.header import read_header
 
         for batch in committed_batches(fetched):

@@ -50,8 +50,8 @@ def command(folder: Path, hosts: tuple[str, ...], port: int, zookeeper: str | No
     With --zookeeper a certificate for its servers is made, too, and other brokers join with `ottla secure token`.
     """
     from ottla.runtime.clock import SystemClock
+    from ottla.runtime.host_names import host_name
     from ottla.runtime.installed import TOKENS, require_modules
-    from ottla.runtime.names import host_name
 
     require_modules("ottla secure init", TOKENS[1:], "security")
     from ottla.security.issuing import issue, issue_certificate

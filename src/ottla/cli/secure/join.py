@@ -79,7 +79,7 @@ def _token_text(token_file: str) -> str:
 
 
 def _require_host(head: TokenHead, host: str | None) -> None:
-    from ottla.runtime.names import host_name, is_this_machine
+    from ottla.runtime.host_names import host_name, is_this_machine
     from ottla.security.join_token import TokenRefused
 
     if host is None and not is_this_machine(head.host):

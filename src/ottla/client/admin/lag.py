@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import chain, groupby, repeat
 from typing import Final, NamedTuple
 
-from ottla.client.fetching.fetch import FETCH_BY_ID_FROM
+from ottla.client.fetching.fetch_requests import FETCH_BY_ID_FROM
 from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection

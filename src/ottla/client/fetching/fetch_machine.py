@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.client.fetching.fetch import (
+from ottla.client.fetching.fetch_requests import (
     BatchTooLarge,
     FetchedPartition,
     FetchLimits,

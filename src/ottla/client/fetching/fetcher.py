@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, receive_fetch, send_fetch
 from ottla.client.fetching.fetch_machine import FetchFailure, FetchFlight, FetchMachine, FetchRoom, FetchTarget
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits, receive_fetch, send_fetch
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection_pool import LeaderConnection

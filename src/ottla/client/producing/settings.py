@@ -10,7 +10,7 @@ from typing_extensions import TypedDict, TypeVar
 
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.membership.membership import CommitRefused, Event, Failed
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut, Reading

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
 from ottla.client.streams.consume_machine import FetchOrder

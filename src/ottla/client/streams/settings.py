@@ -11,7 +11,7 @@ from typing_extensions import TypedDict, TypeVar
 from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, isolation_level_of
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.message_run import Deserializer
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB

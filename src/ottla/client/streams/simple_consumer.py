@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
 
-from ottla.client.fetching.fetch import FetchedPartition, committed_batches, fetch_raw
+from ottla.client.fetching.fetch_requests import FetchedPartition, committed_batches, fetch_raw
 from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import EARLIEST, LATEST, isolation_level_of, list_offsets
 from ottla.client.streams.errors import PoisonMessage
@@ -16,7 +16,7 @@ from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.streams.settings import Isolation, KeyT, ValueT
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.given import given_security
+from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition

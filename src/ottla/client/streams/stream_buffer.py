@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.client.fetching.fetch import AbortedBatches, FetchedPartition, is_end_known
+from ottla.client.fetching.fetch_requests import AbortedBatches, FetchedPartition, is_end_known
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.reading import HandOut, Reading

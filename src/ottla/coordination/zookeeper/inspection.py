@@ -11,8 +11,13 @@ from kazoo.exceptions import AuthFailedError, KazooException, NoAuthError, NoNod
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from ottla.coordination import layout
+from ottla.coordination.broker_registry import (
+    BrokerRegistration,
+    decode_registration,
+    registered_ms,
+    registered_node_id,
+)
 from ottla.coordination.node_json import Fields
-from ottla.coordination.registries import BrokerRegistration, decode_registration, registered_ms, registered_node_id
 from ottla.coordination.zookeeper.access import (
     ConnectString,
     ZooKeeperDistrusted,

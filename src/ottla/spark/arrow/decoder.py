@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
-from ottla.client.fetching.fetch import AbortedBatches
+from ottla.client.fetching.fetch_requests import AbortedBatches
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.limits import MIB
 from ottla.records.header import BatchHeader

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.client.fetching.fetch import AbortedBatches
+from ottla.client.fetching.fetch_requests import AbortedBatches
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.model.errors import WireError
 from ottla.model.limits import MIB

@@ -1,6 +1,6 @@
 """The interface of a table of any format for loads: columns, numbers, and one commit for files and numbers.
 
-A new format is one module with its `TableTarget` and its `LakeTable` (docs/ARCHITECTURE.md, "Where a new ... goes").
+A new format is one module with its `TableTarget` and its `LakeTable` (docs/ARCHITECTURE.md, "Where to begin").
 """
 
 from __future__ import annotations

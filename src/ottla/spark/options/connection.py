@@ -51,7 +51,7 @@ class SecurityOptions:
         if not (self.given or self.properties_file or any(name.startswith(_VARIABLES) for name in environment)):
             return PLAINTEXT
         # Imported late: a connection without security needs none of it.
-        from ottla.client.wire.security.names import read_client_properties, security_of_properties
+        from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 
         properties: dict[str, str] = {}
         if self.properties_file is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.client.fetching.fetch import AbortedBatches, fetch_raw
+from ottla.client.fetching.fetch_requests import AbortedBatches, fetch_raw
 from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster

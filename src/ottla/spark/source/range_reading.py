@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ottla.client.fetching.fetch import AbortedBatches, FetchedPartition, FetchLimits
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import AbortedBatches, FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.wire.cluster import Cluster

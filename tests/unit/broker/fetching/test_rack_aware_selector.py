@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition_read import ANY_REPLICA
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.model.identifiers import NodeId
 from tests.unit.broker.live_brokers import live
 

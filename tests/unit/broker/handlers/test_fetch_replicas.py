@@ -11,7 +11,7 @@ from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle, LeaseWatch
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.tree import Lease
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, NodeId

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.group_partition import partition_of

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.net.client_quotas import ClientQuotas
 from ottla.broker.net.connection import Connection
-from ottla.broker.quotas.limits import QuotaLimits
+from ottla.broker.quotas.quota_limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.usage import QuotaUsage

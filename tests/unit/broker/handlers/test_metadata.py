@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.partitions.partition_table import Refusal
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.tree import ConnectionLoss, SessionLost, TreeError
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

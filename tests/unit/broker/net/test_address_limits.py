@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.net.address_limits import AddressLimits
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.listener import ConnectionLimits, Listener, bind
-from ottla.broker.quotas.limits import QuotaLimits
+from ottla.broker.quotas.quota_limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.usage import QuotaUsage

@@ -12,7 +12,7 @@ from ottla.broker.net.client_quotas import ClientQuotas, Timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.receive_buffer import ReceiveBudget
 from ottla.broker.net.request_tasks import RequestTasks
-from ottla.broker.quotas.limits import QuotaLimits
+from ottla.broker.quotas.quota_limits import QuotaLimits
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.usage import QuotaUsage

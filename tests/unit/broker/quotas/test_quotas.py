@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.quotas.limits import Limit
+from ottla.broker.quotas.quota_limits import Limit
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.usage import QuotaUsage

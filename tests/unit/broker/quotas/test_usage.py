@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.quotas.limits import Limit
+from ottla.broker.quotas.quota_limits import Limit
 from ottla.broker.quotas.rate import Window
 from ottla.broker.quotas.usage import QuotaUsage
 from ottla.model.quotas import DEFAULT_NAME, QuotaEntity, QuotaKind

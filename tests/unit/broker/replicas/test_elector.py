@@ -12,8 +12,8 @@ import pytest
 
 from ottla.broker.replicas.elector import ELECTION_PATIENCE_MS, Departure, Elector, LeaderBalance
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
+from ottla.coordination.broker_registry import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.elections import ElectionRules
-from ottla.coordination.registries import BrokerRegistration, BrokersView, LiveBroker
 from ottla.coordination.state_changes import StateChange
 from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.error_code import ErrorCode

@@ -7,7 +7,7 @@ from uuid import UUID
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
-from ottla.coordination.registries import BrokersView
+from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation

@@ -9,9 +9,9 @@ import pytest
 
 from ottla.broker.tree.broker_lifecycle import NOT_REGISTERED, BrokerLifecycle
 from ottla.broker.tree.registrar import ATTEMPT_INTERVAL_S, Registrar
+from ottla.coordination.broker_registry import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
 from ottla.coordination.layout import lay_out
-from ottla.coordination.registries import BrokerIdTaken, BrokerListener, BrokerRegistration, BrokerRegistry
 from ottla.model.identifiers import NodeId
 from ottla.storage.errors import StorageError
 from ottla.testing.fake_clock import FakeClock

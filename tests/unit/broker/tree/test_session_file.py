@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.zookeeper_backend import SESSION_FILE, SessionFile
+from ottla.broker.tree.zookeeper_sessions import SESSION_FILE, SessionFile
 from ottla.coordination.zookeeper.access import SessionCredentials
 from ottla.runtime.posix_disk import PosixDisk
 

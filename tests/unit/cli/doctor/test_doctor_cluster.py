@@ -18,7 +18,7 @@ from ottla.cli.doctor.cluster import (
 from ottla.cli.doctor.findings import Finding, Severity
 from ottla.client.wire.address import Address
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
-from ottla.coordination.registries import BrokerListener, BrokerRegistration
+from ottla.coordination.broker_registry import BrokerListener, BrokerRegistration
 from ottla.coordination.zookeeper.access import ConnectString
 from ottla.coordination.zookeeper.inspection import SeenBroker, TreeInspection
 from ottla.model.error_code import ErrorCode

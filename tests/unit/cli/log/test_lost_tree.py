@@ -13,10 +13,10 @@ from ottla.cli.exit_status import FAILED, INTERRUPTED
 from ottla.cli.log.copied_tree import CopiedTree, read_copied_tree
 from ottla.cli.log.stopped_directory import StoppedDirectory, make_data_directory
 from ottla.cli.program import run
+from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.configs import ConfigEntity, ConfigRegistry
 from ottla.coordination.embedded.errors import TreeStoreError, TreeStoreLost
 from ottla.coordination.imported_topics import ImportedTopic, register
-from ottla.coordination.registries import cluster_id
 from ottla.coordination.tree import Tree
 from ottla.model.identifiers import NodeId, TopicPartition, uuid_to_text
 from ottla.records.builder import build_batch

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from ottla.cli import topic
 from ottla.cli.records import consume, produce
-from ottla.client.fetching.fetch import FetchLimits
+from ottla.client.fetching.fetch_requests import FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import OffsetOutOfRange

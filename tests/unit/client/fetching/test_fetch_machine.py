@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.fetching.fetch import BatchTooLarge, FetchedPartition, FetchLimits, FetchOutcome
 from ottla.client.fetching.fetch_machine import FetchFlight, FetchMachine, FetchRoom, FetchTarget
+from ottla.client.fetching.fetch_requests import BatchTooLarge, FetchedPartition, FetchLimits, FetchOutcome
 from ottla.client.wire.errors import BrokerRefused, ConnectionLost, OffsetOutOfRange, TopicRecreated
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Retrying

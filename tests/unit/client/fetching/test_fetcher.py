@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.fetching.fetch import FetchedPartition, FetchLimits, fetch_raw
 from ottla.client.fetching.fetch_machine import FetchFailure
+from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits, fetch_raw
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, FetchTooLarge, OffsetOutOfRange, TopicRecreated
 from ottla.client.wire.options import ClientOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.client.fetching.fetch import AbortedTransaction, FetchedPartition, committed_batches
+from ottla.client.fetching.fetch_requests import AbortedTransaction, FetchedPartition, committed_batches
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.end_marker import EndMarker, build_end_marker

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.membership.membership import CommitRefused, Failed
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.message_stream import MessageStream

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 
-from ottla.client.fetching.fetch import FetchedPartition
+from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import OnEvents
 from ottla.client.streams.engine import StreamsEngine

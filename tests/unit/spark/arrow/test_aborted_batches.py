@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.client.fetching.fetch import AbortedBatches, AbortedTransaction
+from ottla.client.fetching.fetch_requests import AbortedBatches, AbortedTransaction
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.spark.arrow.decoder import Decoder

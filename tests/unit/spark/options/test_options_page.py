@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import ottla.spark
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.spark.options import option_reader
 from ottla.spark.options.connection import COMMON_WITHOUT_EFFECT

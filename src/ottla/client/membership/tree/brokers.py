@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.client.wire.address import Address
-from ottla.coordination.registries import BrokerRegistration
+from ottla.coordination.broker_registry import BrokerRegistration
 from ottla.coordination.zookeeper.access import ConnectString
 from ottla.coordination.zookeeper.inspection import inspect_tree
 from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
 from ottla.client.wire.security.certificate_store import CertificateStore
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.tls import tls_context
 from ottla.model.errors import ConfigError
 from ottla.security.secret import Secret

@@ -16,7 +16,7 @@ from ottla.client.wire.errors import (
 )
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.protocol.api import ApiKey, VersionRange
 from ottla.protocol.messages import encode_request

@@ -17,7 +17,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import CallTimedOut, ConnectionLost, ListenerMismatch, TlsFailed
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
-from ottla.client.wire.security.names import client_security
+from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import SecretFile, TlsSettings
 from ottla.client.wire.security.tls import secure, tls_context
 from ottla.client.wire.transport import TcpTransport, Transport, dial_tcp

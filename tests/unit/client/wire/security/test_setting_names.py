@@ -10,7 +10,7 @@ import pytest
 
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.certificate_store import CertificateStore
-from ottla.client.wire.security.names import (
+from ottla.client.wire.security.setting_names import (
     client_security,
     environment_names,
     read_client_properties,

@@ -14,7 +14,7 @@ from ottla.records.header import HEADER
 from ottla.storage.producers.log_transactions import VerificationGuard
 
 
-class PartitionLog:
+class CoordinatorLog:
     """The `GroupLog` of groups and the `TransactionLog` of transactions: stable here means below the high watermark.
 
     A batch for each decision, and one parked slot for all of them.

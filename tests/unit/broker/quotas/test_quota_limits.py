@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.quotas.limits import Limit, QuotaLimits
+from ottla.broker.quotas.quota_limits import Limit, QuotaLimits
 from ottla.broker.quotas.stored_quotas import quota_entity
 from ottla.coordination.configs import ConfigEntity
 from ottla.model.quotas import DEFAULT_NAME, QuotaEntity, QuotaKind

@@ -14,6 +14,6 @@ def given_security(given: ClientSecurity | Mapping[str, object] | None) -> Clien
     if isinstance(given, ClientSecurity):
         return given
     # Imported late: a client without security needs none of it.
-    from ottla.client.wire.security.names import client_security
+    from ottla.client.wire.security.setting_names import client_security
 
     return client_security(given)

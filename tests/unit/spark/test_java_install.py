@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from ottla.spark.java import write_shim
+from ottla.spark.java_install import write_shim
 
 
 def test_the_shim_passes_all_arguments_but_the_missing_module(tmp_path: Path) -> None:

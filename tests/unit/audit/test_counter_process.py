@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.audit.counting import CountingSettings, security_of_file
+from ottla.audit.counter_process import CountingSettings, security_of_file
 from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.security.protocol import SecurityProtocol
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.changes import CHANGING
+from ottla.broker.admin_changes import CHANGING
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse

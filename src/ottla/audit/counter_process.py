@@ -1,4 +1,4 @@
-"""The process that counts a broker's logs: `python -m ottla.audit.counting SETTINGS`, the settings as JSON.
+"""The process that counts a broker's logs: `python -m ottla.audit.counter_process SETTINGS`, the settings as JSON.
 
 A process of its own, so that neither the broker's event loop nor its interpreter pays for a record; at a low priority,
 so that the machine's other work goes first.  A line on its standard input ends it after it has published its counts;
@@ -52,7 +52,7 @@ def security_of_file(path: str | None) -> ClientSecurity:
     if path is None:
         return PLAINTEXT
     # Imported late: a process without security needs none of it.
-    from ottla.client.wire.security.names import read_client_properties, security_of_properties
+    from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 
     return security_of_properties(read_client_properties(Path(path)))
 
