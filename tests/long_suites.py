@@ -38,6 +38,7 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/interop/franz_go/test_franz_go.py::test_kgo_tests_pass_or_fail_as_listed",
+            "tests/interop/franz_go/test_franz_go.py::test_kgo_tests_log_in",
             "tests/interop/exactly_once/test_streams.py",
             "tests/interop/exactly_once/test_flink.py",
             "tests/interop/test_transactional_clients.py::*[apache-kafka]",

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tests.interop.clients.go_client import kgo_sources, kgo_tests
@@ -32,8 +33,8 @@ class Run(NamedTuple):
     seconds: float
 
 
-def run_kgo_tests(bootstrap: str, pattern: str = ALL) -> Run:
-    """Raises PeerUnavailable."""
+def run_kgo_tests(bootstrap: str, pattern: str = ALL, variables: Mapping[str, str] = {}) -> Run:
+    """`variables` of the environment choose what else the tests do.  Raises PeerUnavailable."""
     program = kgo_tests()
     environment = {
         **os.environ,
@@ -41,6 +42,7 @@ def run_kgo_tests(bootstrap: str, pattern: str = ALL) -> Run:
         "KGO_TEST_RF": "1",
         "KGO_TEST_RECORDS": str(RECORDS),
         "KGO_LOG_LEVEL": "none",
+        **variables,
     }
     command = [str(program), "-test.v", f"-test.run={pattern}", f"-test.timeout={ENDS_WITHIN_S}s"]
     started = time.monotonic()
