@@ -52,6 +52,7 @@ from tests.history.clients import (
     is_acknowledged,
     read_finally,
 )
+from tests.history.log_checks import SILENCE_NS_MAX
 from tests.history.operations import Commit, Operation, Outcome, Poll, Served, Snapshot
 from tests.history.producing import SOCKET_TIMEOUT_MS
 from tests.history.report import Report
@@ -117,6 +118,7 @@ def run_cluster(
     settings: Mapping[str, str] = CLUSTER_SETTINGS,
     network: Network | None = None,
     readers: Sequence[ReaderKind] = (),
+    silence_ns_max: int = SILENCE_NS_MAX,
 ) -> ClusterResult:
     """A fresh cluster, clients, the faults of `plan` (names of `ALL_FAULTS`) with pauses between them, and the verdict.
 
@@ -141,7 +143,7 @@ def run_cluster(
                 clients = HistoryClients(cluster.bootstrap, kinds, seed, directory, producers, enter, readers)
                 servability = Servability(clients.note_servable)
                 target = Target(cluster, clients, random.Random(seed), servability, site, clocks)
-                result = _run(target, plan, pause_s)
+                result = _run(target, plan, pause_s, silence_ns_max)
         except BaseException as error:
             lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
             error.add_note("\n".join([*lines, f"all files of this run are kept in {directory}"]))
@@ -189,7 +191,7 @@ def new_network(directory: Path) -> Network:
     return network
 
 
-def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> ClusterResult:
+def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float], silence_ns_max: int) -> ClusterResult:
     cluster, clients = target.cluster, target.clients
     settings = {"segment.bytes": "65536", "min.insync.replicas": str(MIN_IN_SYNC)}
     with Cluster(cluster.bootstrap) as client:
@@ -212,7 +214,8 @@ def _run(target: Target, plan: Sequence[str], pause_s: tuple[float, float]) -> C
         clients.kill()
     converge(target)
     history = clients.history()
-    report = check([*history, *read_finally(cluster.bootstrap, clients.partitions_count)], clients.member_names)
+    final = read_finally(cluster.bootstrap, clients.partitions_count)
+    report = check([*history, *final], clients.member_names, silence_ns_max=silence_ns_max)
     problems = clients.problems
     unsettled = report.figures["sends_unknown"] + report.figures["sends_failed"]
     if unsettled:

@@ -27,7 +27,12 @@ from tests.history.report import Report
 FINAL_READER: Final = "final-reader"
 
 
-def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report:
+def check(
+    history: Iterable[Operation],
+    members: Collection[str] = (),
+    *,
+    silence_ns_max: int = log_checks.SILENCE_NS_MAX,
+) -> Report:
     """All anomalies of a history.  `members` are the processes of one consumer group, whose records must arrive."""
     told = settled_commits(history)
     snapshots = [operation for operation in told if isinstance(operation, Snapshot)]
@@ -63,7 +68,7 @@ def check(history: Iterable[Operation], members: Collection[str] = ()) -> Report
     log_checks.check_real_time(sends, polls, report)
     log_checks.check_watermarks((mark for mark in operations if isinstance(mark, Watermark)), report)
     log_checks.check_latest((each for each in operations if isinstance(each, LatestOffset)), sends, polls, report)
-    log_checks.check_silences(told, members, report)
+    log_checks.check_silences(told, members, report, silence_ns_max)
     reads = (read for read in operations if isinstance(read, Committed))
     group_checks.check_commits(commits, reads, report)
     group_checks.check_stale_commits([operation for operation in operations if _is_of(operation, members)], report)

@@ -233,8 +233,10 @@ def check_latest(answers: Iterable[LatestOffset], sends: Iterable[Send], polls: 
                 report.add(Anomaly.LATEST_WENT_BACK, f"{where}: {answer.offset} after {least}")
 
 
-def check_silences(operations: Sequence[Operation], members: Collection[str], report: Report) -> None:
-    """While a replica can serve them, clients make progress every `SILENCE_NS_MAX`, in each partition, from their first
+def check_silences(
+    operations: Sequence[Operation], members: Collection[str], report: Report, silence_ns_max: int = SILENCE_NS_MAX
+) -> None:
+    """While a replica can serve them, clients make progress every `silence_ns_max`, in each partition, from their first
     progress to their end.
 
     A group as a whole is judged, in each partition, since its partitions move between members; a process that is a
@@ -271,7 +273,7 @@ def check_silences(operations: Sequence[Operation], members: Collection[str], re
             for window in of_whom:
                 silent_ns = _longest_silence_ns(times_ns, window, life_ns.get(who, window.ended_ns))
                 longest_ns = max(longest_ns, silent_ns)
-                if silent_ns > SILENCE_NS_MAX:
+                if silent_ns > silence_ns_max:
                     of_s = (window.ended_ns - window.began_ns) / 1e9
                     report.add(Anomaly.SILENT, f"{who[1]}: {silent_ns / 1e9:.1f} s of {of_s:.1f} s")
         report.figures[f"longest_silence_ms_{whom.name.lower()}"] = longest_ns // 10**6

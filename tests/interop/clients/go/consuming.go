@@ -167,8 +167,15 @@ func (m *recordedMember) readCommitted() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), commitsWithin)
 	defer cancel()
+	admin := kadm.NewClient(m.client)
 	invoked := nowNs()
-	committed, err := kadm.NewClient(m.client).FetchOffsets(ctx, m.group)
+	committed, err := admin.FetchOffsets(ctx, m.group)
+	for err != nil && ctx.Err() == nil {
+		// A coordinator that was killed refuses connections until the group has another one.
+		time.Sleep(100 * time.Millisecond)
+		invoked = nowNs()
+		committed, err = admin.FetchOffsets(ctx, m.group)
+	}
 	if err != nil {
 		return fmt.Errorf("committed offsets: %w", err)
 	}
