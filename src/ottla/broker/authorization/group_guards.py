@@ -13,6 +13,7 @@ from ottla.broker.authorization.guard import (
     Outcome,
     Passed,
     Refused,
+    adding_topics,
     divided,
     refused_topics,
 )
@@ -112,12 +113,7 @@ def offset_commit(request: OffsetCommitRequest, caller: Caller, context: BrokerC
     if not passed:
         return Refused(OffsetCommitResponse(topics=refused))
     request.topics = passed
-
-    def finish(response: OffsetCommitResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def txn_offset_commit(request: TxnOffsetCommitRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
@@ -135,12 +131,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, caller: Caller, context: 
     if not passed:
         return Refused(TxnOffsetCommitResponse(topics=refused))
     request.topics = passed
-
-    def finish(response: TxnOffsetCommitResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def _uncommitted_in_transaction(

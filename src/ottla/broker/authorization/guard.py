@@ -114,6 +114,16 @@ def refused_topics(
     return refused
 
 
+def adding_topics(refused: list[Any]) -> Callable[[Any], Steps[None]]:
+    """The `finish` of a response that also has the results of `refused_topics`."""
+
+    def finish(response: Any) -> Steps[None]:
+        yield
+        response.topics += refused
+
+    return finish
+
+
 def of_cluster(operation: Operation, refused: Callable[[Any, Caller], object]) -> Guard:
     """The whole request needs `operation` on the cluster; `refused` makes the response without it."""
 

@@ -9,6 +9,7 @@ from ottla.broker.authorization.guard import (
     Outcome,
     Passed,
     Refused,
+    adding_topics,
     divided,
     refused_topics,
 )
@@ -26,7 +27,6 @@ from ottla.protocol.schemas.create_topics import CreatableTopicResult, CreateTop
 from ottla.protocol.schemas.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
 from ottla.protocol.schemas.delete_topics import (
@@ -38,7 +38,6 @@ from ottla.protocol.schemas.delete_topics import (
 from ottla.protocol.schemas.describe_producers import (
     DescribeProducersPartitionResponse,
     DescribeProducersRequest,
-    DescribeProducersResponse,
     DescribeProducersTopicResponse,
 )
 from ottla.protocol.schemas.describe_topic_partitions import (
@@ -51,7 +50,6 @@ from ottla.protocol.schemas.describe_topic_partitions import (
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from ottla.protocol.schemas.metadata import (
@@ -63,7 +61,6 @@ from ottla.protocol.schemas.metadata import (
 from ottla.protocol.schemas.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
 from ottla.runtime.steps import Steps
@@ -209,12 +206,7 @@ def list_offsets(request: ListOffsetsRequest, caller: Caller, context: BrokerCon
         lambda topic, results: ListOffsetsTopicResponse(topic.name, results),
     )
     request.topics = passed
-
-    def finish(response: ListOffsetsResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def offset_for_leader_epoch(
@@ -233,12 +225,7 @@ def offset_for_leader_epoch(
         lambda topic, results: OffsetForLeaderTopicResult(topic.topic, results),
     )
     request.topics = passed
-
-    def finish(response: OffsetForLeaderEpochResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def describe_producers(request: DescribeProducersRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
@@ -251,12 +238,7 @@ def describe_producers(request: DescribeProducersRequest, caller: Caller, contex
         lambda topic, results: DescribeProducersTopicResponse(topic.name, results),
     )
     request.topics = passed
-
-    def finish(response: DescribeProducersResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def create_topics(request: CreateTopicsRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
@@ -322,12 +304,7 @@ def delete_records(request: DeleteRecordsRequest, caller: Caller, context: Broke
         lambda topic, results: DeleteRecordsTopicResult(topic.name, results),
     )
     request.topics = passed
-
-    def finish(response: DeleteRecordsResponse) -> Steps[None]:
-        yield
-        response.topics += refused
-
-    return Passed(request, finish)
+    return Passed(request, adding_topics(refused))
 
 
 def create_partitions(request: CreatePartitionsRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
