@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from ottla.groups.commands import WriteMarker
 from ottla.groups.group_table import GroupTable
 from ottla.groups.pending_offsets import OffsetPlace, PendingOffsets
-from ottla.groups.refusals import code_of
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, RequestError
@@ -233,7 +232,7 @@ def acknowledge_before_applying(
     try:
         end = log.append_marker(command, moment.wall_ms)
     except OttlaError as error:
-        self.answer(reply, code_of(error))
+        self.answer(reply, error.error_code)
         return
     if end is not None:
         self._appended_end = end

@@ -4,7 +4,7 @@ takes the records: a partition of `__consumer_offsets`, reduced to two members."
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.groups.commands import TransactionalProducer, WriteMarker
 from ottla.model.error_code import ErrorCode
@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 class GroupRecordError(OttlaError):
     """A record of `__consumer_offsets` does not match its version: damaged, or written by another program."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    error_code = ErrorCode.CORRUPT_MESSAGE
     hint = "read the record with Kafka's DumpLogSegments --offsets-decoder; the group can be deleted and recreated"
 
 

@@ -31,7 +31,6 @@ from ottla.groups.replies import (
     SyncReply,
 )
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
 
 # The codes that clients get when the log refused their records, as in Apache Kafka.
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -44,10 +43,6 @@ _LATER: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-
-
-def code_of(error: OttlaError) -> ErrorCode:
-    return error.code if isinstance(error, RequestError) else error.error_code
 
 
 def code_for_member(code: ErrorCode) -> ErrorCode:

@@ -34,7 +34,7 @@ from ottla.groups.decision import GroupLog, GroupRecord
 from ottla.groups.group import IssuedMemberIds
 from ottla.groups.group_table import GroupMetrics, GroupTable
 from ottla.groups.offset_requests import DeletedTopicTombstones, OffsetExpiry, OffsetRequests, write_in_batches
-from ottla.groups.refusals import code_for_member, code_of, refusal, refused
+from ottla.groups.refusals import code_for_member, refusal, refused
 from ottla.groups.replies import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -268,7 +268,7 @@ class GroupShard:
         try:
             end = self._log.append(records, moment.wall_ms, producer)
         except OttlaError as error:
-            return code_of(error)
+            return error.error_code
         assert end > self._appended_end, (end, self._appended_end)
         self._appended_end = end
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
@@ -349,7 +349,7 @@ class GroupShard:
         try:
             end = self._log.append_marker(command, moment.wall_ms)
         except OttlaError as error:
-            self.answer(reply, code_of(error))
+            self.answer(reply, error.error_code)
             return
         if end is not None:
             assert end > self._appended_end, (end, self._appended_end)

@@ -10,8 +10,6 @@ AssertionError       a bug in Ottla
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ottla.model.error_code import ErrorCode
 
 
@@ -21,7 +19,7 @@ class OttlaError(Exception):
     `hint` says what to do; a traceback shows it below the message.  `error_code` is its protocol error for clients.
     """
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    error_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     hint: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -49,4 +47,8 @@ class RequestError(OttlaError):
 
     def __init__(self, code: ErrorCode, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.code = code
+        self.error_code = code
+
+    @property
+    def code(self) -> ErrorCode:
+        return self.error_code

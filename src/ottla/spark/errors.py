@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
@@ -43,7 +43,7 @@ def rows_with_brief_errors(function: Callable[P, Iterator[T]]) -> Callable[P, It
 class CorruptRecords(WireError):
     """Fetched bytes are not valid record batches; names topic, partition and the offset where reading stopped."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    error_code = ErrorCode.CORRUPT_MESSAGE
     hint = "nothing of this batch was read; the partition's log is damaged or the peer is not a Kafka broker"
 
     def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
@@ -81,7 +81,7 @@ class SparkUserError(OttlaError):
 class SparkOptionError(SparkUserError):
     """An option of the data source is unknown, malformed, or contradicts another; the message names it."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.INVALID_CONFIG
+    error_code = ErrorCode.INVALID_CONFIG
 
 
 class DataLoss(SparkUserError):

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_PRODUCER_ID, TopicPartition
 from ottla.runtime.clock import Moment
 from ottla.runtime.held_replies import HeldReplies
@@ -535,7 +535,7 @@ def _is_accepted(reply: object) -> bool:
 
 def _coordinator_code(error: OttlaError) -> ErrorCode:
     """What a client gets when the log refused a record."""
-    code = error.code if isinstance(error, RequestError) else error.error_code
+    code = error.error_code
     if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR}:
         return ErrorCode.NOT_COORDINATOR
     if code in {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}:

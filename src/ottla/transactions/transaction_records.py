@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
@@ -52,7 +52,7 @@ _SMALLEST_TOPIC_BYTES: Final = 3
 class TransactionRecordError(OttlaError):
     """A record of `__transaction_state` does not match its version: damaged, or written by another program."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+    error_code = ErrorCode.CORRUPT_MESSAGE
     hint = "read the record with Kafka's DumpLogSegments --transaction-log-decoder"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.refusals import code_for_committer, code_for_member, code_of
+from ottla.groups.refusals import code_for_committer, code_for_member
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError, WireError
 
@@ -25,5 +25,5 @@ def test_refused_append_gets_the_code_of_apache_kafka(
 
 
 def test_code_of_an_error_is_its_own_or_that_of_its_class() -> None:
-    assert code_of(RequestError(ErrorCode.MESSAGE_TOO_LARGE, "x")) is ErrorCode.MESSAGE_TOO_LARGE
-    assert code_of(WireError("x")) is ErrorCode.INVALID_REQUEST
+    assert RequestError(ErrorCode.MESSAGE_TOO_LARGE, "x").error_code is ErrorCode.MESSAGE_TOO_LARGE
+    assert WireError("x").error_code is ErrorCode.INVALID_REQUEST

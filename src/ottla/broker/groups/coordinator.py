@@ -20,7 +20,7 @@ from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups, TransactionalProducer, WriteMarker
 from ottla.groups.group_table import GroupMetrics
-from ottla.groups.refusals import code_for_committer, code_of, refusal
+from ottla.groups.refusals import code_for_committer, refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.groups.shard import GroupShard
@@ -143,7 +143,7 @@ class GroupCoordinator:
         try:
             guard = partition.guard(*producer, 0)
         except OttlaError as error:
-            on_open(code_for_committer(code_of(error)))
+            on_open(code_for_committer(error.error_code))
             return
         if guard is None:
             on_open(TransactionalProducer(*producer))

@@ -41,8 +41,6 @@ async def _alter(entry: EntryData, context: BrokerContext, *, validate_only: boo
         changed = _changed(entity, entry)
         if changed and not validate_only:
             await context.topic_admin.alter_config(config_entity(entity), changed)
-    except RequestError as error:
-        return AlteredEntryData(error.code, error_text(error), entry.entity)
     except OttlaError as error:
         return AlteredEntryData(error.error_code, error_text(error), entry.entity)
     return AlteredEntryData(entity=entry.entity)

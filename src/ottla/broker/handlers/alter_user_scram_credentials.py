@@ -62,8 +62,6 @@ async def _alter(name: str, changes: _Changes, context: BrokerContext) -> AlterU
     try:
         changed = _changed(name, changes, context)
         await context.topic_admin.alter_config(ConfigEntity.user(name), changed)
-    except RequestError as error:
-        return AlterUserScramCredentialsResult(name, error.code, str(error))
     except OttlaError as error:
         return AlterUserScramCredentialsResult(name, error.error_code, str(error))
     return AlterUserScramCredentialsResult(name)

@@ -69,8 +69,6 @@ async def alter_each(
             if key in named_twice:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "the resource is there twice in the request")
             await alter(resource)
-        except RequestError as error:
-            outcome = outcome._replace(error_code=error.code, error_message=error_text(error))
         except OttlaError as error:
             outcome = outcome._replace(error_code=error.error_code, error_message=error_text(error))
         outcomes.append(made(outcome))

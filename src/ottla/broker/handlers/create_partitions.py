@@ -19,7 +19,7 @@ from ottla.broker.context import BrokerContext, Call, count_mutations, require_m
 from ottla.broker.handlers.error_text import error_text
 from ottla.broker.topics.topic_rules import topics_by_name
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -57,8 +57,6 @@ async def _add(
         await context.topic_admin.add_partitions(wanted.name, wanted.count, assignment, validate_only=validate_only)
         if not validate_only and before is not None:
             count_mutations(call, max(wanted.count - len(before.partitions), 0), _STRICT_FROM_VERSION)
-    except RequestError as error:
-        return CreatePartitionsTopicResult(wanted.name, error.code, error_text(error))
     except OttlaError as error:
         return CreatePartitionsTopicResult(wanted.name, error.error_code, error_text(error))
     return CreatePartitionsTopicResult(wanted.name)

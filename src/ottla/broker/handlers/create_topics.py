@@ -77,8 +77,6 @@ async def _create(
         topic = await context.topic_admin.create(new, validate_only=validate_only)
         if not validate_only:
             count_mutations(call, len(topic.partitions), _STRICT_FROM_VERSION)
-    except RequestError as error:
-        return _refused(wanted.name, error.code, error_text(error))
     except OttlaError as error:
         return _refused(wanted.name, error.error_code, error_text(error))
     overrides = {name: value for name, value in new.config.items() if value is not None}

@@ -11,7 +11,7 @@ from ottla.broker.context import BrokerContext, Call
 from ottla.broker.handlers.acl_elements import NO_AUTHORIZER, filter_of
 from ottla.broker.handlers.error_text import error_text
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.protocol.schemas.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -34,7 +34,7 @@ async def handle(request: DeleteAclsRequest, context: BrokerContext, call: Call)
         try:
             deleted = await context.acls.delete(wanted)
         except OttlaError as error:
-            code = error.code if isinstance(error, RequestError) else error.error_code
+            code = error.error_code
             results.append(DeleteAclsFilterResult(code, error_text(error)))
             continue
         result = DeleteAclsFilterResult()

@@ -96,8 +96,6 @@ async def _delete(wanted: DeleteTopicState, context: BrokerContext, call: Call) 
         # By id as well: a topic that was recreated under the name meanwhile is another one.
         await context.topic_admin.delete(known.name, known.topic_id)
         count_mutations(call, len(known.partitions), _STRICT_FROM_VERSION)
-    except RequestError as error:
-        return _refused(wanted, error.code, error_text(error))
     except OttlaError as error:
         return _refused(wanted, error.error_code, error_text(error))
     return DeletableTopicResult(known.name, known.topic_id)

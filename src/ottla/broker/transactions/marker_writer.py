@@ -10,7 +10,7 @@ from ottla.broker.partitions.partition_table import PartitionTable
 from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.broker.tree.broker_lifecycle import BrokerLifecycle
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import OttlaError, RequestError
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from ottla.records.end_marker import EndMarker
 from ottla.runtime.clock import Clock
@@ -61,7 +61,7 @@ class MarkerWriter:
                 advances_epoch=markers.advances_epoch,
             )
         except OttlaError as error:
-            on_done(error.code if isinstance(error, RequestError) else error.error_code)
+            on_done(error.error_code)
             return
         if required_end == NO_WAIT:
             on_done(ErrorCode.NONE)
