@@ -102,6 +102,27 @@ def test_no_code_is_excepted_from_the_format() -> None:
     assert not excepted
 
 
+# A row of dashes, with a heading or without one.
+_BANNER: Final = re.compile(r"^\s*#(?: ?[-=*]{2,}|.*[-=*]{4,}\s*$)", re.MULTILINE)
+
+
+def test_no_comment_is_a_banner() -> None:
+    """What a heading would divide is a class or a module, or is named by its functions."""
+    found = [
+        str(path.relative_to(ROOT))
+        for folder in ("src", "tests", "bench", "examples")
+        for path in files_below(ROOT / folder, ".py")
+        if _BANNER.search(path.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def test_rule_of_banners_finds_one() -> None:
+    for banner in ("# --- time ---", "    # -- start ----------", "# ==========", "# time ------"):
+        assert _BANNER.search(f"x = 1\n{banner}\n")
+    assert not _BANNER.search("# -1: none\n# a -> b, or a - b\nx = 1  # ---\n")
+
+
 def test_rule_of_leftovers_finds_one() -> None:
     assert _LEFTOVER.search("x = 1  # TODO: later")
     assert not _LEFTOVER.search("TODOS_MAX = 1  # the method is called todo")

@@ -48,9 +48,6 @@ _ASK_EVERY_S: Final = 0.2
 _SERVED_WITHIN_S: Final = STUCK_FLUSH_MS / 1000 + 10.0
 
 
-# --- power cuts ---------------------------------------------------------------------------------------------------
-
-
 def power_cut_leader(target: Target) -> str:
     return _power_cut(target, [target.leader()])
 
@@ -79,9 +76,6 @@ def _power_cut(target: Target, brokers: Sequence[RunningBroker]) -> str:
     _start(brokers)
     names = ", ".join(str(broker.node_id) for broker in brokers)
     return f"power cut of {names}: unflushed file gone from {sum(gone)} of {len(gone)} disks"
-
-
-# --- disks that fail ----------------------------------------------------------------------------------------------
 
 
 def disk_dies(target: Target) -> str:
@@ -177,9 +171,6 @@ def _with_failing_calls(target: Target, brokers: Sequence[RunningBroker], calls:
     return f"{injected_count} of {calls} of {_ids_of(brokers)} answered EIO"
 
 
-# --- disks that are slow ------------------------------------------------------------------------------------------
-
-
 def slow_sync_of_leader(target: Target) -> str:
     return _with_slow_syncs(target, [target.leader()])
 
@@ -266,9 +257,6 @@ def _answer_s(broker: RunningBroker) -> float:
 
 def _ids_of(brokers: Sequence[RunningBroker]) -> str:
     return f"broker {', '.join(str(broker.node_id) for broker in brokers)}"
-
-
-# --- data that is damaged or lost ---------------------------------------------------------------------------------
 
 
 def corrupt_replica(target: Target) -> str:

@@ -142,9 +142,6 @@ def test_session_key_is_readable_by_its_owner_only(member: Member) -> None:
     assert stat.S_IMODE((broker.data_dir / SESSION_FILE).stat().st_mode) == 0o600
 
 
-# --- refused starts ---------------------------------------------------------------------------------------------
-
-
 def refusal(member: Member, node_id: int | None, directory: str | None = None, **settings: str) -> str:
     with pytest.raises(BrokerDidNotStart) as refused:
         member(node_id, directory, **settings)

@@ -46,9 +46,6 @@ _CHANGES: Final[Sequence[tuple[str, Sequence[str]]]] = (
 _MIN_IN_SYNC: Final = ("min.insync.replicas", "2")
 
 
-# --- moves --------------------------------------------------------------------------------------------------------
-
-
 def move_replica(target: Target) -> str:
     """One broker drops its replica of a partition, perhaps the leader's, and gets a fresh copy."""
     return _move(target, killed=None)
@@ -143,9 +140,6 @@ def _partition(target: Target, index: int) -> PartitionInfo:
     seen = target.cluster.partition(TOPIC, index)
     assert seen is not None, f"{TOPIC}-{index} is gone"
     return seen
-
-
-# --- partitions and settings --------------------------------------------------------------------------------------
 
 
 def grow_topic(target: Target) -> str:

@@ -88,8 +88,6 @@ class Crew:
         self._stalls = StallWatch()
         self._stalls.start()
 
-    # --- processes --------------------------------------------------------------------------------------------
-
     def feed(self, partitions_count: int, per_second: float) -> None:
         """Start a feed for the partitions that have none yet, with this many messages a second to each."""
         first, self.partitions_count = self.partitions_count, partitions_count
@@ -206,8 +204,6 @@ class Crew:
         with output.open("wb") as opened:
             process = subprocess.Popen([*command, *arguments, str(journal)], stdout=opened, stderr=subprocess.STDOUT)
         return process, output
-
-    # --- their journals ---------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Read the new lines of the journals."""

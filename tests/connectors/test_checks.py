@@ -36,9 +36,6 @@ def progress(*entries: Handed) -> Progress:
     return made
 
 
-# --- by the journals alone --------------------------------------------------------------------------------------
-
-
 def journals_verdict(*entries: Handed, disturbances: Sequence[Disturbance] = (), sent_count: int = 0) -> Verdict:
     verdict = Verdict()
     made = progress(*entries)
@@ -102,9 +99,6 @@ def test_committed_offset_that_decreases_is_found() -> None:
     verdict = Verdict()
     check_offsets(GROUP, {PARTITION: [3, 3, 5, 4]}, verdict)
     assert verdict.found == {Wrong.OFFSET_WENT_BACK}
-
-
-# --- beside the tree --------------------------------------------------------------------------------------------
 
 
 class WrittenTree:

@@ -76,8 +76,6 @@ class SimulatedConsumer:
         self._ask_on()
         self._commit_on()
 
-    # --- the process ------------------------------------------------------------------------------------------
-
     def run(self, call: Callable[..., None], *arguments: Any) -> None:
         """Run an event in the process: later, when it is paused."""
         if self.is_paused:
@@ -114,8 +112,6 @@ class SimulatedConsumer:
     def _now(self) -> int:
         return int(self.now_ms() + _ROUNDING_MS)
 
-    # --- events of the link -----------------------------------------------------------------------------------
-
     def on_session(self, session_id: int, lease_until_ms: int) -> None:
         self._simulation.trace("%s: session %d", self.consumer_id, session_id)
         self._sets_count = None
@@ -130,8 +126,6 @@ class SimulatedConsumer:
 
     def _on_watch(self) -> None:
         self._carry_out(self.consumer.on_change(self._now()))
-
-    # --- effects ----------------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: list[Effect]) -> None:
         self._step_count += 1
@@ -222,8 +216,6 @@ class SimulatedConsumer:
     def _on_written(self, write: Write, outcome: ChangeResult) -> None:
         self._simulation.trace("%s: %s of %s is %s", self.consumer_id, write.kind.value, write.partition, outcome.name)
         self._carry_out(self.consumer.on_written(write, outcome, self._now()))
-
-    # --- streams ----------------------------------------------------------------------------------------------
 
     def may_hand_out(self, partition: TopicPartition) -> bool:
         hand_out = self.hand_outs.get(partition)

@@ -66,8 +66,6 @@ class Faults:
         if not self._running():
             self._simulation.start_consumer()
 
-    # --- processes --------------------------------------------------------------------------------------------
-
     def _running(self) -> list[SimulatedConsumer]:
         return [each for each in self._simulation.consumers if each.is_up and not each.is_paused]
 
@@ -94,8 +92,6 @@ class Faults:
     def _resume(self, consumer: SimulatedConsumer) -> None:
         if consumer.is_paused:
             consumer.resume()
-
-    # --- the tree ---------------------------------------------------------------------------------------------
 
     def _expire(self) -> None:
         session_id = self._any().link.session_id

@@ -70,8 +70,6 @@ class Link:
     def _latency(self) -> float:
         return LATENCY_MS * (0.1 + 2 * self._chance.random())
 
-    # --- requests ---------------------------------------------------------------------------------------------
-
     def ask(
         self,
         work: Callable[[int], Any],
@@ -134,8 +132,6 @@ class Link:
     def lease_until_ms(self, sent_ms: float) -> int:
         """By the clock of the process."""
         return int(sent_ms) + LEASE_MS
-
-    # --- connections ------------------------------------------------------------------------------------------
 
     def cut(self, duration_ms: float) -> None:
         self._cut_until_ms = self._simulation.timeline.now + duration_ms

@@ -50,9 +50,6 @@ _on_session_lost: Final = Consumer.on_session_lost
 _is_ours: Final = PartitionClaim._is_ours
 _stopped: Final = SimulatedConsumer._stopped
 
-# --- fences -----------------------------------------------------------------------------------------------------------
-
-
 def claim_without_fence(self: SimulatedTree, session_id: int, write: Write) -> bool:
     """The offset node's version does not change: a commit over it counts from any sender."""
     before = self.offsets.get(write.partition)
@@ -95,9 +92,6 @@ def hold_before_the_outcome(
     return effects
 
 
-# --- outcomes ---------------------------------------------------------------------------------------------------------
-
-
 def unknown_is_done(self: PartitionClaim, write: Write, outcome: ChangeResult, until_ms: int) -> list[Effect]:
     known = ChangeResult.APPLIED if outcome is ChangeResult.UNKNOWN else outcome
     return _claim_on_written(self, write, known, until_ms)
@@ -129,9 +123,6 @@ def own_owner_node_is_anothers(self: PartitionClaim, nodes: PartitionNodes, unti
 def nodes_read_without_claim_ids(self: PartitionClaim, nodes: PartitionNodes) -> bool:
     """The writer of the offset node does not matter, as long as this claim has the owner node."""
     return nodes.owner is not None and nodes.owner.is_own and nodes.offset is not None and self._claim is not None
-
-
-# --- hand-out ---------------------------------------------------------------------------------------------------------
 
 
 def stopped_without_commit(self: PartitionClaim, claim: ClaimId, offset: int) -> None:
@@ -176,9 +167,6 @@ def release_without_waiting(
         self.phase = Phase.RELEASING
         effects += _advance(self, next_claim, next_id)
     return effects
-
-
-# --- the group --------------------------------------------------------------------------------------------------------
 
 
 def change_missed_while_it_works(self: Consumer, now_ms: int) -> list[Effect]:

@@ -73,8 +73,6 @@ class Simulation:
         self.consumers.append(consumer)
         consumer.start()
 
-    # --- the run ----------------------------------------------------------------------------------------------
-
     def run(self) -> Outcome:
         """Raises `Violation`."""
         try:

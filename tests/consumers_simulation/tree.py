@@ -66,8 +66,6 @@ class SimulatedTree:
         self.late_watch_ms = 0.0
         self.lag_changes_max = 0
 
-    # --- sessions ---------------------------------------------------------------------------------------------
-
     def connect(self) -> int:
         session_id = len(self.sessions) + 1
         self.sessions[session_id] = Session(session_id, self._simulation.timeline.now)
@@ -108,8 +106,6 @@ class SimulatedTree:
         else:
             self._simulation.timeline.after(SESSION_MS - silent_ms + 1, self._expire_if_silent, session_id)
 
-    # --- the group --------------------------------------------------------------------------------------------
-
     def register(self, session_id: int, consumer_id: str, topics: Mapping[str, int]) -> bool:
         """Create the consumer's node; also true when this session has it."""
         found = self.consumers.get(consumer_id)
@@ -147,8 +143,6 @@ class SimulatedTree:
         on_watch, session.on_watch = session.on_watch, None
         if on_watch is not None:
             self._simulation.timeline.after(LATENCY_MS + self._chance.random() * self.late_watch_ms, on_watch)
-
-    # --- partitions -------------------------------------------------------------------------------------------
 
     def read_nodes(
         self, session_id: int, partitions: tuple[TopicPartition, ...]

@@ -70,9 +70,6 @@ async def view_of(following: Following) -> GroupView:
     return (await following.reader.read()).view
 
 
-# --- consumers ----------------------------------------------------------------------------------------------------
-
-
 async def test_registered_consumers_are_seen_and_watched(home: TreeBackend) -> None:
     async with laid_out(home) as running:
         one, two = await running.connect(), await running.connect()
@@ -149,9 +146,6 @@ async def test_group_whose_nodes_were_deleted_has_no_consumers(home: TreeBackend
     async with laid_out(home) as running:
         tree = await running.connect()
         assert (await view_of(follow(tree, reading(t=1)))).consumers == {}
-
-
-# --- topics -------------------------------------------------------------------------------------------------------
 
 
 async def test_topic_counts_from_when_it_is_created_and_again_when_it_grows(home: TreeBackend) -> None:
@@ -231,9 +225,6 @@ async def test_damaged_topic_is_left_out_and_the_others_are_read(
         await tree.set(layout.topic_path("t"), b"[]", ANY_VERSION)
         assert (await view_of(follow(tree, reading(t=1, u=1)))).partitions_counts == {"u": 3}
         assert "consumer.node_ignored" in caplog.text
-
-
-# --- partitions ---------------------------------------------------------------------------------------------------
 
 
 class Partitions:
@@ -481,9 +472,6 @@ async def test_largest_writes_fit_into_one_request(home: TreeBackend) -> None:
             for n, partition in enumerate(partitions)
         ]
         assert await registry.write(claims) == [APPLIED] * WRITES_PER_REQUEST
-
-
-# --- for operators ---------------------------------------------------------------------------------------------------
 
 
 async def test_all_nodes_of_a_group_are_read_and_damaged_ones_are_named(home: TreeBackend) -> None:

@@ -220,9 +220,6 @@ async def test_broken_connection_while_reading_is_raised_after_a_bounded_number_
             await ProducerIdBlocks(Cut(tree), ONE).next()
 
 
-# --- features -----------------------------------------------------------------------------------------------------
-
-
 async def test_finalized_level_rises_and_never_falls(home: TreeBackend) -> None:
     async with laid_out(home) as tree:
         features = FeatureRegistry(tree)

@@ -40,9 +40,6 @@ async def connected(home: TreeBackend) -> AsyncIterator[Tree]:
         yield await running.connect()
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
-
-
 async def test_node_reads_back_as_it_was_created(home: TreeBackend) -> None:
     async with connected(home) as tree:
         await tree.create("/a", b"\x00\xffdata")
@@ -179,9 +176,6 @@ async def test_node_of_the_largest_size_is_kept(home: TreeBackend) -> None:
         assert (await tree.get("/a")).data == b"y" * NODE_BYTES_MAX
 
 
-# --- children ---------------------------------------------------------------------------------------------------------
-
-
 async def test_children_are_the_names_directly_below_in_order(home: TreeBackend) -> None:
     async with connected(home) as tree:
         for path in ("/a", "/a/c", "/a/b", "/a/b/deep", "/ab"):
@@ -208,9 +202,6 @@ async def test_children_of_a_node_do_not_change_its_version(home: TreeBackend) -
         await tree.create("/a/b")
         after = (await tree.get("/a")).stat
         assert (after.version, after.mzxid) == (before.version, before.mzxid)
-
-
-# --- multi ------------------------------------------------------------------------------------------------------------
 
 
 async def test_multi_applies_all_under_one_change_id_and_sees_its_own_effects(home: TreeBackend) -> None:
@@ -339,9 +330,6 @@ async def test_request_of_the_largest_size_is_accepted_and_a_larger_one_refused(
         assert await tree.exists("/more") is None
 
 
-# --- sessions and ephemeral nodes -------------------------------------------------------------------------------------
-
-
 async def test_ephemeral_nodes_are_deleted_with_their_session_and_no_others(home: TreeBackend) -> None:
     async with home.running() as running:
         first, second = await running.connect(), await running.connect()
@@ -440,9 +428,6 @@ async def test_read_after_sync_sees_earlier_writes_of_others(home: TreeBackend) 
         await reader.close()
         with pytest.raises(SessionLost):
             await reader.sync()
-
-
-# --- watches ----------------------------------------------------------------------------------------------------------
 
 
 class Calls:
@@ -575,9 +560,6 @@ async def test_watches_are_called_when_their_session_ends(home: TreeBackend) -> 
         await tree.exists("/b", watch=missing)
         await tree.close()
         await until(lambda: data.count == children.count == missing.count == 1)
-
-
-# --- restart and crash ------------------------------------------------------------------------------------------------
 
 
 async def test_tree_is_the_same_after_a_restart(home: TreeBackend) -> None:

@@ -131,9 +131,6 @@ def closing(*members: Member) -> Iterator[None]:
             member.membership.close()
 
 
-# --- one after the other --------------------------------------------------------------------------------------------
-
-
 def test_consumers_of_one_process_share_leave_and_succeed_each_other(connect: str) -> None:
     prepare(connect)
     one, two = Member(connect), Member(connect)
@@ -213,9 +210,6 @@ def test_close_before_a_join_does_nothing(connect: str) -> None:
     TreeMembership(connect, "jobs").close()
 
 
-# --- connections ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def nobody() -> Iterator[str]:
     """An address that accepts connections and never answers."""
@@ -286,9 +280,6 @@ def test_ids_of_consumers_are_unique_and_name_the_process() -> None:
     ids = {new_consumer_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(f"-{os.getpid()}-" in each and len(each) <= 100 for each in ids)
-
-
-# --- faults -----------------------------------------------------------------------------------------------------------
 
 
 def test_restart_of_zookeeper_moves_nothing_and_pending_requests_are_sent(server: RunningZooKeeper) -> None:
@@ -404,9 +395,6 @@ print("owns")
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (ended.stdout, ended.stderr) == ("owns\n", "")
-
-
-# --- brokers ----------------------------------------------------------------------------------------------------------
 
 
 def register_brokers(connect: str, look: Callable[[], None], *listeners: tuple[BrokerListener, ...]) -> None:

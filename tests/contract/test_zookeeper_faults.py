@@ -195,9 +195,6 @@ async def test_expired_session_is_lost_for_good(server: RunningZooKeeper) -> Non
         assert heard[-1] is LOST
 
 
-# --- the keeper of sessions -------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def kept(connect: str) -> AsyncIterator[SessionKeeper]:
     keeper = await SessionKeeper.open(home_of(connect))
@@ -284,9 +281,6 @@ async def test_closed_keeper_starts_no_session(connect: str) -> None:
         with pytest.raises(SessionLost):
             await call
     assert keeper.credentials is None
-
-
-# --- under load -------------------------------------------------------------------------------------------------------
 
 
 class Counter:

@@ -79,9 +79,6 @@ class Run:
                 send(sends, partition)
 
 
-# --- librdkafka ---------------------------------------------------------------------------------------------------
-
-
 def _librdkafka_consumer(run: Run) -> Consumer:
     return Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name, "auto.offset.reset": "earliest"})
 
@@ -137,9 +134,6 @@ def librdkafka_producer(run: Run) -> None:
     producer.flush(FLUSH_S)
 
 
-# --- kafka-python -------------------------------------------------------------------------------------------------
-
-
 def kafka_python_reader(run: Run, *, is_member: bool = False) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=run.bootstrap.split(","),
@@ -193,9 +187,6 @@ def kafka_python_producer(run: Run) -> None:
 
     run.send(send)
     producer.close(timeout=FLUSH_S)
-
-
-# --- aiokafka -----------------------------------------------------------------------------------------------------
 
 
 def aiokafka_reader(run: Run, *, is_member: bool = False) -> None:
@@ -276,9 +267,6 @@ async def _aiokafka_send(run: Run) -> None:
             task.add_done_callback(waiting.discard)
         await asyncio.sleep(SEND_EVERY_S)
     await producer.stop()
-
-
-# --- Ottla's client --------------------------------------------------------------------------------------------------
 
 
 def ottla_reader(run: Run, *, is_member: bool = False) -> None:

@@ -157,9 +157,6 @@ def member(site: Site, group_id: str, topic: str, client_id: str = "reader") -> 
         joined.close()
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
-
-
 def test_groups_of_both_types_are_listed_together(site: Site, cluster: Cluster, topic: str, group: str) -> None:
     GroupAdmin(cluster).commit(f"{group}-kafka", {TopicPartition(topic, 0): CommittedOffset(4)})
     with member(site, group, topic) as joined:
@@ -206,9 +203,6 @@ def test_text_written_by_other_programs_is_printed_escaped(site: Site, topic: st
             said = ottla("group", "describe", group, *what, *site.by_broker)
             assert "\x1b" not in said.out + said.err
             assert "x1b[31mred" in said.out or "u001b[31mred" in said.out
-
-
-# --- setting --------------------------------------------------------------------------------------------------------
 
 
 def test_running_group_is_reset_and_its_owner_fenced(site: Site, topic: str, group: str) -> None:
@@ -310,9 +304,6 @@ def test_group_with_consumers_keeps_its_offsets(site: Site, topic: str, group: s
         assert "consumers of the group read the topic" in said.err
     ottla("group", "delete", group, *site.by_broker)
     assert ottla("group", "delete", group, "--if-exists", *site.by_broker).out == f"group {group} does not exist\n"
-
-
-# --- mistakes -------------------------------------------------------------------------------------------------------
 
 
 def test_missing_group_is_reported_with_the_nearest_name_of_both_types(site: Site, topic: str, group: str) -> None:

@@ -79,8 +79,6 @@ class Simulation:
             return dict(self._known_leaders)
         return now
 
-    # --- the run ----------------------------------------------------------------------------------------------------
-
     def run(self) -> Outcome:
         """Raises `Violation`."""
         try:
@@ -118,8 +116,6 @@ class Simulation:
             self.checks.refused_after_moves_count,
             self._digest(),
         )
-
-    # --- the user ---------------------------------------------------------------------------------------------------
 
     def _new_producer(self) -> SimulatedProducer:
         self._producers_count += 1
@@ -170,8 +166,6 @@ class Simulation:
         self._halted.discard(partition)
         self._runs[partition] += 1
         producer.machine.resume(partition)
-
-    # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def _next_fault(self) -> None:
         if self.plan.fault_kinds and not self._is_over:

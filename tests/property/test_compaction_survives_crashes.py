@@ -209,9 +209,6 @@ def test_completed_swap_survives_a_power_loss_at_every_operation_of_recovery() -
     assert checked_count > 100
 
 
-# --- controls -------------------------------------------------------------------------------------------------
-
-
 class _CarelessFile(MemoryFile):
     """Its sync does nothing."""
 

@@ -65,8 +65,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert isinstance(decision.reply, ConsumerGroupHeartbeatReply)
         return decision.reply
 
-    # -- members -------------------------------------------------------------------------------------------------------
-
     @rule(subscription=SUBSCRIPTIONS, instance_id=st.sampled_from([None, None, "i1", "i2"]))
     def start(self, subscription: tuple[list[str] | None, str | None], instance_id: str | None) -> None:
         if len(self.running) < 6:
@@ -119,8 +117,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         self.choose(data).stop()
 
-    # -- the world -----------------------------------------------------------------------------------------------------
-
     @rule(duration_ms=st.sampled_from([1_000, 10_000, 25_000, 50_000]))
     def pass_time(self, duration_ms: int) -> None:
         self.group.pass_time(duration_ms)
@@ -143,8 +139,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(is_full=st.booleans())
     def fill_the_log(self, is_full: bool) -> None:
         self.group.is_log_full = is_full
-
-    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def at_most_one_member_may_commit_for_a_partition_that_it_reads(self) -> None:

@@ -131,9 +131,6 @@ TestFollowerEqualsLeader = FollowerEqualsLeader.TestCase
 TestFollowerEqualsLeader.settings = example_settings(EXAMPLES_COUNT, steps_count=40)
 
 
-# --- crashes --------------------------------------------------------------------------------------------------
-
-
 class FlushedRecordLost(AssertionError):
     """A batch that a follower had reported as stable is missing after a crash."""
 

@@ -95,8 +95,6 @@ class GroupProtocol(RuleBasedStateMachine):
     def begin(self, protocols: tuple[JoinProtocol, ...], stops_at: int) -> None:
         self.group_becomes_stable(protocols, stops_at)
 
-    # --- requests -------------------------------------------------------------------------------------------------
-
     def ask(self, command: Command, on_reply: Callable[[Any], None], *, is_decided_now: bool = True) -> Request:
         request = Request(type(command).__name__, self.coordinator.monotonic_ms)
 
@@ -253,8 +251,6 @@ class GroupProtocol(RuleBasedStateMachine):
             command, on_reply, is_decided_now = self.last_asked
             self.ask(command, on_reply, is_decided_now=is_decided_now)
 
-    # --- offsets --------------------------------------------------------------------------------------------------
-
     @rule(number=CLIENTS, partition=PARTITIONS, offset=st.integers(0, 9), back=st.integers(0, 2))
     def commit(self, number: int, partition: int, offset: int, back: int) -> None:
         """By a member, sometimes in a former generation."""
@@ -336,8 +332,6 @@ class GroupProtocol(RuleBasedStateMachine):
     @rule()
     def describe(self) -> None:
         self.ask(DescribeGroup(GROUP), lambda reply: None)
-
-    # --- time, log, crash -------------------------------------------------------------------------------------------
 
     @rule(duration_ms=st.sampled_from([1, 1_000, 3_000, 3_000, 5_999]))
     def time_passes(self, duration_ms: int) -> None:
@@ -423,8 +417,6 @@ class GroupProtocol(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.settle()
-
-    # --- invariants ------------------------------------------------------------------------------------------
 
     @invariant()
     def shard_is_sound(self) -> None:

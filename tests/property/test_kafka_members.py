@@ -89,8 +89,6 @@ class KafkaMembersMachine(RuleBasedStateMachine):
     def choose(self, data: st.DataObject) -> Node:
         return data.draw(st.sampled_from(self.awake))
 
-    # --- the broker -----------------------------------------------------------------------------------------------
-
     def do(self, message: object, node: Node) -> object:
         match message:
             case MetadataRequest():
@@ -159,8 +157,6 @@ class KafkaMembersMachine(RuleBasedStateMachine):
             partition, offset = node.started.pop()
             assert offset <= self.committed.get(partition, NO_OFFSET)
 
-    # --- members --------------------------------------------------------------------------------------------------
-
     @rule(topics=st.sampled_from([{"a": 1}, {"a": 2, "b": 1}, {"b": 3}]))
     def start(self, topics: dict[str, int]) -> None:
         if len([node for node in self.nodes if node.is_running]) < NODES_MAX:
@@ -208,8 +204,6 @@ class KafkaMembersMachine(RuleBasedStateMachine):
         for node in self.nodes:
             node.is_paused = False
 
-    # --- the world ------------------------------------------------------------------------------------------------
-
     @rule(step_ms=st.sampled_from([100, 1_000, 5_000]), steps_count=st.integers(1, 10), is_busy=st.booleans())
     def pass_time(self, step_ms: int, steps_count: int, is_busy: bool) -> None:
         """`is_busy`: running members and their streams continue meanwhile."""
@@ -241,8 +235,6 @@ class KafkaMembersMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.group.restart()
-
-    # --- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
     def one_owns_each_partition(self) -> None:

@@ -56,8 +56,6 @@ class LogAgainstModel(RuleBasedStateMachine):
     def log(self) -> Log:
         return self.place.log()
 
-    # --- appending ------------------------------------------------------------------------------------------
-
     def _append(self, shape: BatchShape) -> int:
         self.appended_count += 1
         base_offset, stored = append(self.log, shape._replace(fill=self.appended_count), self.place.clock.now_ms())
@@ -112,8 +110,6 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.epoch += step
         self.log.start_epoch(self.epoch)
 
-    # --- moving its ends ------------------------------------------------------------------------------------
-
     @rule()
     def roll(self) -> None:
         self.log.roll(self.place.clock.now_ms())
@@ -162,8 +158,6 @@ class LogAgainstModel(RuleBasedStateMachine):
         while self.place.directory.housekeep(self.place.clock.now_ms()):
             pass
         self.model.log_start_offset = self.log.log_start_offset
-
-    # --- a disk that fails ----------------------------------------------------------------------------------
 
     @rule(count=COUNTS, room_bytes=st.integers(0, 60))
     def append_to_full_disk(self, count: int, room_bytes: int) -> None:
@@ -220,8 +214,6 @@ class LogAgainstModel(RuleBasedStateMachine):
         if log.log_start_offset <= log.flushed_end:
             assert log.read(log.flushed_end, log.log_end_offset, 1_000, whole_first_batch=True) is None
 
-    # --- restarts -------------------------------------------------------------------------------------------
-
     @rule()
     def reopen_after_clean_stop(self) -> None:
         self.place.reopen_clean()
@@ -253,8 +245,6 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.model.all_flushed()
         self.epoch = max(self.epoch, self.log.leader_epoch)
         self.log.start_epoch(self.epoch)
-
-    # --- invariants after every step ------------------------------------------------------------------------
 
     @invariant()
     def tells_what_the_model_tells(self) -> None:

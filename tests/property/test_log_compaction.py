@@ -73,8 +73,6 @@ class CompactionAgainstModel(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.place.clock.now_ms()
 
-    # --- appends and log ends -------------------------------------------------------------------------
-
     @rule(records=RECORDS, codec=CODECS, age_ms=st.integers(-500, 500))
     def append(self, records: list[tuple[bytes, bytes | None]], codec: Codec, age_ms: int) -> None:
         timed = tuple((key, value, START_MS + age_ms + at) for at, (key, value) in enumerate(records))
@@ -143,8 +141,6 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         """The highest offset that a clean may have reached, also an abandoned one."""
         return read_compacted_end(self.place.disk, self.log.path) or 0
 
-    # --- cleaning ---------------------------------------------------------------------------------------------
-
     @rule(
         map_bytes=st.sampled_from([192, 10_000]),
         stops_after=st.sampled_from([None, None, None, 0, 1]),
@@ -190,8 +186,6 @@ class CompactionAgainstModel(RuleBasedStateMachine):
             check_cleaned(self.log, cleaned_end, shown(self.log))
         assert not [name for name in self.place.disk.list_directory(self.log.path) if name.endswith(".cleaned")]
 
-    # --- restarts ---------------------------------------------------------------------------------------------
-
     @rule()
     def reopen_after_clean_stop(self) -> None:
         self.place.reopen_clean()
@@ -219,8 +213,6 @@ class CompactionAgainstModel(RuleBasedStateMachine):
             if name.endswith(".snapshot") and self.log.log_start_offset == 0:
                 disk.remove(f"{self.log.path}/{name}")
         self.place.reopen_on(disk)
-
-    # --- invariants after every step ----------------------------------------------------------------------------
 
     @invariant()
     def shows_the_newest_values(self) -> None:

@@ -154,9 +154,6 @@ class Workload:
         log.start_epoch(self.epochs[log_number])
 
 
-# --- the check ------------------------------------------------------------------------------------------------
-
-
 def check_survivors(disk: MemoryDisk, models: list[LogModel], label: str) -> None:
     """Open the log after a crash, and compare it with its possible contents."""
     place = LogPlace(disk)
@@ -220,9 +217,6 @@ def crash_everywhere(workload: Workload, seeds_count: int) -> int:
 
     workload.run(visit)
     return crashes_count
-
-
-# --- tests ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -311,9 +305,6 @@ def test_data_directory_is_at_the_path_of_the_test() -> None:
     workload.run(lambda _: None)
     assert all(path.startswith(f"{DATA}/clicks-") for path in log_files(workload.disk))
     assert any(log_files(workload.disk).values())
-
-
-# --- bugs in what a restart knows of transactions ---------------------------------------------------------------------
 
 
 def open_no_markers(patch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,6 @@ class Workload:
             getattr(self, f"_{kind}")()
             self.check()
 
-    # --- steps ----------------------------------------------------------------------------------------------------
-
     def _batch(self) -> KeyedBatch:
         return KeyedBatch(
             tuple(
@@ -140,8 +138,6 @@ class Workload:
         assert log.log_end_offset >= self.flushed_end
         self.batches = [each for each in self.batches if each.next_offset <= log.log_end_offset]
         self.flushed_end = log.flushed_end
-
-    # --- the check ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         log = self.log
@@ -267,9 +263,6 @@ def test_committed_reads_survive_a_power_loss_at_every_operation_of_a_clean() ->
     disk.on_operation = before
     workload._clean()
     assert checked_count > 10
-
-
-# --- controls ---------------------------------------------------------------------------------------------------------
 
 
 def drop_markers(patch: pytest.MonkeyPatch) -> None:

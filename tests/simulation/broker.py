@@ -117,8 +117,6 @@ class SimulatedBroker:
         self._directories_count += 1
         return UUID(int=self.node_id << 64 | self._directories_count)
 
-    # --- the process ------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """A new process opens the disk."""
         assert not self.is_up
@@ -207,8 +205,6 @@ class SimulatedBroker:
             self._deferred.append((self.deliver, (life, call, index, *arguments)))
             return
         call(self.partitions[index], *arguments)
-
-    # --- the session ------------------------------------------------------------------------------------------
 
     def has_lease(self) -> bool:
         """Whether this broker's session cannot have ended."""
@@ -313,8 +309,6 @@ class SimulatedBroker:
         if not self.is_stopping:
             self._connect()
 
-    # --- registration -----------------------------------------------------------------------------------------
-
     def _register(self) -> None:
         session = self._session
         if session == -1 or self.is_registered():
@@ -338,8 +332,6 @@ class SimulatedBroker:
             )
         else:
             self._request(tree.register, self._on_registered, later, is_read=False)
-
-    # --- the directory's generation ---------------------------------------------------------------------------
 
     def _on_generation(self, answer: Answer, write: Callable[[SeenGeneration, int], None]) -> None:
         """Judge the directory, then move its generation and the tree's by `write`."""
@@ -396,8 +388,6 @@ class SimulatedBroker:
             self.disk.complete_from = answer.number
         self.simulation.trace("broker %d: registered with epoch %d", self.node_id, answer.number)
         self._read(is_synced=True)
-
-    # --- views ------------------------------------------------------------------------------------------------
 
     def on_watch(self, life: int) -> None:
         if life != self.life or not self.is_up:
@@ -611,8 +601,6 @@ class SimulatedBroker:
             if members and members != node.state.in_sync:
                 min_in_sync = min(self._min_in_sync, node.replicas_count_min)
                 self._write_state(partition, node, node.state.with_in_sync(members, node.replicas, min_in_sync))
-
-    # --- a controlled stop --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Move leadership away, then flush and end the session."""

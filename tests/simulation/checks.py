@@ -33,8 +33,6 @@ class Checks:
         self._requests = self._answers = self._unanswered = 0
         self.elections_count = 0
 
-    # --- steps ------------------------------------------------------------------------------------------------
-
     def on_tree_state(self, before: PartitionNode, after: PartitionNode, writer: int) -> None:
         state = after.state
         if state.leader != NO_LEADER and state.leader not in state.in_sync_nodes():
@@ -130,8 +128,6 @@ class Checks:
     def on_unanswered(self, count: int) -> None:
         """The process ended, and its connections with it."""
         self._unanswered += count
-
-    # --- the whole state --------------------------------------------------------------------------------------------
 
     def check_all(self) -> None:
         """I2, I7 and the invariants of each part; checked a few times in each run."""

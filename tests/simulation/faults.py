@@ -82,8 +82,6 @@ class Faults:
             elif broker.is_paused:
                 broker.resume()
 
-    # --- processes --------------------------------------------------------------------------------------------
-
     def _any(self) -> SimulatedBroker:
         return self._chance.choice(self._simulation.brokers)
 
@@ -134,8 +132,6 @@ class Faults:
             broker.stop()
             self._after(300 + self._chance.random() * 1500, self._start, broker, broker.life)
 
-    # --- links ------------------------------------------------------------------------------------------------
-
     def _pair(self) -> tuple[int, int]:
         first, second = self._chance.sample(self._simulation.brokers, 2)
         return first.node_id, second.node_id
@@ -173,8 +169,6 @@ class Faults:
 
     def _tree_back(self) -> None:
         self._simulation.tree.is_away = False
-
-    # --- disks ------------------------------------------------------------------------------------------------
 
     def _disk(self, fault: str) -> None:
         broker = self._any()
@@ -245,8 +239,6 @@ class Faults:
             self._simulation.trace("broker %d: the log of partition %d fails", broker.node_id, partition.index)
             partition.fail()
             broker.look_again()
-
-    # --- operators --------------------------------------------------------------------------------------------
 
     def _prefer(self) -> None:
         broker = self._any()

@@ -49,8 +49,6 @@ class Mutant(NamedTuple):
         )
 
 
-# --- truncation -------------------------------------------------------------------------------------------------------
-
 _follow: Final = Replica._follow
 _on_state: Final = Replica.on_state
 _on_fetch: Final = Replica.on_fetch
@@ -92,9 +90,6 @@ def response_that_moves_the_high_watermark_before_truncating(
         self._advance_as_follower()
         return BACK_OFF
     return _on_response(self, request_id, answer)
-
-
-# --- fencing ----------------------------------------------------------------------------------------------------------
 
 
 def fetch_of_any_leader_epoch(
@@ -153,9 +148,6 @@ def life_without_an_end(self: Leadership, node_id: NodeId, broker_epoch: int, no
 
 _follower: Final = Leadership.follower
 
-# --- in-sync sets -----------------------------------------------------------------------------------------------------
-
-
 def propose_and_use_at_once(self: Leadership, high_watermark: int, end: int, now_ms: int) -> InSyncChange | None:
     change = _propose(self, high_watermark, end, now_ms)
     if change is not None:
@@ -213,9 +205,6 @@ def with_too_many_in_sync(self: PartitionState, in_sync: Members, replicas: Any,
     return self._replace(in_sync=in_sync, eligible=left)
 
 
-# --- stable ends ------------------------------------------------------------------------------------------------------
-
-
 def fetch_before_the_flush(self: Following) -> FollowerFetch | None:
     log = self._log
     if self.leader is None:
@@ -231,9 +220,6 @@ def fetch_before_the_flush(self: Following) -> FollowerFetch | None:
 def advance_over_what_is_not_flushed(self: Replica, leadership: Leadership) -> None:
     if not leadership.is_frozen:
         self.high_watermark = max(self.high_watermark, leadership.end_of_in_sync(self._log.log_end_offset))
-
-
-# --- elections --------------------------------------------------------------------------------------------------------
 
 
 def led_in_the_same_epoch(state: PartitionState, leader: NodeId) -> PartitionState:
@@ -265,9 +251,6 @@ def unproven(self: Following, log_start_offset: int) -> bool:
 
 def unchecked(self: Leadership) -> None:
     return None
-
-
-# --- plans --------------------------------------------------------------------------------------------------
 
 
 def usual(plan: Plan) -> Plan:

@@ -102,8 +102,6 @@ class SimulatedPartition:
         self.patience_version = -1
         self.impatient_version = -1
 
-    # --- states from the tree -----------------------------------------------------------------------------------
-
     def on_view(self, node: PartitionNode, live: Mapping[NodeId, int], min_in_sync: int) -> None:
         """The broker's view of the tree; a state older than the known one is ignored."""
         if self.node is not None and node.state_version < self.node.state_version:
@@ -200,8 +198,6 @@ class SimulatedPartition:
         if had_min and not self.replica.has_min_in_sync:
             self._answer_all(NOT_ENOUGH_AFTER_APPEND)
         self.on_high_watermark()
-
-    # --- leading ----------------------------------------------------------------------------------------------
 
     def produce(self, send: Send) -> None:
         """A producer's request."""
@@ -330,8 +326,6 @@ class SimulatedPartition:
             Answer(error_code, self.replica.high_watermark, log.log_start_offset, diverging, records),
         )
 
-    # --- following --------------------------------------------------------------------------------------------
-
     def fetch(self) -> None:
         """Send the next fetch, unless one is under way or there is none to send."""
         if self._is_fetching or not self.is_usable or not self.broker.is_registered():
@@ -404,8 +398,6 @@ class SimulatedPartition:
             self.broker.after(FETCH_BACKOFF_MS, self._fetch_again, self._fetch_token)
         else:
             self.fetch()
-
-    # --- the disk ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Flush up to the present end, unless a flush is under way: the next one covers it."""

@@ -86,8 +86,6 @@ class Simulation:
         if self.lines is not None:
             self.lines.append(f"{self.timeline.now:10.1f}  {text % arguments}")
 
-    # --- the run ----------------------------------------------------------------------------------------------
-
     def run(self) -> Outcome:
         """Raises `Violation`."""
         try:

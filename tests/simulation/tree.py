@@ -87,8 +87,6 @@ class SimulatedTree:
     def begin(self, partitions: tuple[PartitionNode, ...], live: Mapping[NodeId, int], min_in_sync: int) -> None:
         self.history.append(Snapshot(100, partitions, live, min_in_sync))
 
-    # --- requests ---------------------------------------------------------------------------------------------
-
     def on_request(
         self, sender: NodeId, session_id: int, work: Callable[[Session], Answer], replied: Replied, *, is_read: bool
     ) -> None:
@@ -180,8 +178,6 @@ class SimulatedTree:
         broker_epoch = self.now.change_id + 1
         self._change(live={**self.now.live, session.node_id: broker_epoch})
         return Answer(is_done=True, number=broker_epoch)
-
-    # --- changes ----------------------------------------------------------------------------------------------
 
     def change_state(self, index: int, state: PartitionState, writer: int, moved: Reassigned | None = None) -> None:
         before = self.now.partitions[index]

@@ -76,8 +76,6 @@ class LibrdkafkaTransactions:
         self._consumer.subscribe([topic], on_assign=self._given, on_revoke=self._taken, on_lost=self._taken)
         self._made: Producer | None = None
 
-    # --- inputs -------------------------------------------------------------------------------------------------------
-
     def poll(self, count: int) -> Inputs:
         records: dict[int, list[Record]] = defaultdict(list)
         before = self._assignment
@@ -128,8 +126,6 @@ class LibrdkafkaTransactions:
         self._assignment += 1
         self._assigned = frozenset()
 
-    # --- results that are committed -----------------------------------------------------------------------------------
-
     def read_results(self, partitions: Iterable[int]) -> tuple[Mapping[int, Sequence[Record]], bool]:
         topic = results_topic(self._topic)
         read: dict[int, list[Record]] = defaultdict(list)
@@ -158,8 +154,6 @@ class LibrdkafkaTransactions:
                 self._results_next[number] = max(self._results_next[number], offset)
         self._results.unassign()
         return read, all(self._results_next[each] >= end for each, end in ends.items())
-
-    # --- transactions -------------------------------------------------------------------------------------------------
 
     @property
     def _producer(self) -> Producer:

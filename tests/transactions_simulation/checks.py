@@ -101,8 +101,6 @@ class Checks:
         self._newest[producer_id] = found
         return found
 
-    # -- partitions ----------------------------------------------------------------------------------------------------
-
     def on_data(self, partition: DataPartition, header: BatchHeader, value: Content) -> None:
         if (partition.name, value.transaction) in self._closed:
             raise Violation(f"T5: {value} is in {partition.name} after the marker of its transaction")
@@ -181,8 +179,6 @@ class Checks:
         if shown != counted:
             raise Violation(f"T8: the group has the offsets {shown}, its log {counted}")
 
-    # -- the coordinator -----------------------------------------------------------------------------------------------
-
     def on_records_stable(self, coordinator: CoordinatorPartition) -> None:
         """A decision that is stable is followed by its completion."""
         records = coordinator.serving.records[self._stable_records : coordinator.high_watermark]
@@ -216,8 +212,6 @@ class Checks:
         key = (markers.transactional_id, markers.producer_id, markers.producer_epoch)
         if markers.advances_epoch and self._decided.setdefault(key, markers.commits) != markers.commits:
             raise Violation(f"T4: {markers.transactional_id} has two outcomes")
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def at_end(self) -> None:
         simulation = self._simulation

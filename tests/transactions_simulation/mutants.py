@@ -68,9 +68,6 @@ _truncated: Final = LogTransactions.truncated
 _replay: Final = GroupTable.replay
 
 
-# --- the coordinator --------------------------------------------------------------------------------------------------
-
-
 def answer_at_once(self: TransactionShard, reply: Callable[[Any], None], value: object) -> None:
     reply(value)
 
@@ -152,9 +149,6 @@ def stop_without_a_leader(self: Serving, error: ErrorCode) -> bool:
     return _is_final(self, error) or error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-# --- the partition ----------------------------------------------------------------------------------------------------
-
-
 def any_coordinator(
     self: LogTransactions, producer_id: int, epoch: int, coordinator_epoch: int, *, advances_epoch: bool
 ) -> bool:
@@ -212,9 +206,6 @@ def find_in_one_file(ended: Iterable[AbortedTransaction], start: int, end: int) 
     return [each for each in ended if each.last_offset >= start and each.first_offset < end][:1]
 
 
-# --- committed offsets ------------------------------------------------------------------------------------------------
-
-
 def show_at_once(self: GroupTable, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
     _replay(self, key, value)
 
@@ -238,9 +229,6 @@ def acknowledge_before_applying(
         self._appended_end = end
         log.later(lambda: self.replay_marker(command.producer_id, commits=command.marker.commits))
     self.answer(reply, ErrorCode.NONE)
-
-
-# --- plans ------------------------------------------------------------------------------------------------------------
 
 
 def as_it_is(plan: Plan) -> Plan:

@@ -116,8 +116,6 @@ class OffsetsPartition(DataPartition):
             SharedBytes(OFFSET_BYTES_MAX),
         )
 
-    # -- requests ------------------------------------------------------------------------------------------------------
-
     def _serves(self, answer: Answer) -> bool:
         if self.is_led and self.is_loaded:
             return True
@@ -204,8 +202,6 @@ class OffsetsPartition(DataPartition):
     def later(self, action: Callable[[], None]) -> None:
         self._simulation.timeline.after(LATER_MS, action)
 
-    # -- the log -------------------------------------------------------------------------------------------------------
-
     def append_records(
         self, records: Sequence[GroupRecord], producer: TransactionalProducer | None, transaction: int
     ) -> int:
@@ -224,8 +220,6 @@ class OffsetsPartition(DataPartition):
 
     def append_marker(self, command: WriteMarker) -> int | None:
         return self.end if self._append_marker(*command) else None
-
-    # -- leaders -------------------------------------------------------------------------------------------------------
 
     def _replicated(self, leader_epoch: int, end: int) -> None:
         super()._replicated(leader_epoch, end)
@@ -263,8 +257,6 @@ class OffsetsPartition(DataPartition):
             elif isinstance(content, CommittedRecords):
                 for key, value in content.records:
                     shard.replay(key, value, header.producer_id)
-
-    # -- what the checks compare ---------------------------------------------------------------------------------------
 
     def shown(self, shard: GroupShard | None = None) -> dict[int, int]:
         """What clients of the shard will see when its log is stable."""

@@ -78,8 +78,6 @@ class DataPartition:
     def last_stable_offset(self) -> int:
         return self.transactions.last_stable_offset(self.high_watermark, 0)
 
-    # -- produce -------------------------------------------------------------------------------------------------------
-
     def produce(self, request: Produce, answer: Answer) -> None:
         """`answer` is called once, now or when the batch is replicated."""
         if not self.is_led:
@@ -134,8 +132,6 @@ class DataPartition:
         self._simulation.checks.on_data(self, header, content)
         self._replicate()
 
-    # -- markers -------------------------------------------------------------------------------------------------------
-
     def write_marker(self, markers: EndMarkers, answer: Answer) -> None:
         if not self.is_led:
             answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -170,8 +166,6 @@ class DataPartition:
 
     def _header(self, producer_id: int, epoch: int, attributes: int, sequence: int) -> BatchHeader:
         return BatchHeader(self.end, 100, self.leader_epoch, 2, 0, attributes, 0, 0, 0, producer_id, epoch, sequence, 1)
-
-    # -- replication ---------------------------------------------------------------------------------------------------
 
     def _answer_when_replicated(self, offset: int, answer: Answer) -> None:
         if offset < self.high_watermark:
@@ -228,8 +222,6 @@ class DataPartition:
             if header.producer_id != NO_PRODUCER_ID:
                 states.replay(header, content if isinstance(content, EndMarker) else None, self.now_ms)
         return states
-
-    # -- reads ---------------------------------------------------------------------------------------------------------
 
     def committed(self, start: int, end: int) -> list[Content]:
         """What a read_committed consumer delivers of [start, end), as clients use the list of aborted transactions."""

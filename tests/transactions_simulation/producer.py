@@ -79,8 +79,6 @@ class SimulatedProducer:
         self._script = self._run()
         simulation.timeline.after(0, self._continue, None)
 
-    # -- the driver ----------------------------------------------------------------------------------------------------
-
     def _continue(self, answer: Any) -> None:
         self._steps_count += 1
         step = self._sent(answer)
@@ -107,8 +105,6 @@ class SimulatedProducer:
             return self._script.send(answer)
         except StopIteration:
             return None
-
-    # -- the script ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> Script:
         simulation = self._simulation

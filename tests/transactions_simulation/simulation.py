@@ -125,8 +125,6 @@ class Simulation:
         if not self._is_over:
             self.timeline.after(self.chance.random() * OPERATION_MS, self._operate, offsets)
 
-    # --- the network ------------------------------------------------------------------------------------------------
-
     def send(self, deliver: Deliver, on_answer: Callable[[Any], None], *, late_ms: float) -> None:
         """A request and its answer, each of which may be lost; a lost request may arrive within `late_ms`."""
         answers_count = 0
@@ -164,8 +162,6 @@ class Simulation:
         )
         self.timeline.after(1_200, once, None)
 
-    # --- the run ----------------------------------------------------------------------------------------------------
-
     def run(self) -> Outcome:
         """Raises `Violation`."""
         try:
@@ -201,8 +197,6 @@ class Simulation:
             self.checks.calls_count,
             self._digest(),
         )
-
-    # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def _next_fault(self) -> None:
         if self.plan.fault_kinds and not self._is_over:

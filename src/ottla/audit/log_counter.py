@@ -90,8 +90,6 @@ class LogCounter:
         self._close_fetcher()
         self._publish()
 
-    # --- counting ---------------------------------------------------------------------------------------------
-
     def _count(self, fetched: FetchedPartition) -> None:
         count = self._counts.get(fetched.partition)
         if count is None:
@@ -135,8 +133,6 @@ class LogCounter:
             ),
         )
         count.skip(end_offset)
-
-    # --- publishing ----------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         """Counts first, then the places: below a committed place all counts are published."""
@@ -189,8 +185,6 @@ class LogCounter:
             self._committed |= {partition: each.offset for partition, each in offsets.items()}
         if is_due:
             self._committed_all_ms = now_ms
-
-    # --- what is led here -------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         """Count what this broker leads now, from the committed places on."""

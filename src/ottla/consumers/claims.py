@@ -136,8 +136,6 @@ class PartitionClaim:
         self._write_id = write_id
         return Write(write_id, kind, self.partition, self._version, self._offset, claim, self._stream)
 
-    # --- what the streams say ---------------------------------------------------------------------------------
-
     def commit(self, claim: ClaimId, offset: int) -> list[Effect]:
         """Everything below `offset` was delivered, and the stream moved past it.  Ignored for a claim that is over."""
         if claim != self._claim or self.phase is not Phase.HELD:
@@ -153,8 +151,6 @@ class PartitionClaim:
             if offset != NO_OFFSET:
                 self._offset = offset
             self.phase = Phase.RELEASING
-
-    # --- the state in the tree ----------------------------------------------------------------------------------
 
     def on_written(self, write: Write, outcome: ChangeResult, until_ms: int) -> list[Effect]:
         if self.need is not Need.OUTCOME or write.write_id != self._write_id:
@@ -261,8 +257,6 @@ class PartitionClaim:
         # A later claim reads first: others may have had the partition meanwhile.
         self.need = Need.LOOK
 
-    # --- reads ------------------------------------------------------------------------------------------------
-
     def on_asked(self) -> None:
         assert self.need is Need.LOOK
         self.need = Need.NODES
@@ -355,8 +349,6 @@ class Claims:
         """The effects for the streams when the session is over."""
         return [lost for claim in self._claims.values() for lost in claim.lost()]
 
-    # --- the streams ------------------------------------------------------------------------------------------
-
     def commit(self, partition: TopicPartition, claim_id: ClaimId, offset: int) -> list[Effect]:
         claim = self._claims.get(partition)
         return [] if claim is None else claim.commit(claim_id, offset) + self._advance(partition)
@@ -367,8 +359,6 @@ class Claims:
             return []
         claim.on_stopped(claim_id, offset)
         return self._advance(partition)
-
-    # --- the tree ---------------------------------------------------------------------------------------------
 
     def on_written(self, write: Write, outcome: ChangeResult, until_ms: int) -> list[Effect]:
         claim = self._claims.get(write.partition)

@@ -95,8 +95,6 @@ class Consumer:
         """The holders of partitions that belong to this consumer's share."""
         return self._claims.holders
 
-    # --- the session ------------------------------------------------------------------------------------------
-
     def on_session(self, session_id: int, lease_until_ms: int, now_ms: int) -> list[Effect]:
         """A session has started.  Nothing of the former one is assumed."""
         assert self._session_id is None, "the former session is lost first"
@@ -155,8 +153,6 @@ class Consumer:
         self._has_left = True
         return [Left()]
 
-    # --- the group --------------------------------------------------------------------------------------------
-
     def on_change(self, now_ms: int) -> list[Effect]:
         """A watch fired: consumers or partitions have changed."""
         if self._is_registered and not self._is_leaving:
@@ -190,8 +186,6 @@ class Consumer:
         """An operator has set offsets of the group: read held partitions again, also those without a commit."""
         return self._conclude(now_ms, self._claims.doubt())
 
-    # --- outcomes ---------------------------------------------------------------------------------------------
-
     def on_nodes(self, request_id: int, nodes: Mapping[TopicPartition, PartitionNodes], now_ms: int) -> list[Effect]:
         """The nodes of all the partitions that were requested."""
         if request_id != self._partitions_read:
@@ -214,8 +208,6 @@ class Consumer:
             self._claims.on_not_read()
         return self._conclude(now_ms, [])
 
-    # --- the streams ------------------------------------------------------------------------------------------
-
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Effect]:
         """Everything below each offset was delivered under that claim, and the stream moved past it.
 
@@ -229,8 +221,6 @@ class Consumer:
         `NO_OFFSET`: nothing was ever handed out, and what is committed stays.
         """
         return self._conclude(now_ms, self._claims.on_stopped(partition, claim, offset))
-
-    # --- time -------------------------------------------------------------------------------------------------
 
     def on_time(self, now_ms: int) -> list[Effect]:
         """`due_ms` has passed."""
@@ -285,8 +275,6 @@ class Consumer:
         held += [f"{partition} cannot be claimed: {problem}" for partition, problem in self._claims.problems.items()]
         more = f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else ""
         return ", ".join(held[:_NAMED_MAX]) + more if held else "the tree does not answer"
-
-    # --- ids --------------------------------------------------------------------------------------------------
 
     def _next_id(self) -> int:
         self._ids_count += 1

@@ -9,9 +9,6 @@ from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.share import StreamId
 from ottla.model.identifiers import TopicPartition
 
-# --- requests to the tree -------------------------------------------------------------------------------------------
-
-
 class Register(NamedTuple):
     """Create the consumer's node, by the present session.  `on_registered`: applied also when it is there already."""
 
@@ -60,7 +57,6 @@ class Write(NamedTuple):
     stream: StreamId
 
 
-# --- to the streams -------------------------------------------------------------------------------------------------
 # Each `Start` is ended by one `Released` or `Lost` of its claim.
 
 
@@ -109,9 +105,6 @@ class Committed(NamedTuple):
     partition: TopicPartition
     claim: ClaimId
     offset: int
-
-
-# --- to the user ----------------------------------------------------------------------------------------------------
 
 
 class Settled(NamedTuple):

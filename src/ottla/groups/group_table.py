@@ -322,8 +322,6 @@ class GroupTable:
             for network, less_bytes in offsets.shrink(-more_bytes, self._committer):
                 self._held.add(-less_bytes, network)
 
-    # -- replay --------------------------------------------------------------------------------------------------------
-
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record, which is in the open transaction of `producer_id`, if any.
 

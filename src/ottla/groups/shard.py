@@ -124,8 +124,6 @@ class GroupShard:
             offsets = self._table.offsets(group.group_id)
             yield GroupMetrics(group.group_id, group.kind, group.state_name, group.members_count, offsets)
 
-    # -- start ---------------------------------------------------------------------------------------------------------
-
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record, at start-up and live; `producer_id` is that of its transaction, if any.
 
@@ -145,8 +143,6 @@ class GroupShard:
             group.on_loaded(moment)
         self._expiry.start(moment)
         self._held.release(self._log.stable_end)
-
-    # -- commands ------------------------------------------------------------------------------------------------------
 
     # The type of the reply depends on the command: see `commands`.
     def submit(self, command: Command, reply: Callable[[Any], None], moment: Moment) -> None:
@@ -176,8 +172,6 @@ class GroupShard:
         if self._failure is None and isinstance(group, ClassicGroup) and group.abandon_join(waiter, moment):
             self._forget_if_vacant(group_id)
             self._held.release(self._log.stable_end)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_time(self, moment: Moment) -> None:
         """Handle deadlines that have passed.  When there are many, `next_due_ms` is still in the past afterwards: call
@@ -260,8 +254,6 @@ class GroupShard:
         """The invariants between any two commands; for tests, since it walks over everything."""
         self._table.assert_sound()
 
-    # -- services for groups (`ShardServices`) -------------------------------------------------------------------------
-
     def write(
         self, records: Sequence[GroupRecord], moment: Moment, producer: TransactionalProducer | None = None
     ) -> ErrorCode:
@@ -282,8 +274,6 @@ class GroupShard:
         else:
             # The disk failed during this decision: nothing will release the held replies.
             reply(refused(value, self._failure))
-
-    # -- the classic protocol ------------------------------------------------------------------------------------------
 
     def _join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
         group = self._joinable(command, moment)
@@ -342,8 +332,6 @@ class GroupShard:
             answer = LeaveReply(ErrorCode.NONE, unknown)
         self.answer(reply, answer)
 
-    # -- offsets, and groups as a whole --------------------------------------------------------------------------------
-
     def _write_marker(self, command: WriteMarker, reply: Callable[[ErrorCode], None], moment: Moment) -> None:
         """The offsets take effect with the append: no later command finds them pending, and the reply comes after."""
         try:
@@ -390,8 +378,6 @@ class GroupShard:
             records = [*self._table.offset_tombstones(command.group_id), *group.tombstones()]
             error = code_for_member(write_in_batches(self, records, moment))
         self.answer(reply, error)
-
-    # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(

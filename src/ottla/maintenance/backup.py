@@ -276,8 +276,6 @@ class Backup:
         """Remove the files written so far; the next backup of this name removes the rest."""
         self._unfinished.abandon()
 
-    # --- before ---------------------------------------------------------------------------------------------
-
     def _check_source(self) -> None:
         disk, path = self._disk, self._data_dir
         if not disk.exists(path) or directory_identity.owner_of(disk, path) is not Owner.OTTLA:
@@ -336,8 +334,6 @@ class Backup:
         path = f"{self._unfinished.path}/{partition}"
         if self._disk.exists(path):
             remove_tree(self._disk, path)
-
-    # --- after ----------------------------------------------------------------------------------------------
 
     def _logs(self, topics: Mapping[str, UUID]) -> dict[TopicPartition, BackupLog]:
         """What was copied, and what should have been there: the restored broker refuses it as this one does."""

@@ -165,8 +165,6 @@ class _Planner:
                 sides = [segment_file_name(base, suffix) for suffix in SEGMENT_SUFFIXES]
                 self._plan.lost_side_files += [name for name in sides if name in names]
 
-    # --- the present files --------------------------------------------------------------------------------------
-
     def _path(self, base_offset: int) -> str:
         return f"{self._directory}/{segment_file_name(base_offset)}"
 
@@ -232,8 +230,6 @@ class _Planner:
             yield each
             expected, position = each.end_offset, each.end_position
 
-    # --- leader epochs --------------------------------------------------------------------------------------
-
     def _with_true_epochs(self, found: Sequence[_Found]) -> list[_Found]:
         """Epochs never fall; where they do, the few are wrong, and get the epoch of those before (no checksum covers
         epochs).  A segment that has such batches counts as damaged although it loses none.
@@ -274,8 +270,6 @@ class _Planner:
         restamped = tuple(each._replace(leader_epoch=epoch) for each, epoch in zip(kept, epochs, strict=True))
         problem = segment.problem or "leader epochs fall"
         return segment._replace(problem=problem, kept=restamped)
-
-    # --- what becomes of it ---------------------------------------------------------------------------------
 
     def _plan_segment(self, segment: _Found, following: _Found | None) -> None:
         end = segment.end_offset if following is None else following.base_offset

@@ -205,8 +205,6 @@ class Copier:
             self._keep_dirty()
             raise
 
-    # --- progress -----------------------------------------------------------------------------------------------
-
     def _write_progress_when_due(self) -> None:
         try:
             if self._writer.is_busy:
@@ -258,8 +256,6 @@ class Copier:
         for copy in self._copies.values():
             copy.close_audit(now_ms)
 
-    # --- how much is read (`FetchRoom`) ---
-
     def reserve(self, partition: TopicPartition) -> int:
         """A partition that the target does not take must not fill what is in flight, and so hold up the others."""
         if self._copies[partition].is_audit_full:
@@ -272,8 +268,6 @@ class Copier:
 
     def on_landed(self, partition: TopicPartition, size_bytes: int) -> None:
         self._throttle.on_landed(partition, size_bytes)
-
-    # --- reading ------------------------------------------------------------------------------------------------
 
     def _send(self, fetched: FetchedPartition) -> None:
         copy = self._copies.get(fetched.partition)
@@ -309,8 +303,6 @@ class Copier:
         else:
             is_final = isinstance(failure.error, WireError | TopicRecreated)
             self._stop(copy, f"the source cannot be read: {failure.error}", is_final=is_final)
-
-    # --- what became of it --------------------------------------------------------------------------------------
 
     def _settle(self, results: Iterable[BatchResult]) -> None:
         for result in results:
@@ -349,8 +341,6 @@ class Copier:
             buffer_bytes_max=self._options.in_flight_bytes_max, allow_auto_topic_creation=False, halts_on_refusal=True
         )
         return RawProducer(self._target, options)
-
-    # --- stuck, and on again --------------------------------------------------------------------------------------
 
     def _stop(
         self, copy: PartitionCopy, problem: str, *, is_final: bool = False, retry_ms: float | None = None

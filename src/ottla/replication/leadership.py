@@ -163,8 +163,6 @@ class Leadership:
         self._counted: tuple[FollowerProgress, ...] = ()
         self._count_members(now_ms)
 
-    # --- what the tree holds ----------------------------------------------------------------------------------
-
     def commit(self, state: PartitionState, version: int, now_ms: int) -> None:
         """The tree holds `state`.  A higher version ends every change that was proposed over a lower one."""
         if version <= self.version:
@@ -216,8 +214,6 @@ class Leadership:
         if self._live.get(member.node_id) == member.broker_epoch:
             self._followers[member.node_id] = progress
         return progress
-
-    # --- what followers report --------------------------------------------------------------------------------
 
     def follower(self, node_id: NodeId, broker_epoch: int, now_ms: int) -> FollowerProgress | None:
         """The progress of a follower that fetches now; None unless assigned, and registered in this incarnation."""
@@ -312,8 +308,6 @@ class Leadership:
             ):
                 found.append((progress.end_offset, progress.caught_up_ms, member.node_id))
         return max(found)[2] if found else None
-
-    # --- changes of the in-sync set ---------------------------------------------------------------------------
 
     def propose(self, high_watermark: int, log_end_offset: int, now_ms: int) -> InSyncChange | None:
         """The change that is due, unless another one is under way.

@@ -93,8 +93,6 @@ class Replica:
         self._leadership: Leadership | None = None
         self._following = Following(log)
 
-    # --- the state in the tree ----------------------------------------------------------------------------------
-
     def on_state(
         self,
         replicas: Sequence[NodeId],
@@ -181,8 +179,6 @@ class Replica:
         if leadership is not None:
             leadership.configure(leadership.replicas, min_in_sync, now_ms)
             self._advance(leadership)
-
-    # --- leading ----------------------------------------------------------------------------------------------
 
     @property
     def in_sync_count(self) -> int:
@@ -329,8 +325,6 @@ class Replica:
         end_offset = leadership.end_of_in_sync(self._log.stable_end)
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
-
-    # --- following --------------------------------------------------------------------------------------------
 
     def next_fetch(self) -> FollowerFetch | None:
         """The fetch to send to the leader now, None when there is none: see `Following.next_fetch`."""

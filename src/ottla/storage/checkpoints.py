@@ -65,9 +65,6 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
-# --- checkpoints with a version, a count and lines ------------------------------------------------------------
-
-
 def _format_lines(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in [str(VERSION), str(len(lines)), *lines]).encode()
 
@@ -211,9 +208,6 @@ def parse_epochs(content: bytes, path: str) -> list[EpochStart]:
     return entries
 
 
-# --- files of names and values --------------------------------------------------------------------------------
-
-
 def partition_metadata(topic_id: UUID) -> bytes:
     return f"version: {VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
@@ -299,9 +293,6 @@ def _parse_values(content: bytes, separator: str) -> dict[str, str]:
         # Java escapes these in values; base64 ids and numbers have no other character to escape.
         values[name.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
     return values
-
-
-# --- the clean-shutdown marker --------------------------------------------------------------------------------
 
 
 def write_clean_shutdown_mark(disk: Disk, directory: str, broker_epoch: int = -1) -> None:

@@ -164,8 +164,6 @@ class MemoryDisk:
         # What the descriptor of each held directory has seen of the file system's errors.
         self._held: dict[str, int] = {}
 
-    # --- crashes ---------------------------------------------------------------------------------------
-
     def crash(self, rng: random.Random, survival: Survival | None = None) -> MemoryDisk:
         """The disk after a power loss: everything synced, and of the rest what `survival` keeps.
 
@@ -198,8 +196,6 @@ class MemoryDisk:
         """The content of every file by its path, as programs see it now."""
         with self.lock:
             return {path: bytes(node.content) for path, node in _nodes_below(self._root, "")}
-
-    # --- for open files -------------------------------------------------------------------------------------
 
     def begin(self, kind: OperationKind, path: str, position: int = 0, length_bytes: int = 0) -> int | None:
         """Called before every operation; raises a planned error, returns the most bytes that a write may accept."""
@@ -254,8 +250,6 @@ class MemoryDisk:
     def _need_descriptor(self, path: str) -> None:
         if self.descriptors_max is not None and self.open_files_count >= self.descriptors_max:
             raise _error(errno.EMFILE, path)
-
-    # --- Disk -----------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         with self.lock:
@@ -394,8 +388,6 @@ class MemoryDisk:
             if self.room_bytes is None:
                 return _ENDLESS_BYTES
             return max(0, self.room_bytes - sum(len(node.content) for node in _file_nodes(self._root)))
-
-    # --- paths ----------------------------------------------------------------------------------------------
 
     def _change(self, *entries: EntryChange) -> None:
         for entry in entries:

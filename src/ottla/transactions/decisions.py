@@ -105,9 +105,6 @@ def complete(transaction: Transaction, now_ms: int) -> Transaction:
     )
 
 
-# --- init -------------------------------------------------------------------------------------------------------------
-
-
 def _init(known: Known, command: InitProducer, now_ms: int) -> Outcome:
     found = known.transaction
     if found is None:
@@ -152,9 +149,6 @@ def _init_with_new_id(
     return Outcome(ProducerReply(ErrorCode.NONE, producer_id, 0), change, last)
 
 
-# --- add and verify ---------------------------------------------------------------------------------------------------
-
-
 def _add(known: Known, command: AddPartitions, now_ms: int) -> Outcome:
     found = known.transaction
     given = (command.producer_id, command.producer_epoch)
@@ -188,9 +182,6 @@ def _verify(known: Known, command: VerifyPartitions) -> Outcome:
     if found.state is not TransactionState.ONGOING or not command.partitions <= found.partitions:
         return Outcome(ErrorCode.INVALID_TXN_STATE)
     return Outcome(ErrorCode.NONE)
-
-
-# --- end --------------------------------------------------------------------------------------------------------------
 
 
 def _end(known: Known, command: EndTransaction, now_ms: int) -> Outcome:
@@ -288,9 +279,6 @@ def _abort_of_nothing(known: Known, given: Identity, now_ms: int) -> Outcome:
         client_version=NEXT_EPOCH,
     )
     return Outcome(ProducerReply(ErrorCode.NONE, producer_id, epoch), change, given)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _prepared(command: EndTransaction) -> TransactionState:

@@ -154,8 +154,6 @@ class TransactionShard:
             if entry.known.transaction is not None:
                 yield entry.name, entry.known.transaction
 
-    # -- start ---------------------------------------------------------------------------------------------------------
-
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record, at start-up and live.  Raises `TransactionRecordError`; skips unknown versions of keys.
 
@@ -197,8 +195,6 @@ class TransactionShard:
         for entry in list(self._ids.values()):
             self._applied(entry, moment)
         self._held.release(self._log.stable_end)
-
-    # -- commands ------------------------------------------------------------------------------------------------------
 
     # The type of the reply depends on the command: see `commands`.
     def submit(self, command: Command, reply: Callable[[Any], None], moment: Moment) -> None:
@@ -288,8 +284,6 @@ class TransactionShard:
                 listed.append(ListedTransaction(name, transaction.producer_id, transaction.state.title))
         return ListReply(ErrorCode.NONE, listed)
 
-    # -- what the broker reports ---------------------------------------------------------------------------------------
-
     def on_stable(self, stable_end: int) -> None:
         """The log is stable below `stable_end`: replies and markers that waited for it leave, in their order."""
         self._held.release(stable_end)
@@ -332,8 +326,6 @@ class TransactionShard:
             self._run_parked(entry, moment)
         else:
             self._retry_later(entry, moment)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_time(self, moment: Moment) -> None:
         """Handle deadlines that have passed.  When there are many, `next_due_ms` is still in the past afterwards: call
@@ -400,8 +392,6 @@ class TransactionShard:
             entry.queued_ms = due_ms
             heappush(self._due, (due_ms, self._pushed_count, entry))
 
-    # -- the end of the shard ------------------------------------------------------------------------------------------
-
     def fail_all(self, error: ErrorCode) -> None:
         """The partition leaves this broker, or its disk failed: every waiting request gets `error`.
 
@@ -434,8 +424,6 @@ class TransactionShard:
                 command, reply, _ = entry.parked.popleft()
                 reply(refusal(command, error))
             self._forget_if_vacant(entry)
-
-    # ------------------------------------------------------------------------------------------------------------------
 
     def _change(self, entry: _TransactionalId, change: Transaction, last: Identity | None, moment: Moment) -> ErrorCode:
         """Log and apply a new state of an id; nothing has changed where an error is returned."""

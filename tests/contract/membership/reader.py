@@ -80,8 +80,6 @@ class Reader:
         """The offset of the last start of each partition."""
         return {event.partition: event.offset for event in list(self.events) if isinstance(event, Start)}
 
-    # --- on the membership's thread ---------------------------------------------------------------------------
-
     def _on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if self.events and isinstance(self.events[-1], Left | Failed):
@@ -129,8 +127,6 @@ class Reader:
     def _position(self, partition: TopicPartition) -> int:
         started = self.held.get(partition)
         return self.asked.get(partition, NO_OFFSET if started is None else started.offset)
-
-    # --- what tests do ----------------------------------------------------------------------------------------
 
     def stop(self, partition: TopicPartition) -> None:
         """Confirm that a revoked partition is no longer handed out."""

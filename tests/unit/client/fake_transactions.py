@@ -85,8 +85,6 @@ class FakeTransactions:
         self._advance(transaction)
         self._complete(transaction, commits=False)
 
-    # --- requests ---------------------------------------------------------------------------------------------------
-
     def answer(self, version: int, request: object) -> object | None:
         match request:
             case FindCoordinatorRequest():

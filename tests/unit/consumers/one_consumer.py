@@ -61,8 +61,6 @@ class OneConsumer:
     def has(self, kind: type[E]) -> bool:
         return any(isinstance(effect, kind) for effect in self.effects)
 
-    # --- events -----------------------------------------------------------------------------------------------
-
     def begin(self, session_id: int = 7) -> None:
         """A session, and the consumer registered in it."""
         self.given(self.consumer.on_session(session_id, self.now_ms + 1000, self.now_ms))

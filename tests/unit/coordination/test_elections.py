@@ -71,8 +71,6 @@ def test_next_epoch_is_above_the_logs_when_the_tree_is_older(was_clean: bool) ->
     assert [change.state.leader_epoch for change in changes] == ([8] if was_clean else [8, 4])
 
 
-# --- several replicas ------------------------------------------------------------
-
 A, B, C = NodeId(1), NodeId(2), NodeId(3)
 ALL = (A, B, C)
 
@@ -279,9 +277,6 @@ def test_unclean_election_is_of_the_replica_itself_and_only_where_it_is_allowed(
     assert due_for("C4", state, "B4 C4", allows_unclean=True) == [(state_of("C", 6, "C4"), 1)]
     assert due_for("C4", state, "A2 B4 C4", allows_unclean=True) == []
     assert due_for("A2", state, "A2 B4 C4", allows_unclean=True) == []
-
-
-# --- sequences: each event with the state after it ------------------------------------------------------------
 
 
 def test_replica_that_lost_its_log_never_leads_by_its_former_place() -> None:

@@ -216,9 +216,6 @@ def test_marker_is_refused_while_this_broker_may_have_been_replaced(coordinator:
     assert coordinator.end(FIRST) is ErrorCode.NOT_COORDINATOR
 
 
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
 def commit_as(
     coordinator: Coordinator, member_id: str, epoch: int, instance_id: str | None = None, group_id: str = GROUP
 ) -> ErrorCode:
@@ -284,9 +281,6 @@ def test_members_of_consumer_groups_commit_at_their_epoch_only() -> None:
     assert coordinator.committed() == {PLACE: 9}
 
 
-# --- deletions and expiry ---------------------------------------------------------------------------------------------
-
-
 def test_transaction_restores_nothing_in_a_group_that_was_deleted_meanwhile(coordinator: Coordinator) -> None:
     coordinator.commit({0: 5})
     coordinator.commit({0: 9, 1: 9}, producer_id=FIRST)
@@ -340,9 +334,6 @@ def test_group_with_nothing_but_a_pending_offset_stays_when_others_expire() -> N
     assert coordinator.committed() == {PLACE: 9}
 
 
-# --- restarts ---------------------------------------------------------------------------------------------------------
-
-
 def test_pending_offsets_survive_a_restart_and_are_decided_by_their_markers(coordinator: Coordinator) -> None:
     coordinator.commit({0: 5, 1: 5})
     coordinator.commit({0: 9}, producer_id=FIRST)
@@ -376,9 +367,6 @@ def test_key_of_the_first_version_is_the_same_offset(coordinator: Coordinator) -
     assert coordinator.stable() == {PLACE: 3}
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def test_pending_offsets_count_and_free_their_memory(coordinator: Coordinator) -> None:
     coordinator.commit({0: 5})
     before_bytes = coordinator.offset_bytes.held_bytes
@@ -408,9 +396,6 @@ def test_full_memory_refuses_new_offsets_but_known_ones_are_committed_in_a_trans
     assert coordinator.commit_errors({1: 9}, producer_id=FIRST) == no_room
     coordinator.offset_bytes.limit_bytes = OFFSET_BYTES_MAX
     assert coordinator.commit_errors({1: 9}, producer_id=FIRST) == {ErrorCode.NONE}
-
-
-# --- against the definition -------------------------------------------------------------------------------------------
 
 
 def test_any_order_of_records_and_markers_shows_the_last_record_that_counts() -> None:

@@ -134,9 +134,6 @@ def test_empty_batch_is_whole_and_holds_nothing() -> None:
     assert list(decode_batch(memoryview(made))) == []
 
 
-# --- plans ----------------------------------------------------------------------------------------------------
-
-
 def repaired(disk: MemoryDisk, recorded: Recorded) -> bytes:
     plan = plan_repair(disk, DIRECTORY, recorded)
     execute_repair(disk, plan, f"{DIRECTORY}.x.damaged")

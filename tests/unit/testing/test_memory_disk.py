@@ -29,9 +29,6 @@ def crashes_of(disk: MemoryDisk, path: str, seeds: range = SEEDS) -> set[bytes |
     return {disk.crash(random.Random(seed)).files().get(path) for seed in seeds}
 
 
-# --- what a power loss keeps ----------------------------------------------------------------------------------
-
-
 def test_crash_keeps_what_was_synced_with_its_name() -> None:
     disk = MemoryDisk()
     durable(disk, "/a", b"abc")
@@ -207,9 +204,6 @@ def test_links_are_still_one_file_after_a_crash() -> None:
     assert after.files() == {"/a": b"xbc", "/b": b"xbc"}
 
 
-# --- faults ---------------------------------------------------------------------------------------------------
-
-
 def test_only_the_planned_write_fails() -> None:
     disk = MemoryDisk()
     file = disk.open("/a", create=True)
@@ -312,9 +306,6 @@ def test_disk_that_lies_about_directories_alone_loses_names() -> None:
     assert disk.crash(random.Random(1), Survival.NOTHING).files() == {"/a": b"a"}
 
 
-# --- watching -------------------------------------------------------------------------------------------------
-
-
 def test_operations_are_recorded_and_reads_are_not() -> None:
     disk = MemoryDisk()
     file = durable(disk, "/a", b"abc")
@@ -343,9 +334,6 @@ def test_negative_places_are_refused() -> None:
         with pytest.raises(OSError) as invalid:
             refused()
         assert invalid.value.errno == errno.EINVAL
-
-
-# --- lost write-backs -----------------------------------------------------------------------------------------
 
 
 def syncs(disk: MemoryDisk) -> bool:

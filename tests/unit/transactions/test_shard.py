@@ -43,9 +43,6 @@ def open_transaction(epoch: int = 0, *, is_complete: bool = False, commits: bool
     return coordinator
 
 
-# --- init -------------------------------------------------------------------------------------------------------------
-
-
 def test_unknown_id_gets_a_new_producer_id_and_each_later_producer_the_next_epoch() -> None:
     coordinator = Coordinator()
     assert coordinator.init() == ProducerReply(NONE, P, 0)
@@ -119,9 +116,6 @@ def test_tree_without_an_answer_is_reported_as_loading_and_forgets_the_id() -> N
     assert len(coordinator.shard) == 0
 
 
-# --- add, verify ------------------------------------------------------------------------------------------------------
-
-
 def test_partitions_are_added_once_and_verified() -> None:
     coordinator = Coordinator()
     coordinator.init()
@@ -156,9 +150,6 @@ def test_late_produce_of_a_decided_transaction_is_not_verified() -> None:
     coordinator = open_transaction()
     coordinator.end((P, 0), commits=True, advances_epoch=False)
     assert coordinator.verify((P, 0), A) == [WRONG_STATE]
-
-
-# --- end --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -259,9 +250,6 @@ def test_next_producer_may_use_an_older_connection() -> None:
     assert coordinator.add((P, 1), connection=3) == [NONE]
 
 
-# --- parked calls -----------------------------------------------------------------------------------------------------
-
-
 def test_calls_during_the_markers_wait_and_keep_their_order() -> None:
     coordinator = open_transaction()
     coordinator.end((P, 0), commits=True)
@@ -327,9 +315,6 @@ def test_completion_that_the_log_refused_is_tried_again_after_a_suspension() -> 
     assert state_of(coordinator)[0] == "CompleteCommit"
 
 
-# --- time-outs --------------------------------------------------------------------------------------------------------
-
-
 def test_transaction_that_times_out_is_aborted_with_the_next_epoch() -> None:
     coordinator = open_transaction()
     coordinator.pass_ms(59_999)
@@ -374,9 +359,6 @@ def test_id_without_a_transaction_for_a_week_expires() -> None:
     assert coordinator.log.records[-1].value is None
     assert coordinator.add((P, 1)) == [WRONG_ID]
     assert coordinator.init(P, 1) == ProducerReply(NONE, 5000, 0)
-
-
-# --- exhausted epochs -------------------------------------------------------------------------------------------------
 
 
 def exhausted(state: TransactionState = TransactionState.EMPTY) -> Coordinator:
@@ -431,9 +413,6 @@ def test_no_producer_is_given_the_epoch_of_a_marker() -> None:
     coordinator.write_all_markers()
     coordinator.give_ids()
     assert replies == [ProducerReply(NONE, P, 0)]
-
-
-# --- restarts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -518,9 +497,6 @@ def test_markers_that_are_written_during_a_suspension_count_after_it() -> None:
     coordinator.shard.resume(coordinator.moment)
     coordinator.pass_ms(0)
     assert (state_of(coordinator)[0], coordinator.markers) == ("CompleteCommit", [])
-
-
-# --- what administrators see ------------------------------------------------------------------------------------------
 
 
 def test_transactions_are_described_and_listed() -> None:

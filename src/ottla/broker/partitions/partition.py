@@ -168,8 +168,6 @@ class Partition:
         self._apply_config(log.config)
         log.watch(on_stable=self._on_stable, on_truncated=self._on_truncated, committed_end=lambda: self.high_watermark)
 
-    # --- role and settings ------------------------------------------------------------------------------------
-
     @property
     def leader_id(self) -> NodeId:
         """The broker that leads, this one included; -1 when none does."""
@@ -368,8 +366,6 @@ class Partition:
             # Their records are in the log and may come to be committed: only the acknowledgement is refused.
             for_all.fail_all(_NOT_ENOUGH_AFTER_APPEND)
 
-    # --- in-sync replicas -------------------------------------------------------------------------------------
-
     def on_follower_gone(self, node_id: NodeId, broker_epoch: int) -> bool:
         """The process of a follower has ended; returns whether `propose` may let it leave the in-sync set."""
         is_known = self._replica.on_gone(node_id, broker_epoch)
@@ -393,8 +389,6 @@ class Partition:
             self.node = self.node._replace(state=change.state, state_version=version)
         self._replica.on_outcome(change, outcome, version, now_ms)
         self._follow_replica()
-
-    # --- ends -------------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -442,8 +436,6 @@ class Partition:
         That may be more than the topic has replicas, other than for the high watermark (`Replica.has_min_in_sync`).
         """
         return self._accepts_acks_all
-
-    # --- appending --------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -508,8 +500,6 @@ class Partition:
             self._log.expect_beginnings(False)
             return self._log.append(batch, header, now_ms, guard)
         raise gap
-
-    # --- transactions -----------------------------------------------------------------------------------------
 
     def guard(self, producer_id: int, producer_epoch: int, first_sequence: int) -> VerificationGuard | None:
         """What `append` needs with a transactional batch that may open a transaction; None when that is open already.
@@ -587,8 +577,6 @@ class Partition:
     def low_watermark(self) -> int:
         """Below it no live replica has records; at the leader, else -1."""
         return self._replica.low_watermark
-
-    # --- reading ----------------------------------------------------------------------------------------------
 
     def read(
         self,
@@ -777,8 +765,6 @@ class Partition:
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
         return self._log.epoch_of(offset)
-
-    # --- ends that move ---------------------------------------------------------------------------------------
 
     def _on_stable(self) -> None:
         """This replica's stable end moved."""

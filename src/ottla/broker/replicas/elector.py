@@ -275,8 +275,6 @@ class Elector:
             return {each for each in asked if self._logs.is_usable(each)}
         return await self._other_logs.usable(node_id, asked, timeout_ms)
 
-    # --- decisions ------------------------------------------------------------------------------------------------
-
     def _look_at(self, names: Collection[str]) -> None:
         self._unled.difference_update(names)
         topics = [topic for name in names if (topic := self._view.by_name.get(name)) is not None]
@@ -392,8 +390,6 @@ class Elector:
                 self._decide_again(topic_partition)
 
         self._propose(change, on_outcome)
-
-    # --- timers ---------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         if self._timer is not None:

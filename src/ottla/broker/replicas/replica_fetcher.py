@@ -249,8 +249,6 @@ class ReplicaFetcher:
         if self._partitions.get(key) is partition:
             self._session.move_log_start(key, partition.log_start_offset)
 
-    # --- what is requested ------------------------------------------------------------------------------------
-
     def _ask(self, key: PartitionKey, partition: FollowedPartition) -> None:
         """Fetch from where the partition is now, or when its log's end is stable."""
         self._unstable.pop(key, None)
@@ -343,8 +341,6 @@ class ReplicaFetcher:
             self._is_interrupted = True
             self._interrupted_at_ms = self._context.clock.monotonic_ms()
             self._peer.interrupt()
-
-    # --- the task ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:

@@ -172,8 +172,6 @@ class ShardTable(Generic[S]):
     def moment(self) -> Moment:
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    # --- which shards there are -------------------------------------------------------------------------------
-
     def follow(self, topic: Topic | None) -> None:
         """Load the shards whose partitions this broker started to lead, unload those that it no longer leads, or leads
         in a new epoch.  A shard whose partition is only suspended stays loaded, and continues when that ends.
@@ -304,8 +302,6 @@ class ShardTable(Generic[S]):
     def _shard_of(self, key: str) -> ServedShard[S] | None:
         shards = self._shards
         return shards[partition_of(key, len(shards))] if shards else None
-
-    # --- the timer --------------------------------------------------------------------------------------------
 
     def arm_for(self, served: ServedShard[S]) -> None:
         """The deadlines of one shard may be others now."""

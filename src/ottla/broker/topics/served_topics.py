@@ -288,8 +288,6 @@ class ServedTopics:
         if after is not None:
             self._partitions.set_topic(name, after.topic_id, len(after.partitions))
 
-    # --- what is held ---------------------------------------------------------------------------------------------
-
     def _indexes_on_disk(self) -> dict[str, list[int]]:
         indexes: dict[str, list[int]] = {}
         for name, index in (*self._directory.logs, *self._directory.failed):
@@ -329,8 +327,6 @@ class ServedTopics:
             refusal,
             NO_LEADER_EPOCH if found is None else found.leader_epoch,
         )
-
-    # --- changes --------------------------------------------------------------------------------------------------
 
     async def _make_changes(self, changes: TopicChanges, offload: Offload, *, is_late: bool) -> None:
         """Make the changes of one topic.  A failure is kept in `_failures`."""
@@ -481,8 +477,6 @@ class ServedTopics:
             # Only the note remains: a later change, or the next start, finds that there is nothing to drop.
             log.warning("topic.note_left", extra=fields(topics_count=len(done), error=str(error)))
             self._has_deletions = True
-
-    # --- retries --------------------------------------------------------------------------------------------------
 
     @property
     def _is_offline(self) -> bool:

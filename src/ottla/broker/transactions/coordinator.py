@@ -148,8 +148,6 @@ class TransactionCoordinator:
         # A log that was restored may be newer than the tree, which counts the ids that were given.
         self._producer_ids.begin_at(shard.greatest_producer_id + 1)
 
-    # --- what shards need -------------------------------------------------------------------------------------
-
     def allocate(self, transactional_id: str, services: _ShardServices) -> None:
         task = asyncio.get_running_loop().create_task(self._allocate(transactional_id, services))
         self._allocating.add(task)

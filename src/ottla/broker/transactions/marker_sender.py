@@ -211,8 +211,6 @@ class MarkerSender:
             self._retry_later(marker)
         self._absent = []
 
-    # --- outcomes ---------------------------------------------------------------------------------------------
-
     def _on_outcome(self, marker: Marker, error: ErrorCode) -> None:
         if self._is_stopped:
             return

@@ -89,8 +89,6 @@ class DirectoryGeneration:
         self._is_stale = False
         self._problem = ""
 
-    # --- at a start and a registration ----------------------------------------------------------------------------
-
     async def check(self) -> None:
         """Raises `StaleDirectory`; nothing is written."""
         await self._judged()
@@ -146,8 +144,6 @@ class DirectoryGeneration:
 
     def _operation(self, held: HeldGeneration, generation: int, version: int) -> Operation:
         return generation_write(self._node_id, SeenGeneration(held.directory_id, generation), version)
-
-    # --- within a life --------------------------------------------------------------------------------------------
 
     def start(self, stored: Callable[[], object]) -> None:
         """Move from time to time from now on.  `stored`: a value that is another one after records were stored."""

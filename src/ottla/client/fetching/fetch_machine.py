@@ -121,8 +121,6 @@ class FetchMachine:
         self._failures = [failure for failure in self._failures if failure.partition != partition]
         self._postponed.clear(partition)
 
-    # --- requests out -----------------------------------------------------------------------------------------------
-
     def fetchable(self) -> list[TopicPartition]:
         """The partitions that may go into a fetch now, if their leader has none in flight."""
         flying = {partition for flight in self._flights.values() for partition in flight.positions}
@@ -174,8 +172,6 @@ class FetchMachine:
     def take_failure(self) -> FetchFailure | None:
         """The oldest failure that was not taken yet."""
         return self._failures.pop(0) if self._failures else None
-
-    # --- events in --------------------------------------------------------------------------------------------------
 
     def on_answer(self, leader_id: int, outcomes: Mapping[TopicPartition, FetchOutcome]) -> list[FetchedPartition]:
         """The leader has answered its fetch: the records, without those of partitions that were moved meanwhile."""

@@ -158,8 +158,6 @@ class ProduceMachine:
         stale, self._stale_topics = self._stale_topics, set()
         return stale
 
-    # --- batches in -------------------------------------------------------------------------------------------------
-
     def add(self, partition: TopicPartition, batch: bytearray, tag: object, give_up: Deadline) -> None:
         """Queue one whole batch.  Raises CorruptBatch for invalid bytes."""
         header = check_batch(memoryview(batch), check_crc=False)
@@ -177,8 +175,6 @@ class ProduceMachine:
         """A partition that `halts_on_refusal` has halted takes batches again."""
         assert partition not in self._open, "batches before the halt must be settled first"
         self._halted.pop(partition, None)
-
-    # --- requests out -----------------------------------------------------------------------------------------------
 
     def sendable(self) -> list[TopicPartition]:
         """The partitions of which a batch may be sent now, if they have a leader."""
@@ -223,8 +219,6 @@ class ProduceMachine:
     def next_try_ms(self, limit_ms: float) -> float:
         """The time until a postponed partition may be retried; at most `limit_ms`."""
         return self._postponed.next_try_ms(limit_ms)
-
-    # --- events in --------------------------------------------------------------------------------------------------
 
     def on_answer(self, leader_id: int, answers: Mapping[TopicPartition, ProduceAnswer]) -> None:
         """The leader has answered the oldest request."""
@@ -289,8 +283,6 @@ class ProduceMachine:
                 self._halt(batch, late)
                 if self.stopped is not None:
                     return
-
-    # --- the rules --------------------------------------------------------------------------------------------------
 
     def _refuse_waiting(self, queue: ProduceQueue, error: OttlaError) -> None:
         for batch in list(queue.waiting):

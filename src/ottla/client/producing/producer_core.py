@@ -114,8 +114,6 @@ class ProducerCore:
         if self._engine.transactions is not None:
             self._engine.transactions.check_open()
 
-    # --- transactions -----------------------------------------------------------------------------------------------
-
     def init_step(self) -> TransactionStep:
         return self._transaction_step(TransactionMachine.initialize)
 

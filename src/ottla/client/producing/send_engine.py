@@ -390,8 +390,6 @@ class SendEngine:
             unsettled = self._accumulator.unsettled
             self._backlog.extendleft(each for each in reversed(again) if each.batch in unsettled)
 
-    # --- transactions -----------------------------------------------------------------------------------------------
-
     def _is_idle(self) -> bool:
         return not self._accumulator.unsettled
 

@@ -181,8 +181,6 @@ class TransactionMachine:
         # Whether the last transaction has committed; None: that was taken, or it has not ended.
         self._outcome: bool | None = None
 
-    # --- the user's calls -------------------------------------------------------------------------------------------
-
     def initialize(self) -> Pending:
         """Take the transactional id over: earlier producers of it are fenced, their open transaction is aborted."""
         pending = self._repeated(Operation.INIT)
@@ -315,8 +313,6 @@ class TransactionMachine:
     def _wrong_state(self, to_do: str) -> InvalidTransactionState:
         return InvalidTransactionState(f"cannot {to_do}: {_WRONG_STATES[self.state]}")
 
-    # --- batches ----------------------------------------------------------------------------------------------------
-
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether a batch may be sent to its leader now; if not, its partition is added to the transaction first."""
         if self.state not in (TransactionState.OPEN, TransactionState.COMMITTING):
@@ -337,8 +333,6 @@ class TransactionMachine:
             self._fail(reason)
         else:
             self._must_abort(reason)
-
-    # --- calls out --------------------------------------------------------------------------------------------------
 
     def due_in_ms(self, *, is_idle: bool) -> float | None:
         """The time until the next call; None when there is none.  `is_idle`: no batch is under way."""
@@ -450,8 +444,6 @@ class TransactionMachine:
             at_least=_END_KEEPS_MAX + 1 if self.is_implicit else 0,
             at_most=VERSION_MAX if self.is_implicit else _END_KEEPS_MAX,
         )
-
-    # --- answers in -------------------------------------------------------------------------------------------------
 
     def on_connected(self, *, offers_implicit: bool) -> None:
         """The coordinator's cluster has, or has not, finalized the transactions of KIP-890."""
@@ -606,8 +598,6 @@ class TransactionMachine:
         error_code = error_code_of(code)
         name = f"transactional id {self.transactional_id}" if subject is None else str(subject)
         return BrokerRefused(error_code, name, hint=_HINTS.get(error_code))
-
-    # --- what follows -----------------------------------------------------------------------------------------------
 
     def _postpone(self, error: ClientError) -> None:
         self._retrying.on_wait(error)

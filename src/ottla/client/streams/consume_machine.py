@@ -121,8 +121,6 @@ class ConsumeMachine:
         assigned = self._of(partition)
         return None if assigned is None or assigned.reading.token != token else assigned
 
-    # --- users' threads ---------------------------------------------------------------------------------------------
-
     def next_hand_out(self, buffer: StreamBuffer, thread: int, until_ns: int | None) -> HandOut | None:
         """The next batch of a stream, to be handed out by `thread` up to this moment; None while nothing is there.
 
@@ -193,8 +191,6 @@ class ConsumeMachine:
                 else f"{partition}: the message at {offset} was not handed out by this stream"
             )
 
-    # --- offsets of transactions ------------------------------------------------------------------------------------
-
     def has_pending_commit(self, buffers: Iterable[StreamBuffer]) -> bool:
         """Whether a commit is on its way that could set back what a transaction commits."""
         return any(reading.has_pending for buffer in buffers for reading in buffer.readings.values())
@@ -220,8 +216,6 @@ class ConsumeMachine:
             for reading in buffer.readings.values()
             if not reading.is_answered and (offset := reading.take_offset()) is not None
         }
-
-    # --- commits and releases ---------------------------------------------------------------------------------------
 
     def commit(self, buffers: Iterable[StreamBuffer]) -> CommitOutcome:
         """Commit what was passed; the outcome becomes known later."""
@@ -278,8 +272,6 @@ class ConsumeMachine:
                 else:
                     next_ms = min(next_ms, reading.release_by_ms)
         return next_ms
-
-    # --- the group --------------------------------------------------------------------------------------------------
 
     def on_event(self, event: Event, now_ms: int) -> None:
         match event:
@@ -376,8 +368,6 @@ class ConsumeMachine:
             self.due_calls.append(LeaveGroup())
         return True
 
-    # --- orders for the fetch thread --------------------------------------------------------------------------------
-
     def take_orders(self) -> dict[TopicPartition, FetchOrder | None]:
         """What has changed since the last call; None: fetch nothing of it."""
         changed, self._changed = self._changed, set()
@@ -413,8 +403,6 @@ class ConsumeMachine:
         for reading in list(readings):
             if not reading.is_stopped and reading.question is None and reading.passed_end != NO_OFFSET:
                 self._move(Assigned(buffer, reading), Target(reading.passed_end, None))
-
-    # --- fetches ----------------------------------------------------------------------------------------------------
 
     def reserve(self, partition: TopicPartition) -> int:
         """See `FetchRoom`."""

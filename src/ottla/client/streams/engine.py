@@ -78,8 +78,6 @@ class StreamsEngine:
     def has_left(self) -> bool:
         return self._machine.has_left
 
-    # --- users' threads ---------------------------------------------------------------------------------------------
-
     def next_hand_out(self, buffer: StreamBuffer) -> HandOut | None:
         """The next batch of a stream, for this thread; None while nothing is there.
 
@@ -142,8 +140,6 @@ class StreamsEngine:
                 hint="open a ConsumerConnector in each process, after the fork",
             )
 
-    # --- commits ----------------------------------------------------------------------------------------------------
-
     def mark_done(self, buffer: StreamBuffer, partition: TopicPartition, offset: int) -> None:
         """The message and those before it are done.  Raises NotAssigned when the stream has not handed it out."""
         with self.lock:
@@ -189,8 +185,6 @@ class StreamsEngine:
                 )
             if outcome.error is not None:
                 raise CommitFailed(f"not committed: {outcome.error}", hint=_HINT_OF_COMMITS) from outcome.error
-
-    # --- other threads ----------------------------------------------------------------------------------------------
 
     def on_time(self) -> int:
         """Commit and give back what is due; gives the moment of the next, by `Clock.monotonic_ms`."""

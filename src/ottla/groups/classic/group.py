@@ -235,8 +235,6 @@ class ClassicGroup:
         known = self.is_empty and self.protocol_type and self.rebalance.state_since_ms >= 0
         return self.rebalance.state_since_ms if known else None
 
-    # -- the classic protocol ------------------------------------------------------------------------------------------
-
     def join(self, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
         join(self.rebalance, command, reply, moment)
 
@@ -313,8 +311,6 @@ class ClassicGroup:
             self.history.add(moment.wall_ms, "left", member=member_id, reason=leaving.reason)
         return LeftMember(leaving.member_id, leaving.instance_id, error)
 
-    # -- offsets -------------------------------------------------------------------------------------------------------
-
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
         rebalance, generation = self.rebalance, command.generation_or_epoch
         if generation < 0 and rebalance.state is GroupState.EMPTY:
@@ -357,8 +353,6 @@ class ClassicGroup:
                 return topics
             read.update(subscribed.intersection(topics))
         return read
-
-    # -- records and time ----------------------------------------------------------------------------------------------
 
     def apply(self, found: GroupMetadata) -> None:
         self.rebalance.apply(found)

@@ -90,8 +90,6 @@ class Rebalance:
         self._initial_left_ms = 0
         self._member_arrived = False
 
-    # -- members -------------------------------------------------------------------------------------------------------
-
     def add(self, member_id: str, command: JoinGroup, reply: Callable[[JoinReply], None], moment: Moment) -> None:
         """Add a new member; its join is parked until the rebalance that this starts or joins has ended."""
         self.enter(member_id, command, reply, moment)
@@ -151,8 +149,6 @@ class Rebalance:
         deadline = Deadline(self.owner, PENDING, member_id)
         self.roster.add_pending(member_id, deadline)
         self.services.issued_ids.add(deadline, session_timeout_ms, moment)
-
-    # -- join ----------------------------------------------------------------------------------------------------------
 
     def prepare_or_complete(self, reason: str, moment: Moment) -> None:
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -268,8 +264,6 @@ class Rebalance:
         if reply is not None:
             self.services.answer(reply, value)
 
-    # -- sync ----------------------------------------------------------------------------------------------------------
-
     def wait_for_assignment(self, member: Member, reply: Callable[[SyncReply], None]) -> None:
         assert self.state is GroupState.COMPLETING_REBALANCE
         self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -326,8 +320,6 @@ class Rebalance:
         reply, member.sync_reply = member.sync_reply, None
         if reply is not None:
             self.services.answer(reply, value)
-
-    # -- durable state ------------------------------------------------------------------------------------------------
 
     def write(self, found: GroupMetadata, moment: Moment) -> ErrorCode:
         try:
@@ -403,8 +395,6 @@ class Rebalance:
             assert member.join_reply is None or self.state is GroupState.PREPARING_REBALANCE
             assert member.sync_reply is None or self.state is GroupState.COMPLETING_REBALANCE
             assert member.session.due_ms is not None or member.is_waiting
-
-    # -- deadlines -----------------------------------------------------------------------------------------------------
 
     @property
     def is_stopped(self) -> bool:

@@ -137,8 +137,6 @@ class Compactor:
         """Where (exclusive) the last clean of a log ended, 0 before the first."""
         return self._ends.end_of(topic_partition)
 
-    # --- the next clean -----------------------------------------------------------------------------------
-
     def next_job(self, now_ms: int, map_bytes: int = MAP_BYTES) -> CleanJob | None:
         """The clean of the log with the greatest dirty part, None when none is due.
 
@@ -207,8 +205,6 @@ class Compactor:
             return True
         del self._waits[log.topic_partition]
         return False
-
-    # --- its results --------------------------------------------------------------------------------------
 
     async def apply_result(self, result: CleanResult, offload: Offload = INLINE) -> bool:
         """Apply one result of the clean in progress; returns whether more of its results will follow.
@@ -357,8 +353,6 @@ class Compactor:
         _log.error(
             "log.uncleanable", extra=fields(partition=log.topic_partition, reason=reason, history=log.history.as_fact())
         )
-
-    # --- changes of logs ----------------------------------------------------------------------------------
 
     def begin_cut(self, log: Log, end_offset: int) -> None:
         """The log will end at `end_offset`: later appends are dirty, and dense.  Durable after `write_cut`."""

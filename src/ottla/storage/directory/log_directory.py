@@ -233,8 +233,6 @@ class LogDirectory:
         self._log_checkpoints: LogCheckpoints
         self._completeness: LogCompleteness
 
-    # --- opening --------------------------------------------------------------------------------------------
-
     @classmethod
     def open(
         cls,
@@ -477,8 +475,6 @@ class LogDirectory:
         except OSError as error:
             raise DirectoryOffline(f"{self.path} cannot be synced: {error}") from error
 
-    # --- what logs call ----------------------------------------------------------------------------------
-
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -570,8 +566,6 @@ class LogDirectory:
     def _record_flushed(self, plan: FlushPlan) -> None:
         self._flushes_count += 1
         self._log_checkpoints.flushed(flush.log for flush in plan.flushes if not flush.log.is_deleted)
-
-    # --- creating and deleting ------------------------------------------------------------------------------
 
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether there is a log: in use, refused, or deleted but not durably."""
@@ -685,8 +679,6 @@ class LogDirectory:
         await self._log_checkpoints.forget(self._renamed, offload)
         await self.compactor.forget(self._renamed, offload)
         self._renamed.clear()
-
-    # --- replicas -------------------------------------------------------------------------------------------
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """The recorded high watermark of each replicated log: never above the true one, but perhaps far below."""
@@ -838,8 +830,6 @@ class LogDirectory:
         elif is_there:
             self._removals.add(monotonic_ms, directory=target)
 
-    # --- housekeeping ---------------------------------------------------------------------------------------
-
     def look_at_space(self) -> int:
         """Look at the room on the disk; returns in how many milliseconds to do it again."""
         next_look_ms = self.space.look(makes=self.offline is None)
@@ -902,8 +892,6 @@ class LogDirectory:
         if not goes_on:
             self._housekeeping_failure = ""
         return goes_on
-
-    # --- closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Flush everything and write the mark of a clean shutdown; no plan may be in flight.

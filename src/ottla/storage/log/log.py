@@ -372,8 +372,6 @@ class Log:
         self._on_truncated = on_truncated
         self._committed_end = committed_end
 
-    # --- what others read -------------------------------------------------------------------------------------
-
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first, never empty; the last one is the active segment."""
@@ -422,8 +420,6 @@ class Log:
         first, position = self._place_of(max(offset, self.log_start_offset))
         later = sum(segment.size_bytes for segment in self._segments if segment.base_offset > first.base_offset)
         return first.size_bytes - position + later
-
-    # --- appending ------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -548,8 +544,6 @@ class Log:
         if self._active.size_bytes > 0:
             self.roll(now_ms)
         return self._active
-
-    # --- appending as a follower ----------------------------------------------------------------------------
 
     def append_run(self, run: memoryview, now_ms: int, *, may_have_gaps: bool = False) -> int:
         """Append batches as a leader sent them, offsets and epochs included, and return the new log end.
@@ -710,8 +704,6 @@ class Log:
         if self._on_stable is not None:
             self._on_stable()
 
-    # --- leader epochs --------------------------------------------------------------------------------------
-
     def start_epoch(self, epoch: int) -> None:
         """Stamp `epoch` into later appends; the first of them writes its line to the epochs' checkpoint."""
         assert epoch >= self.leader_epoch, "a leader epoch never goes back"
@@ -758,8 +750,6 @@ class Log:
         """The leader epoch under which the record at `offset` was appended, -1 when it is not known."""
         return self._epochs.epoch_of(offset)
 
-    # --- rolling --------------------------------------------------------------------------------------------
-
     def roll(self, now_ms: int) -> None:
         """Close the active segment and open the next one at the log end; nothing happens when it is empty.
 
@@ -790,8 +780,6 @@ class Log:
 
     def _new_segment(self, base_offset: int, created_ms: int, size_bytes: int = 0) -> Segment:
         return Segment(self._disk, self.path, base_offset, self.config, self._cache, created_ms, size_bytes)
-
-    # --- flushing -------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> LogFlush:
         """What must be synced for the log to be durable up to its present end."""
@@ -837,8 +825,6 @@ class Log:
         if not self._is_os_policy and self._on_stable is not None and not self.is_deleted:
             self._on_stable()
 
-    # --- settings -------------------------------------------------------------------------------------------
-
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings.  The stable end never goes back: leaving policy `os` it waits for the flushed end.
 
@@ -876,8 +862,6 @@ class Log:
         self._is_os_policy = config.flush_policy == "os"
         self.flush_ms_max = config.flush_ms_max
         self._flush_at_offset = self.flushed_end + config.flush_messages_max
-
-    # --- reading --------------------------------------------------------------------------------------------
 
     def read(
         self, start_offset: int, limit_offset: int, size_bytes_max: int, *, whole_first_batch: bool
@@ -930,8 +914,6 @@ class Log:
             # This reader has everything: it will continue here, and so will others.
             places.remember(limit_offset, limit_segment, limit_position)
         return run
-
-    # --- aborted transactions ---------------------------------------------------------------------------------
 
     def aborted_in(self, run: FileRun, start_offset: int, limit_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in a run that `read` returned for these offsets, by first offset.
@@ -1009,8 +991,6 @@ class Log:
     async def _search_by_time(self, find: time_search.Find, offload: Offload) -> TimestampOffset | None:
         opening = self._host.batch_opening
         return await time_search.search(self._segments, lambda: self.log_start_offset, opening, offload, find)
-
-    # --- retention ------------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> None:
         """DeleteRecords: `log_start_offset` moves up to `offset`, at most to the stable end."""
@@ -1097,8 +1077,6 @@ class Log:
         """Forget idempotent producers that appended nothing for too long; returns how many."""
         return self.producers.expire(now_ms)
 
-    # --- compaction's swap ----------------------------------------------------------------------------------
-
     def begin_swap(self, replaced: Sequence[int]) -> bool:
         """Keep the segments with these base offsets until `end_swap`; False when retention has removed all of them.
 
@@ -1147,8 +1125,6 @@ class Log:
     def end_swap(self) -> None:
         """The swap is over, done or not: segments may be removed again."""
         self.is_swapping = False
-
-    # --- truncation -----------------------------------------------------------------------------------------
 
     async def truncate_to(self, offset: int, offload: Offload, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Cut the log so that it ends at `offset`, or below where that is inside a batch (KIP-101; followers only).
@@ -1417,8 +1393,6 @@ class Log:
         for path in segment.existing_paths():
             self._disk.remove(path)
 
-    # --- failures -------------------------------------------------------------------------------------------
-
     def take_offline(self, failure: StorageError) -> None:
         """Refuse further appends with `failure`; reads see only what was flushed."""
         self.failure = failure
@@ -1487,8 +1461,6 @@ class Log:
         self._places.check_invariants(self.segments, self.log_end_offset)
         if self._is_os_policy and self.failure is None:
             assert self.stable_end == self.log_end_offset
-
-    # --- the end of the log ---------------------------------------------------------------------------------
 
     def mark_deleted(self) -> None:
         """The directory deleted the log: no plan of a flush and no clean may use it any more, and its files are closed

@@ -105,8 +105,6 @@ class LogTransactions:
         # Deleted records hold no transaction open.
         return max(min(stable_end, high_watermark), log_start_offset)
 
-    # -- batches of clients --------------------------------------------------------------------------------------------
-
     def guard(self, producer_id: int, epoch: int, first_sequence: int) -> VerificationGuard | None:
         """What the append of a transactional batch needs, made before the coordinator is queried; None when its
         transaction is open here.  Raises `InvalidProducerEpoch`."""
@@ -200,8 +198,6 @@ class LogTransactions:
             if found is not None:
                 self._spend(found)
 
-    # -- markers -------------------------------------------------------------------------------------------------------
-
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, advances_epoch: bool) -> bool:
         """Whether a coordinator's marker must be appended; not if it repeats one that is in the log.
 
@@ -241,8 +237,6 @@ class LogTransactions:
         stable_end = offset + 1 if first_open_offset is None else first_open_offset
         return AbortedTransaction(first_offset, offset, producer_id, stable_end)
 
-    # -- batches that are in the log -----------------------------------------------------------------------------------
-
     def replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> AbortedTransaction | None:
         """A batch of a producer that the leader checked, or that a restart finds; nothing is checked.
 
@@ -263,8 +257,6 @@ class LogTransactions:
         )
         self.batch_appended(header)
         return None
-
-    # -- roles ---------------------------------------------------------------------------------------------------------
 
     def forget_guards(self) -> None:
         """This broker does not lead the partition any more: answers that it waits for are about another leader."""

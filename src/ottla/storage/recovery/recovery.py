@@ -249,8 +249,6 @@ class LogRecovery:
             config=self._config,
         )
 
-    # --- segments -------------------------------------------------------------------------------------------
-
     def _segment(self, base_offset: int) -> Segment:
         size_bytes = self._disk.file_size_bytes(f"{self._path}/{segment_file_name(base_offset)}")
         return Segment(self._disk, self._path, base_offset, self._config, self._cache, self._now_ms, size_bytes)
@@ -484,8 +482,6 @@ class LogRecovery:
         self._producers = ProducerStates(self._producers.expiration_ms)
         self._is_anew = True
         self._log_end_offset = start
-
-    # --- producers and epochs -------------------------------------------------------------------------------
 
     def _load_producers(self, end_offset: int) -> None:
         # Later ones describe batches that were lost, or that are not believed before they are read.

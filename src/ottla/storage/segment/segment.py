@@ -140,8 +140,6 @@ class Segment:
         paths = [self.path + suffix for suffix in SEGMENT_SUFFIXES]
         return [path for path in paths if self._disk.exists(path)]
 
-    # --- being active or closed ---------------------------------------------------------------------------
-
     def configure(self, config: LogConfig) -> None:
         """Apply new settings; they hold from the next batch on."""
         self._index_interval_bytes = config.index_interval_bytes
@@ -218,8 +216,6 @@ class Segment:
         self.release()
         if file is not None:
             file.close()
-
-    # --- writing ------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Write one batch after the others.  After an `OSError` call `undo`."""
@@ -371,8 +367,6 @@ class Segment:
         """The file could not be cut at `position`: readers must not see what is after it."""
         self.size_bytes = min(self.size_bytes, position)
 
-    # --- indexes ------------------------------------------------------------------------------------------
-
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Both indexes, from memory, their files, or the log itself.  Raises `CorruptLog` or `OSError`."""
         indexes = self._indexes
@@ -487,8 +481,6 @@ class Segment:
                     self.max_timestamp_offset = self.base_offset + time_index.relative_offset(-1)
         return self.max_timestamp_ms, self.max_timestamp_offset
 
-    # --- aborted transactions -----------------------------------------------------------------------------
-
     def aborted(self) -> AbortedIndex:
         """Those that end in this segment, from memory or their file.  Raises `CorruptLog` or `OSError`."""
         aborted = self._aborted
@@ -530,8 +522,6 @@ class Segment:
         last_offset: int = fields_of_head[0] + fields_of_head[6]
         # An entry that is wrong limits nothing.
         return fields_of_head[0] if last_offset == self.base_offset + offset_index.relative_offset(slot) else None
-
-    # --- searching ----------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, BatchTuple] | None:
         """(position, head) of the first batch that ends at or above `offset`; None when all end below it."""

@@ -203,8 +203,6 @@ class SmallBroker:
         )
         self.verifier: Verifier = TransactionVerifier(NODE_ID, self.transactions, lambda transactional_id: NODE_ID)
 
-    # --- what handlers call -----------------------------------------------------------------------------------
-
     @property
     def configs(self) -> ConfigsView:
         return ConfigsView(1, self.overrides)
@@ -219,8 +217,6 @@ class SmallBroker:
 
     async def refresh(self) -> None:
         """The topics are never out of date."""
-
-    # --- what tests call --------------------------------------------------------------------------------------
 
     def add_topic(self, name: str, partitions_count: int = 1, *, leader_epoch: int = 0) -> Topic:
         topic_id = UUID(int=0xABC0000 + len(self.topics.by_name))

@@ -301,8 +301,6 @@ def test_partition_that_gets_another_leader_is_told_in_the_session(served: Leadi
     assert served.codes() == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
-# --- consumers and followers (KIP-392) --------------------------------------------------------------------------------
-
 RACK = "west"
 
 
@@ -422,9 +420,6 @@ def test_follower_serves_consumers_that_know_of_followers(served: Leading, versi
     served.version = version
     served.send(FetchRequest(topics=[topic("t", at(0))], max_wait_ms=0, min_bytes=1, max_bytes=1_000_000))
     assert served.codes() == [code]
-
-
-# --- the lease --------------------------------------------------------------------------------------------------------
 
 
 class Leased(Leading):

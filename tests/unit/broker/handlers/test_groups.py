@@ -100,9 +100,6 @@ async def stable_member(broker: SmallBroker, group_id: str) -> str:
     return joined.member_id
 
 
-# --- FindCoordinator ---------------------------------------------------------------------------------------------
-
-
 @versions(ApiKey.FIND_COORDINATOR)
 async def test_this_broker_coordinates_every_group(broker: SmallBroker, version: int) -> None:
     request = FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest("g")
@@ -176,9 +173,6 @@ async def test_topic_of_transactions_is_created_with_the_first_request_for_a_coo
     assert made.name == TRANSACTIONS_TOPIC
 
 
-# --- The topic of the groups -------------------------------------------------------------------------------------
-
-
 async def test_metadata_makes_the_groups_topic_as_it_must_be() -> None:
     broker = SmallBroker()
     wanted = MetadataRequest([MetadataRequestTopic(name=OFFSETS_TOPIC)])
@@ -186,9 +180,6 @@ async def test_metadata_makes_the_groups_topic_as_it_must_be() -> None:
     assert answer.topics[0].is_internal
     ((made, _),) = broker.created
     assert made.config["cleanup.policy"] == "compact"
-
-
-# --- Members -----------------------------------------------------------------------------------------------------
 
 
 @versions(ApiKey.JOIN_GROUP)
@@ -234,9 +225,6 @@ async def test_leaving_tells_of_the_member_where_the_version_can(broker: SmallBr
         request = LeaveGroupRequest("g", "" if many else asked, [MemberIdentity(asked)] if many else [])
         answer = await broker.ask(ApiKey.LEAVE_GROUP, version, request, LeaveGroupResponse)
         assert codes(answer) == ([0, code] if many else [code])
-
-
-# --- Offsets -----------------------------------------------------------------------------------------------------
 
 
 @versions(ApiKey.OFFSET_COMMIT)
@@ -321,9 +309,6 @@ async def test_offsets_are_deleted_but_for_topics_that_do_not_exist(broker: Smal
     assert (nobody.error_code, nobody.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
-# --- Looking at groups -------------------------------------------------------------------------------------------
-
-
 @versions(ApiKey.DESCRIBE_GROUPS)
 async def test_group_that_is_not_there_is_dead_and_an_error_from_version_6_on(
     broker: SmallBroker, version: int
@@ -375,9 +360,6 @@ async def test_groups_without_members_are_deleted(broker: SmallBroker, version: 
     answer = await broker.ask(ApiKey.DELETE_GROUPS, version, request, DeleteGroupsResponse)
     told = [(each.group_id, each.error_code) for each in answer.results]
     assert told == [("empty", 0), ("busy", ErrorCode.NON_EMPTY_GROUP), ("none", ErrorCode.GROUP_ID_NOT_FOUND)]
-
-
-# --- KIP-848 -----------------------------------------------------------------------------------------------------
 
 
 @versions(ApiKey.CONSUMER_GROUP_HEARTBEAT)

@@ -26,9 +26,6 @@ from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitP
 from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, CountedIds, SmallBroker
 from tests.unit.broker.live_brokers import live
 
-# --- InitProducerId ---------------------------------------------------------------------------------------------
-
-
 async def init(broker: SmallBroker, version: int, request: InitProducerIdRequest) -> InitProducerIdResponse:
     return await broker.ask(ApiKey.INIT_PRODUCER_ID, version, request, InitProducerIdResponse)
 
@@ -79,9 +76,6 @@ async def test_transactional_producer_needs_an_id_and_its_coordinator(
     assert result == InitProducerIdResponse(0, error, -1, -1)
 
 
-# --- DescribeCluster --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("with_operations", [False, True])
 async def test_cluster_is_described(version: int, with_operations: bool) -> None:
@@ -115,9 +109,6 @@ async def test_other_endpoints_than_brokers_are_refused(endpoint_type: int, code
     response = await SmallBroker().ask(ApiKey.DESCRIBE_CLUSTER, 1, request, DescribeClusterResponse)
     assert response.error_code == code
     assert response.brokers == []
-
-
-# --- DeleteRecords ----------------------------------------------------------------------------------------------
 
 
 async def delete(

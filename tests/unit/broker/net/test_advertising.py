@@ -40,8 +40,6 @@ def test_client_gets_the_configured_address_of_the_listener_that_it_reached() ->
     assert advertised.address_for(("10.0.0.7", 9092)) == ("10.0.0.7", 9092)
 
 
-# --- in a cluster ------------------------------------------------------------------------------------------------
-
 REACHED = ("10.0.0.7", 9092)
 
 

@@ -61,9 +61,6 @@ def produce(log: ServedLog, waiting: Produce, slot: int, acks: int = ACKS_ALL) -
     log.partition.waiting.park_produce(required_end, acks, waiting, slot)
 
 
-# --- role -----------------------------------------------------------------------------------------------------
-
-
 def test_partition_appends_nothing_before_it_is_led() -> None:
     log = ServedLog("t", leader_epoch=None)
     with pytest.raises(NotLeader) as refused:
@@ -102,9 +99,6 @@ def test_partition_that_is_not_led_refuses_clients_whatever_epoch_they_know() ->
     assert partition.leadership_error(-1) == NOT_LEADER
     read = partition.read(-1, 0, -1, 1_000, whole_first_batch=True)
     assert (read.error_code, read.high_watermark, read.run) == (NOT_LEADER, -1, None)
-
-
-# --- acks -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", [ACKS_ALL, ACKS_LEADER])
@@ -186,9 +180,6 @@ def test_retired_partition_fails_its_produces_and_wakes_its_fetches(acks: int) -
     assert waiting.outcomes == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-# --- fetches --------------------------------------------------------------------------------------------------
-
-
 def test_fetches_are_woken_by_what_they_wait_for() -> None:
     log, consumer, replica = ServedLog("t"), Fetch(), Fetch()
     log.partition.waiting.park_fetch(consumer)
@@ -201,9 +192,6 @@ def test_fetches_are_woken_by_what_they_wait_for() -> None:
         log.partition.waiting.forget_fetch(fetch)
     log.add()
     assert (consumer.woken_count, replica.woken_count) == (1, 1)
-
-
-# --- truncation -----------------------------------------------------------------------------------------------
 
 
 def test_truncation_takes_the_high_watermark_back_to_the_logs_end() -> None:

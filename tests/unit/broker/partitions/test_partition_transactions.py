@@ -60,9 +60,6 @@ def served() -> ServedLog:
     return ServedLog("t")
 
 
-# --- appends ----------------------------------------------------------------------------------------------------------
-
-
 def test_transactional_batch_is_appended_with_a_guard_only(served: ServedLog) -> None:
     batch = batch_of(0)
     with pytest.raises(WrongTransactionState):
@@ -133,9 +130,6 @@ def test_marker_needs_as_many_replicas_as_produces_do() -> None:
     here.be(HERE, 1, HERE)
     with pytest.raises(NotEnoughReplicas):
         mark(here.served, COMMIT, 1)
-
-
-# --- reads ------------------------------------------------------------------------------------------------------------
 
 
 def test_committed_read_ends_at_the_open_transaction_and_continues_after_its_marker(served: ServedLog) -> None:
@@ -226,9 +220,6 @@ def test_plain_partition_has_nothing_that_readers_wait_for(served: ServedLog) ->
     served.add()
     read = committed(served.partition)
     assert (read.last_stable_offset, read.aborted) == (1, [])
-
-
-# --- several replicas, restarts ---------------------------------------------------------------------------------------
 
 
 def test_follower_takes_transactions_from_the_bytes_of_its_leader() -> None:

@@ -125,9 +125,6 @@ def records_of(leading: Replicated, offset: int = 0) -> memoryview:
     return memoryview(run.file.read_at(run.position, run.length_bytes))
 
 
-# --- the leader -------------------------------------------------------------------------------------------------------
-
-
 def test_high_watermark_follows_the_slowest_replica_in_sync() -> None:
     here = leader()
     assert here.partition.high_watermark == 0
@@ -464,9 +461,6 @@ def test_full_disk_that_refuses_the_head_of_a_pipeline_does_not_let_the_rest_ove
     with pytest.raises(NotLeader):
         send(here, 1, producer_id=6)
     assert [send(here, sequence, producer_id=6) for sequence in (0, 1)] == [2, 3]
-
-
-# --- the follower -----------------------------------------------------------------------------------------------------
 
 
 def follower(config: LogConfig | None = None) -> Replicated:
@@ -854,9 +848,6 @@ def test_groups_go_on_where_their_offsets_have_fewer_replicas_than_the_setting_a
     here.served.append(acks=ACKS_ALL)
 
 
-# --- consumers and followers (KIP-392) --------------------------------------------------------------------------------
-
-
 def test_consumer_is_sent_to_the_nearest_follower_that_has_its_offset() -> None:
     here = leader()
     here.add()
@@ -950,9 +941,6 @@ def test_follower_that_leaves_the_replicas_in_sync_sends_its_consumers_away() ->
     here.lifecycle.unregistered()
     here.be(ELSEWHERE, 1)
     assert here.consume(0).error_code == NOT_LEADER, "its session has ended"
-
-
-# --- the lease --------------------------------------------------------------------------------------------------------
 
 
 def see(here: Replicated, *, is_suspended: bool) -> bool:

@@ -92,9 +92,6 @@ async def test_follower_whose_registration_ended_too_is_not_probed() -> None:
     assert (table.told, network.probed) == ([], [])
 
 
-# --- leaders ----------------------------------------------------------------------------------------------------
-
-
 class Looked:
     """What became of a refusal by the leader elsewhere."""
 

@@ -500,8 +500,6 @@ async def test_name_that_is_taken_or_collides_is_refused_before_all_else(tmp_pat
                 assert refusal.value.code is code
 
 
-# --- several brokers --------------------------------------------------------------------------------------------------
-
 ELSEWHERE = NodeId(2)
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -39,9 +39,6 @@ def levels(findings: list[Finding]) -> list[str]:
     return [each.level.value for each in findings]
 
 
-# --- ZooKeeper --------------------------------------------------------------------------------------------------------
-
-
 def test_server_tells_its_mode_version_and_latency() -> None:
     health = [zookeeper_health("zk1:2181", server("leader"))]
     assert said(list(server_findings(health))) == [
@@ -73,9 +70,6 @@ def test_server_by_itself_is_warned_of() -> None:
 def test_session_timeout_is_compared_with_what_the_server_grants(timeout_ms: int, level: str) -> None:
     conf = "clientPort=2181\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n"
     assert levels(list(timeout_findings({"zk1:2181": conf, "silent:2181": ""}, timeout_ms))) == [level]
-
-
-# --- the tree ---------------------------------------------------------------------------------------------------------
 
 
 def broker(node_id: int, ahead_ms: int = 3) -> SeenBroker:
@@ -140,9 +134,6 @@ def test_password_that_crosses_a_network_without_tls_is_warned_of() -> None:
 )
 def test_directory_is_compared_with_the_cluster(identity: dict[str, str], found: list[str]) -> None:
     assert levels(list(directory_findings(tree(0), 1, identity))) == found
-
-
-# --- topics -----------------------------------------------------------------------------------------------------------
 
 
 def cluster(*node_ids: int) -> ClusterInfo:

@@ -204,9 +204,6 @@ def test_repair_of_a_directory_without_topic_id_and_topic_is_refused(
     assert "the broker has no topic strangers" in capsys.readouterr().err
 
 
-# --- the record of the flushed end is gone --------------------------------------------------------------------
-
-
 def lose_record(data_dir: Path, *, was_clean: bool = False) -> None:
     (data_dir / "flushed-ends").unlink()
     if not was_clean:

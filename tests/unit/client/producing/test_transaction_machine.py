@@ -145,9 +145,6 @@ def end_request(call: CoordinatorCall) -> EndTxnRequest:
     return call.message
 
 
-# --- the order of calls ---------------------------------------------------------------------------------------------
-
-
 def test_nothing_is_sent_before_the_init_and_outside_of_a_transaction() -> None:
     it = Coordinator(is_implicit=True)
     with pytest.raises(InvalidTransactionState, match="init_transactions"):
@@ -185,9 +182,6 @@ def test_init_that_was_not_awaited_is_repeated_by_the_same_call() -> None:
 def test_identity_is_that_of_the_answer() -> None:
     it = Coordinator(is_implicit=True).initialized()
     assert it.machine.identity == (9, 0)
-
-
-# --- partitions and the end -----------------------------------------------------------------------------------------
 
 
 def test_partition_is_added_before_its_first_batch_and_once() -> None:
@@ -295,9 +289,6 @@ def test_level_of_the_cluster_counts_from_the_next_transaction_on() -> None:
     assert it.machine.is_implicit
 
 
-# --- lost answers and repeats ---------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_end_without_an_answer_is_repeated_with_the_same_identity(begun: Begun) -> None:
     it = begun(CLICKS)
@@ -368,9 +359,6 @@ def test_abort_that_was_not_awaited_keeps_no_next_transaction_from_beginning() -
         it.machine.begin()
     it.answer(it.due(ApiKey.END_TXN))
     it.machine.begin()
-
-
-# --- what fails -----------------------------------------------------------------------------------------------------
 
 
 def test_refused_init_ends_the_producer() -> None:
@@ -529,9 +517,6 @@ def test_abort_that_is_refused_for_good_ends_the_producer() -> None:
     with pytest.raises(BrokerRefused, match="TRANSACTION_ABORTABLE"):
         it.machine.take_result(pending)
     assert it.machine.state is TransactionState.FAILED
-
-
-# --- offsets --------------------------------------------------------------------------------------------------------
 
 
 def add_offsets(it: Coordinator) -> Pending:

@@ -155,9 +155,6 @@ def test_timestamps_that_do_not_fit_leave_the_batch_as_it_is() -> None:
     assert filtered(filter_with({b"a": 10}), batch) == batch
 
 
-# --- transactions of imported logs ------------------------------------------------------------------------------
-
-
 def test_aborted_records_go_and_their_marker_after_its_time() -> None:
     aborted = (AbortedTransaction(10, 12, 7, 12),)
     data = batch_of((b"a", b"1"), (b"b", b"2"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)

@@ -287,8 +287,6 @@ def test_each_log_is_listed_and_configured_once_when_a_directory_is_opened(place
     directory.abandon()
 
 
-# --- the record of flushed ends -------------------------------------------------------------------------------
-
 RECORD = "/data/flushed-ends"
 
 

@@ -30,9 +30,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "data")
 
 
-# --- high watermarks ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_high_watermarks_come_back_after_a_stop_in_kafkas_format(place: Place, is_clean: bool) -> None:
     directory = place.open()
@@ -102,9 +99,6 @@ def test_high_watermarks_that_could_not_be_written_are_written_by_the_next_call(
     assert place.open().high_watermarks() == {CLICKS: 17}
 
 
-# --- the directory's id ---------------------------------------------------------------------------------------
-
-
 def test_directory_keeps_the_id_that_it_was_made_with(place: Place, tmp_path: Path) -> None:
     disk_id = place.open().disk_id
     text = (read_meta_properties(place.disk, place.path) or {})["directory.id"]
@@ -136,9 +130,6 @@ def test_invalid_id_is_reported_and_not_replaced(place: Place) -> None:
     with pytest.raises(DamagedCheckpoint, match=r"directory\.id is no id"):
         place.open()
     assert (read_meta_properties(place.disk, place.path) or {})["directory.id"] == "nonsense"
-
-
-# --- what is kept ---------------------------------------------------------------------------------------------
 
 
 def _open(
@@ -401,9 +392,6 @@ def test_log_that_is_set_aside_while_it_is_in_use_is_kept_from_the_next_registra
         place.open_directory.set_aside(CLICKS, topic_id(0), 20)
     run_inline(place.open_directory.create([(CLICKS, topic_id(0))]))
     assert not place.open_directory.is_complete(CLICKS, 20)
-
-
-# --- damage ---------------------------------------------------------------------------------------------------
 
 
 def _damaged(place: Place) -> LogDirectory:

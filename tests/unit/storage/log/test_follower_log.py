@@ -270,9 +270,6 @@ def test_head_of_a_cut_batch_is_never_trusted_for_its_size(place: Place) -> None
     assert place.log().append_run(run_of(stamped(0), bytes(huge)), NOW_MS) == 2
 
 
-# --- beginning at another offset ------------------------------------------------------------------------------
-
-
 def _with_history(place: Place) -> Log:
     log = place.log()
     log.append_run(run_of(*(stamped(2 * n, epoch=n // 4, producer_id=1, sequence=2 * n) for n in range(10))), NOW_MS)

@@ -78,9 +78,6 @@ def log() -> Log:
     return Log()
 
 
-# --- guards -----------------------------------------------------------------------------------------------------------
-
-
 def test_first_batch_of_a_transaction_needs_a_guard_and_the_next_ones_none(log: Log) -> None:
     with pytest.raises(WrongTransactionState):
         log.transactions.check(data(0, 0))
@@ -159,9 +156,6 @@ def test_plain_batch_in_an_open_transaction_is_refused(log: Log) -> None:
     assert log.transactions.check(data(2, 1, is_transactional=False)) is None
 
 
-# --- markers ----------------------------------------------------------------------------------------------------------
-
-
 def test_marker_that_advances_the_epoch_starts_the_sequences_again(log: Log) -> None:
     log.produce(0)
     log.produce(1)
@@ -212,9 +206,6 @@ def test_marker_of_an_unknown_producer_is_written_and_fences_it(log: Log) -> Non
         log.transactions.guard(P, 1, 0)
 
 
-# --- the last stable offset -------------------------------------------------------------------------------------------
-
-
 def test_stable_offset_is_the_first_offset_of_the_oldest_open_transaction(log: Log) -> None:
     log.produce(0)
     log.produce(0, producer_id=P + 1)
@@ -240,9 +231,6 @@ def test_deleted_records_hold_nothing_open(log: Log) -> None:
     assert log.stable_offset(log_start_offset=2) == 4
 
 
-# --- aborted transactions ---------------------------------------------------------------------------------------------
-
-
 def test_aborts_with_data_are_in_the_index(log: Log) -> None:
     log.produce(0)
     log.produce(0, producer_id=P + 1)
@@ -264,9 +252,6 @@ def test_aborted_transactions_of_a_range_are_found_and_the_search_ends() -> None
         raise AssertionError("later segments must not be read")
 
     assert aborted_between(of_first_segments(), 0, 13) == [ended[1], ended[0]]  # type: ignore[arg-type]
-
-
-# --- restarts, truncation ---------------------------------------------------------------------------------------------
 
 
 def test_snapshot_keeps_open_transactions_and_coordinators(log: Log) -> None:
@@ -317,9 +302,6 @@ def test_offset_is_not_known_to_be_stable_before_all_recovered_markers_are_repli
     assert LogTransactions(ProducerStates(), 5).known_from == 0
 
 
-# --- offsets that a coordinator appends for a producer ----------------------------------------------------------------
-
-
 def test_batches_without_sequence_open_a_transaction_and_repeat_sequence_0(log: Log) -> None:
     for _ in range(2):
         guard = log.transactions.guard(P, 0, 0)
@@ -335,9 +317,6 @@ def test_batches_without_sequence_need_a_guard_and_the_epoch(log: Log) -> None:
     log.mark(3, commits=True)
     with pytest.raises(InvalidProducerEpoch):
         log.transactions.check(data(1, 0, 2), has_sequence=False)
-
-
-# --- batches that are in the log already ------------------------------------------------------------------------------
 
 
 def test_replayed_batches_open_and_end_transactions_as_appended_ones_do(log: Log) -> None:

@@ -196,8 +196,6 @@ class GroupClaims:
         self._claims.clear()
         return lost
 
-    # --- offsets of the group ---------------------------------------------------------------------------------
-
     @property
     def has_unread(self) -> bool:
         return any(claim.phase is Phase.UNREAD and not claim.is_asked for claim in self._claims.values())
@@ -218,8 +216,6 @@ class GroupClaims:
                 if claim.partition in offsets:
                     events += self._start(claim, offsets[claim.partition], until_ms)
         return events
-
-    # --- commits ----------------------------------------------------------------------------------------------
 
     @property
     def has_uncommitted(self) -> bool:

@@ -128,8 +128,6 @@ class ClassicGroupProtocol:
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
 
-    # --- what is known ----------------------------------------------------------------------------------------
-
     @property
     def lease_until_ms(self) -> int:
         return 0 if self._answered_ms is None else self._answered_ms + lease_ms(self._options.session_timeout_ms)
@@ -174,8 +172,6 @@ class ClassicGroupProtocol:
     def _group_counts(self) -> Mapping[str, int]:
         names = {topic for subscriber in self._subscribers for topic in subscriber.topics}
         return {topic: count for topic, count in self._topics.partitions_counts.items() if topic in names}
-
-    # --- requests ---------------------------------------------------------------------------------------------
 
     def next_ask(self, now_ms: int, claims: GroupClaims) -> Ask | None:
         if self._phase is _Phase.OUT and claims.is_empty:
@@ -240,8 +236,6 @@ class ClassicGroupProtocol:
     def abandons(self, ask: Ask) -> bool:
         """They wait for other members."""
         return ask.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-
-    # --- answers ----------------------------------------------------------------------------------------------
 
     def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int) -> Verdict:
         assert isinstance(answer, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse)

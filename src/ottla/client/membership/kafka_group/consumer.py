@@ -111,8 +111,6 @@ class ConsumerGroupProtocol:
         self._coordinator_id = coordinator_id
         self._session_due_ms = 0
 
-    # --- what is known ----------------------------------------------------------------------------------------
-
     @property
     def lease_until_ms(self) -> int:
         """Two thirds of the session, and of the time that the coordinator waits for revoked partitions."""
@@ -153,8 +151,6 @@ class ConsumerGroupProtocol:
 
     def on_topics(self) -> None:
         """The coordinator watches partitions; `next_ask` sees other names."""
-
-    # --- requests ---------------------------------------------------------------------------------------------
 
     def next_ask(self, now_ms: int, claims: GroupClaims) -> Ask | None:
         if now_ms >= self._session_due_ms:
@@ -213,8 +209,6 @@ class ConsumerGroupProtocol:
 
     def abandons(self, ask: Ask) -> bool:
         return False
-
-    # --- answers ----------------------------------------------------------------------------------------------
 
     def on_answer(self, ask: Ask, answer: object, sent_ms: int, now_ms: int) -> Verdict:
         if isinstance(answer, DescribeConfigsResponse):

@@ -141,8 +141,6 @@ class KafkaGroupMember:
         is_moved, self._is_moved = self._is_moved, False
         return is_moved
 
-    # --- requests ---------------------------------------------------------------------------------------------
-
     def next_ask(self, now_ms: int) -> Ask | None:
         """The request that is due, when none is under way."""
         if self.is_over or not _is_free(self._retries, now_ms):
@@ -201,8 +199,6 @@ class KafkaGroupMember:
     def abandons(self, ask: Ask) -> bool:
         """Whether the answer to this request is not worth waiting for any more."""
         return self._is_leaving and self._protocol is not None and self._protocol.abandons(ask)
-
-    # --- the coordinator --------------------------------------------------------------------------------------
 
     def on_connected(self, coordinator_id: int, *, offers_consumer: bool) -> list[Event]:
         """A connection to a coordinator was opened; `offers_consumer`: it knows the heartbeats of KIP-848."""
@@ -348,8 +344,6 @@ class KafkaGroupMember:
         self.is_over = True
         return events
 
-    # --- offsets ----------------------------------------------------------------------------------------------
-
     def _on_commit_answer(self, answer: OffsetCommitResponse, now_ms: int) -> list[Event]:
         codes = {
             TopicPartition(topic.name, row.partition_index): row.error_code
@@ -437,8 +431,6 @@ class KafkaGroupMember:
         is_gone = code == ErrorCode.GROUP_ID_NOT_FOUND
         return verdict._replace(outcome=Outcome.FENCED) if is_gone else verdict
 
-    # --- the streams ------------------------------------------------------------------------------------------
-
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Event]:
         """Everything below each offset was handed out by that claim, and passed."""
         return [] if self.is_over else self._claims.commit(offsets)
@@ -470,8 +462,6 @@ class KafkaGroupMember:
         if self._leave_attempts_count >= _LEAVE_ATTEMPTS_MAX:
             return self._end([Left()])
         return self._wait("leaving", now_ms)
-
-    # --- what follows -----------------------------------------------------------------------------------------
 
     def _conclude(self, now_ms: int) -> list[Event]:
         if self.is_over:

@@ -106,8 +106,6 @@ class TreeMember:
         log.error("consumer.bug", exc_info=error)
         self._fail(ConsumerStopped(error))
 
-    # --- sessions ---------------------------------------------------------------------------------------------
-
     def _on_session_state(self, state: SessionState) -> None:
         if self.ended.is_set():
             return
@@ -145,8 +143,6 @@ class TreeMember:
         """The time, after the consumer has received the lease that its next event is judged by."""
         self._consumer.on_lease(self._tree.lease.until_ms)
         return self._clock.boottime_ms()
-
-    # --- effects ----------------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         if self.ended.is_set():
@@ -225,8 +221,6 @@ class TreeMember:
         for task in list(self._tasks):
             task.cancel()
 
-    # --- requests ---------------------------------------------------------------------------------------------
-
     async def _register(self, effect: Register) -> None:
         outcome = await register(self._tree, self._paths, self._consumer.consumer_id, self._node)
         self._carry_out(self._consumer.on_registered(effect.request_id, outcome, self._now()))
@@ -260,8 +254,6 @@ class TreeMember:
         for write, outcome in zip(writes, outcomes, strict=True):
             effects += self._consumer.on_written(write, outcome, now_ms)
         self._carry_out(effects)
-
-    # --- time -------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         due_ms = self._consumer.due_ms

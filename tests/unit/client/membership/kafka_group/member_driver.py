@@ -68,8 +68,6 @@ class Driver:
         self.member = KafkaGroupMember(GROUP, "me", 77, self.subscription, self.options, random.Random(1))
         self._is_connected = False
 
-    # --- requests ---------------------------------------------------------------------------------------------
-
     def look(self) -> Ask | None:
         """The request under way, or the one that is due now."""
         if self.ask is None:
@@ -146,8 +144,6 @@ class Driver:
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
 
-    # --- answers ----------------------------------------------------------------------------------------------
-
     def metadata(self) -> MetadataResponse:
         return metadata_answer((topic, self.ids[topic], count) for topic, count in self.partitions_counts.items())
 
@@ -166,8 +162,6 @@ class Driver:
 
     def offsets_answer(self, request: OffsetFetchRequest, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
         return offsets_answer(request, self.committed, code)
-
-    # --- shorthands -------------------------------------------------------------------------------------------
 
     def own(self, *partitions: int, epoch: int = 1) -> None:
         """Join where it is not yet done, and be given these partitions of topic t, and no others."""

@@ -240,9 +240,6 @@ def test_offsets_of_a_classic_group_are_read_without_a_member() -> None:
     assert (group.member_id, group.member_epoch) == (None, -1)
 
 
-# --- which protocol ---------------------------------------------------------------------------------------------
-
-
 def test_old_broker_is_spoken_to_in_the_classic_protocol() -> None:
     assert Driver(offers_consumer=False).asked(JoinGroupRequest)
 
