@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
+from ottla.broker.handlers import CALLBACK_HANDLERS, HANDLERS
 from ottla.cli.verbs import VERBS
 from ottla.model.configuration_page import page
 from ottla.protocol.api import ADVERTISED_VERSIONS, API_VERSIONS
@@ -46,7 +46,7 @@ def test_every_offered_api_has_a_module_of_its_messages_and_a_handler_that_is_ca
     for api in API_VERSIONS:
         assert find_spec(f"ottla.protocol.schemas.{api.module_name}") is not None, api
         handler = import_module(f"ottla.broker.handlers.{api.module_name}")
-        called = "answer" if api in GROUP_HANDLERS else "handle" if api in HANDLERS else f"{api.message_name}Handler"
+        called = "answer" if api in CALLBACK_HANDLERS else "handle" if api in HANDLERS else f"{api.message_name}Handler"
         assert callable(getattr(handler, called)), api
 
 

@@ -38,7 +38,7 @@ ROOM_ROWS: Final = {
         {"broker"},
         {"assembly"},
         {"monitoring"},
-        {"async_requests", "group_requests", "router"},
+        {"async_requests", "callback_requests", "router"},
         {"authorization", "admin_changes"},
         {"handlers"},
         {"fetching", "groups", "producing", "topics", "transactions"},

@@ -156,15 +156,15 @@ ATTACKS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "19 a forbidden partition, then a commit": (
         "test_hidden_topics_are_not_read_written_or_committed",
-        f"{UNIT}/authorization/test_gate.py::test_one_forbidden_topic_keeps_all_out_of_a_transaction",
+        f"{UNIT}/authorization/test_api_guards.py::test_one_forbidden_topic_keeps_all_out_of_a_transaction",
     ),
     "20 another's group in a transaction": (
-        f"{UNIT}/authorization/test_gate.py::test_group_of_another_does_not_get_into_a_transaction",
+        f"{UNIT}/authorization/test_api_guards.py::test_group_of_another_does_not_get_into_a_transaction",
     ),
     "21 hidden names in lists": (
         "test_hidden_names_are_in_no_list",
         "test_a_pattern_matches_no_hidden_topic",
-        f"{UNIT}/authorization/test_gate.py::test_pages_of_partitions_show_no_hidden_topic_in_their_cursor",
+        f"{UNIT}/authorization/test_api_guards.py::test_pages_of_partitions_show_no_hidden_topic_in_their_cursor",
         f"{UNIT}/authorization/test_metadata_answers.py::test_equal_requests_of_two_principals_at_once_have_their_own_answers",
     ),
     "22 a topic by its id": ("test_a_topic_by_its_id_has_no_name_and_no_records",),

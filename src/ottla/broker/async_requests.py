@@ -28,7 +28,7 @@ from ottla.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.loop_offload import paced
 
 if TYPE_CHECKING:
-    from ottla.broker.authorization.gate import Gate
+    from ottla.broker.authorization.api_guards import GuardedCalls
 
 # Smaller answers are too cheap to be worth keeping.
 PARTITIONS_COUNT_MIN: Final = 20
@@ -118,15 +118,15 @@ class AsyncRequests:
         context: BrokerContext,
         slow: SlowRequests | None = None,
         budget: ResponseBudget | None = None,
-        gate: Gate | None = None,
+        guarded: GuardedCalls | None = None,
         changes: ChangeReports | None = None,
     ) -> None:
         """`slow` reports the requests that take long; `budget` counts the large answers.
 
-        `gate` serves connections that have an access; None: there is no authorizer.  `changes` reports what
+        `guarded` serves connections that have an access; None: there is no authorizer.  `changes` reports what
         administrators change.
         """
-        self._gate = gate
+        self._guarded = guarded
         self._changes = changes
         self._budget = budget or ResponseBudget()
         self._context = context
@@ -207,8 +207,8 @@ class AsyncRequests:
     async def _serve(self, api: ApiKey, request: object, call: Call, access: Access | None) -> object:
         if access is None:
             return await HANDLERS[api](request, self._context, call)
-        assert self._gate is not None, "an access without an authorizer"
-        return await self._gate.serve(api, HANDLERS[api], request, self._context, call, access)
+        assert self._guarded is not None, "an access without an authorizer"
+        return await self._guarded.serve(api, HANDLERS[api], request, self._context, call, access)
 
     async def _metadata(self, call: Call, body: bytes, access: Access | None) -> bytes | bytearray:
         """The body of the answer, which for many partitions is cached until the topics change.

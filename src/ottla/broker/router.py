@@ -1,7 +1,7 @@
 """Routes each frame to its handler.
 
-Two kinds of handlers.  Produce, Fetch and those of groups are synchronous: they answer at once or park, and need no
-task.  All others are coroutines, one at a time per connection.
+Three kinds of handlers.  Produce and Fetch read their requests themselves; those of coordinators reply by callback.
+Both answer at once or park, without a task.  All others are coroutines, one at a time per connection.
 
 A request that the protocol cannot answer closes the connection with one log line: an API or version that is
 not offered (except ApiVersions, which always gets an answer), or bytes that the version does not allow.
@@ -54,8 +54,8 @@ class HotHandler(Protocol):
     ) -> None: ...
 
 
-class GroupDispatch(Protocol):
-    """Serves requests about groups."""
+class CallbackDispatch(Protocol):
+    """Serves requests whose handlers reply by callback."""
 
     def handle(self, header: RequestHeader, body: bytes, connection: Connection) -> None:
         """Answer or park before it returns."""
@@ -79,18 +79,18 @@ class Router:
         self,
         produce: HotHandler,
         fetch: HotHandler,
-        groups: GroupDispatch,
-        group_keys: Collection[int],
-        cold: AsyncDispatch,
+        callback: CallbackDispatch,
+        callback_keys: Collection[int],
+        coroutine: AsyncDispatch,
         ready: ReadyConnections,
         meter: RequestMeter | None = None,
     ) -> None:
         """`meter`: takes the latencies, and counts all but Produce and Fetch; without one, nothing is counted."""
         self._produce = produce
         self._fetch = fetch
-        self._groups = groups
-        self._group_keys = frozenset(group_keys)
-        self._cold = cold
+        self._callback = callback
+        self._callback_keys = frozenset(callback_keys)
+        self._coroutine = coroutine
         self._ready = ready
         self._meter = meter
         # Counted here because a call for each would be too dear: it was 3 % of a fetch.
@@ -178,20 +178,20 @@ class Router:
             raise WireError(
                 f"{api} has {len(body)} bytes, {COLD_REQUEST_BYTES_MAX} are accepted: request less at a time"
             )
-        is_of_groups = header.api_key in self._group_keys
+        is_by_callback = header.api_key in self._callback_keys
         if len(body) <= IN_STEPS_BYTES:
-            if is_of_groups:
-                self._groups.handle(header, bytes(body), connection)
+            if is_by_callback:
+                self._callback.handle(header, bytes(body), connection)
             else:
                 answer = connection.park(exclusive=True)
-                self._start(connection, header, self._serve_cold(connection, header, bytes(body), answer))
+                self._start(connection, header, self._serve_coroutine(connection, header, bytes(body), answer))
             return
         answer = connection.hold()
 
         def serve() -> Coroutine[object, object, None]:
-            if is_of_groups:
-                return self._groups.handle_large(header, body, connection, answer)
-            return self._serve_cold(connection, header, body, answer)
+            if is_by_callback:
+                return self._callback.handle_large(header, body, connection, answer)
+            return self._serve_coroutine(connection, header, body, answer)
 
         self._start(connection, header, self._large.in_turn(header.api_key, len(body), connection, serve))
 
@@ -212,10 +212,10 @@ class Router:
             # A bug must not leave a client waiting for ever: the connection is closed and the failure logged.
             close_failed(connection, error, api_key=header.api_key)
 
-    async def _serve_cold(
+    async def _serve_coroutine(
         self, connection: Connection, header: RequestHeader, body: bytes | memoryview, answer: Answer
     ) -> None:
-        serving = self._cold(header, body, connection)
+        serving = self._coroutine(header, body, connection)
         # It lets the bytes go when it has read them.
         del body
         pieces = await serving

@@ -46,7 +46,7 @@ from tests.integration.raw_peer import RawPeer
 from tests.peers.apache_kafka import ApacheKafka, KafkaUnavailable
 from tests.peers.cache import BROUGHT_WITHIN_S
 from tests.unit.broker.authorization.rights import patterns_of
-from tests.unit.broker.authorization.test_gate import CASES, DENIALS, ID, NONE, TOPIC, Case, name_of
+from tests.unit.broker.authorization.test_api_guards import CASES, DENIALS, ID, NONE, TOPIC, Case, name_of
 from tests.unit.broker.handlers.small_broker import codes
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + 300)]
@@ -100,7 +100,7 @@ FIND_COORDINATOR_OF_TRANSACTIONS: Final = Case(
     ("DESCRIBE TRANSACTIONAL_ID:t",),
     ID,
 )
-# What the gate does not guard, or with another code.
+# What no guard decides, or with another code.
 MORE_CASES: Final = [
     Case(ApiKey.PRODUCE, 9, one_record, produce.ProduceResponse, ("WRITE TOPIC:orders",), TOPIC),
     Case(ApiKey.FETCH, 11, all_records, fetch.FetchResponse, ("READ TOPIC:orders",), TOPIC),

@@ -18,14 +18,14 @@ from ottla.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from ottla.broker.authorization.acl_changes import AclChanges
-    from ottla.broker.authorization.gate import Gate
+    from ottla.broker.authorization.api_guards import GuardedCalls
 
 
 class AuthorizerParts(NamedTuple):
-    """`access_of` gives the access of each connection, which `gate` serves by the rules that `acls` follows."""
+    """`access_of` gives the access of each connection, which `calls` serves by the rules that `acls` follows."""
 
     acls: AclChanges
-    gate: Gate
+    calls: GuardedCalls
     access_of: AccessOf
 
 
@@ -36,11 +36,11 @@ async def start_authorizer(start: BrokerStart, tree: TreeParts, security_log: Se
         return None
     # It imports the messages of all APIs.
     from ottla.broker.authorization.acl_changes import AclChanges
-    from ottla.broker.authorization.gate import Gate
+    from ottla.broker.authorization.api_guards import GuardedCalls
 
     authorizer = Authorizer(
         parse_super_users(settings[SUPER_USERS]), allows_uncovered=settings[ALLOW_EVERYONE_IF_NO_ACL_FOUND]
     )
     acls = AclChanges(tree.coordination.acls, authorizer)
     await start.retries.until_done(acls.follow)
-    return AuthorizerParts(acls, Gate(), access_by(authorizer, security_log))
+    return AuthorizerParts(acls, GuardedCalls(), access_by(authorizer, security_log))

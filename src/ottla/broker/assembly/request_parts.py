@@ -22,9 +22,9 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.parked_fetches import FetchDeadlines
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
-from ottla.broker.group_requests import GroupRequests
+from ottla.broker.callback_requests import CallbackRequests
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
-from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.handlers import CALLBACK_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.net.limits import DRAIN_MS
@@ -182,12 +182,12 @@ def serve_requests(
         start.options.replica_listeners,
     )
     response_budget = ResponseBudget()
-    gate = None if authorizer is None else authorizer.gate
+    guarded = None if authorizer is None else authorizer.calls
     changes = ChangeReports(security_log)
-    group_requests = GroupRequests(context, ready, slow, response_budget, gate, changes)
-    async_requests = AsyncRequests(context, slow, response_budget, gate, changes)
+    callback_requests = CallbackRequests(context, ready, slow, response_budget, guarded, changes)
+    async_requests = AsyncRequests(context, slow, response_budget, guarded, changes)
     meter = RequestMeter() if is_metered else None
-    router = Router(produce, fetch, group_requests, GROUP_HANDLERS, async_requests.answer, ready, meter)
+    router = Router(produce, fetch, callback_requests, CALLBACK_HANDLERS, async_requests.answer, ready, meter)
     start.closing.push_async_callback(router.stop)
     return RequestParts(fetch, router, meter, deadlines, slow, response_budget)
 

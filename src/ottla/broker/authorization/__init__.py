@@ -1,1 +1,1 @@
-"""The gate: which rights each API needs, and what becomes of the parts of a request that lack them."""
+"""Authorization: which rights each API needs, and what becomes of the parts of a request that lack them."""

@@ -8,14 +8,12 @@ from typing import Any, Final, Protocol
 from ottla.broker.authorization.guard import (
     CLUSTER_DENIED,
     GROUP_DENIED,
-    ID_DENIED,
     MESSAGES,
     TOPIC_DENIED,
     Caller,
     Guard,
     Outcome,
     Passed,
-    Refused,
     divided,
 )
 from ottla.broker.authorization.topic_guards import cluster_operations
@@ -56,7 +54,6 @@ from ottla.protocol.schemas.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.schemas.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.protocol.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -66,7 +63,6 @@ from ottla.runtime.steps import Steps
 from ottla.security.acl import Operation, ResourceType
 
 _MESSAGE: Final = MESSAGES[CLUSTER_DENIED]
-_NO_EPOCH: Final = -1
 # Of configuration requests, whose numbers are others than those of access rules.
 _CONFIGS_OF_TOPIC: Final = 2
 _CONFIGS_OF_CLUSTER: Final = frozenset({4, 8, 16})
@@ -88,20 +84,6 @@ def describe_cluster(request: DescribeClusterRequest, caller: Caller, context: B
 
     yield
     return Passed(request, finish)
-
-
-def init_producer_id(request: InitProducerIdRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
-    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic."""
-    yield
-    if request.transactional_id is not None:
-        if caller.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-            return Passed(request)
-        return Refused(InitProducerIdResponse(error_code=ID_DENIED, producer_epoch=_NO_EPOCH))
-    if caller.access.rights.allows_any(Operation.WRITE, ResourceType.TOPIC) or caller.allows_cluster(
-        Operation.IDEMPOTENT_WRITE
-    ):
-        return Passed(request)
-    return Refused(InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_epoch=_NO_EPOCH))
 
 
 def _of_configs(

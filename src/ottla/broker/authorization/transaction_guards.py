@@ -1,6 +1,8 @@
-"""Requests about transactional ids: their transactions, markers, listings and descriptions."""
+"""Requests about transactional ids: their producers, transactions, markers, listings and descriptions."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from ottla.broker.authorization.guard import (
     CLUSTER_DENIED,
@@ -28,6 +30,7 @@ from ottla.protocol.schemas.describe_transactions import (
     DescribeTransactionsResponse,
 )
 from ottla.protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.schemas.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.protocol.schemas.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -39,11 +42,26 @@ from ottla.protocol.schemas.write_txn_markers import (
 from ottla.runtime.steps import Steps
 from ottla.security.acl import Operation, ResourceType
 
-_OF_BROKERS_FROM = 4
+_OF_BROKERS_FROM: Final = 4
+_NO_EPOCH: Final = -1
 
 
 def _may_write(caller: Caller, transactional_id: str) -> bool:
     return caller.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def init_producer_id(request: InitProducerIdRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:
+    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic."""
+    yield
+    if request.transactional_id is not None:
+        if _may_write(caller, request.transactional_id):
+            return Passed(request)
+        return Refused(InitProducerIdResponse(error_code=ID_DENIED, producer_epoch=_NO_EPOCH))
+    if caller.access.rights.allows_any(Operation.WRITE, ResourceType.TOPIC) or caller.allows_cluster(
+        Operation.IDEMPOTENT_WRITE
+    ):
+        return Passed(request)
+    return Refused(InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_epoch=_NO_EPOCH))
 
 
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, caller: Caller, context: BrokerContext) -> Steps[Outcome]:

@@ -1,6 +1,6 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-An API's module has its name: it has a coroutine `handle`, or, if it is one of `GROUP_APIS`, a function `answer`, which
+An API's module has its name: it has a coroutine `handle`, or, if it is one of `CALLBACK_APIS`, a function `answer`, which
 replies by callback.  A module is imported at the first request of its API: each brings its message classes, and a
 broker that only moves records needs few of them.
 """
@@ -19,7 +19,7 @@ from ottla.runtime.steps import Steps
 # Takes the API's request class and gives its response class; `messages` pairs them.
 Handler: TypeAlias = Callable[[object, BrokerContext, Call], Awaitable[object]]
 # The same, but the response goes to the last argument, once, now or later.  The caller runs the steps, if any.
-GroupHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], Steps[None] | None]
+CallbackHandler: TypeAlias = Callable[[object, BrokerContext, Call, Callable[[object], None]], Steps[None] | None]
 
 
 def _lazy(module_name: str) -> Handler:
@@ -35,23 +35,23 @@ def _lazy(module_name: str) -> Handler:
     return imported_when_called
 
 
-def _lazy_group(module_name: str) -> GroupHandler:
-    answer: GroupHandler | None = None
+def _lazy_callback(module_name: str) -> CallbackHandler:
+    answer: CallbackHandler | None = None
 
     def imported_when_called(
         request: object, context: BrokerContext, call: Call, reply: Callable[[object], None]
     ) -> Steps[None] | None:
         nonlocal answer
         if answer is None:
-            found: GroupHandler = import_module(f"{__name__}.{module_name}").answer
+            found: CallbackHandler = import_module(f"{__name__}.{module_name}").answer
             answer = found
         return answer(request, context, call, reply)
 
     return imported_when_called
 
 
-# They answer from the coordinator's memory, or when a member or a flush makes them: by callback, without a task.
-GROUP_APIS: Final = frozenset(
+# They answer from a coordinator's memory, or when another member or a flush lets them: by callback, without a task.
+CALLBACK_APIS: Final = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
@@ -76,8 +76,8 @@ GROUP_APIS: Final = frozenset(
 HOT_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 HANDLERS: Final[Mapping[ApiKey, Handler]] = MappingProxyType(
-    {api: _lazy(api.module_name) for api in API_VERSIONS if api not in GROUP_APIS | HOT_APIS}
+    {api: _lazy(api.module_name) for api in API_VERSIONS if api not in CALLBACK_APIS | HOT_APIS}
 )
-GROUP_HANDLERS: Final[Mapping[ApiKey, GroupHandler]] = MappingProxyType(
-    {api: _lazy_group(api.module_name) for api in API_VERSIONS if api in GROUP_APIS}
+CALLBACK_HANDLERS: Final[Mapping[ApiKey, CallbackHandler]] = MappingProxyType(
+    {api: _lazy_callback(api.module_name) for api in API_VERSIONS if api in CALLBACK_APIS}
 )

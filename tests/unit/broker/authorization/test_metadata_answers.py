@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from ottla.broker.async_requests import AsyncRequests
-from ottla.broker.authorization.gate import Gate
+from ottla.broker.authorization.api_guards import GuardedCalls
 from ottla.broker.net.connection import Connection
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import read_request_header, read_response_header, request_frame
@@ -39,7 +39,7 @@ def calls() -> AsyncRequests:
     broker = SmallBroker()
     broker.add_topic("orders", PARTITIONS_COUNT)
     broker.add_topic("clicks", PARTITIONS_COUNT)
-    return AsyncRequests(broker, gate=Gate())
+    return AsyncRequests(broker, guarded=GuardedCalls())
 
 
 async def test_equal_requests_of_two_principals_at_once_have_their_own_answers() -> None:

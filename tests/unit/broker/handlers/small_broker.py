@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.broker.authorization.gate import Gate
+from ottla.broker.authorization.api_guards import GuardedCalls
 from ottla.broker.context import AclAdmin, Call, Elections, LogDirectoryState, NewTopic, Verifier
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
-from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
+from ottla.broker.handlers import CALLBACK_HANDLERS, HANDLERS
 from ottla.broker.net.access import Access
 from ottla.broker.net.advertising import BrokerAddress
 from ottla.broker.partitions.partition import Partition
@@ -268,13 +268,13 @@ class SmallBroker:
         """
         read = decode_request(api, version, encode_request(api, version, request))
         call = Call(version, "a-client", (HOST, PORT), "/192.0.2.1")
-        if api in GROUP_HANDLERS:
+        if api in CALLBACK_HANDLERS:
             replies: list[object] = []
-            handler = GROUP_HANDLERS[api]
+            handler = CALLBACK_HANDLERS[api]
             if access is None:
                 steps = handler(read, self, call, replies.append)
             else:
-                steps = Gate().answer(api, handler, read, self, call, replies.append, access)
+                steps = GuardedCalls().answer(api, handler, read, self, call, replies.append, access)
             if steps is not None:
                 run_steps(steps)
             (response,) = replies
@@ -283,7 +283,7 @@ class SmallBroker:
         elif access is None:
             response = await HANDLERS[api](read, self, call)
         else:
-            response = await Gate().serve(api, HANDLERS[api], read, self, call, access)
+            response = await GuardedCalls().serve(api, HANDLERS[api], read, self, call, access)
         found = decode_response(api, version, encode_response(api, version, response))
         assert isinstance(found, response_class)
         return found

@@ -6,14 +6,14 @@ from importlib import import_module
 
 import pytest
 
-from ottla.broker.handlers import GROUP_HANDLERS, HANDLERS
+from ottla.broker.handlers import CALLBACK_HANDLERS, HANDLERS
 from ottla.protocol.api import API_VERSIONS, ApiKey
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 
 
 def test_every_api_has_a_handler() -> None:
-    assert HANDLERS.keys() | GROUP_HANDLERS.keys() | HOT == API_VERSIONS.keys()
+    assert HANDLERS.keys() | CALLBACK_HANDLERS.keys() | HOT == API_VERSIONS.keys()
 
 
 @pytest.mark.parametrize("api", API_VERSIONS)

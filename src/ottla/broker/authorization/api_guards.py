@@ -24,7 +24,7 @@ from ottla.broker.authorization.guard import (
     of_group,
 )
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers import GroupHandler, Handler
+from ottla.broker.handlers import CallbackHandler, Handler
 from ottla.broker.net.access import Access
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.heartbeat import HeartbeatResponse
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 NOTHING: Final = "nothing"
 
-ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
+API_GUARDS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
     {
         ApiKey.PRODUCE: Row("WRITE topic; in a transaction WRITE transactional id", None),
         ApiKey.FETCH: Row("READ topic; as a replica CLUSTER_ACTION cluster", None),
@@ -80,7 +80,7 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.DELETE_RECORDS: Row("DELETE topic", topics.delete_records),
         ApiKey.INIT_PRODUCER_ID: Row(
             "WRITE transactional id; without one IDEMPOTENT_WRITE cluster or WRITE on any topic",
-            cluster.init_producer_id,
+            transactions.init_producer_id,
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row("DESCRIBE topic or CLUSTER_ACTION cluster", topics.offset_for_leader_epoch),
         ApiKey.ADD_PARTITIONS_TO_TXN: Row(
@@ -141,14 +141,14 @@ ROWS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
 )
 
 
-class Gate:
+class GuardedCalls:
     """Calls handlers for connections that have an access."""
 
     async def serve(
         self, api: ApiKey, handler: Handler, request: object, context: BrokerContext, call: Call, access: Access
     ) -> object:
         """The response."""
-        guard = ROWS[api].guard
+        guard = API_GUARDS[api].guard
         if guard is None:
             return await handler(request, context, call)
         outcome = await paced(guard(request, Caller(access, api, call.api_version, call.client_id), context))
@@ -162,16 +162,16 @@ class Gate:
     def answer(
         self,
         api: ApiKey,
-        handler: GroupHandler,
+        handler: CallbackHandler,
         request: object,
         context: BrokerContext,
         call: Call,
         reply: Callable[[object], None],
         access: Access,
     ) -> Steps[None]:
-        """The same for a handler of groups: `reply` takes the response, or the steps that make it."""
-        guard = ROWS[api].guard
-        assert guard is not None, "every API of groups needs a right"
+        """The same for a handler that replies by callback: `reply` takes the response, or the steps that make it."""
+        guard = API_GUARDS[api].guard
+        assert guard is not None, "every API that is answered by callback needs a right"
         outcome = yield from guard(request, Caller(access, api, call.api_version, call.client_id), context)
         if isinstance(outcome, Refused):
             reply(outcome.response)

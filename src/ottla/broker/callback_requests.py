@@ -1,6 +1,7 @@
-"""Requests about groups: without a task each, since commits and heartbeats come by the thousand and joins wait long.
+"""Requests to the coordinators of groups and of transactions, whose handlers reply by callback.
 
-The reply comes during the call, or later from the groups: by a flush, a deadline, another member's request.
+They need no task each: commits and heartbeats come by the thousand, and joins wait long.  The reply comes during the
+call, or later from the coordinator: by a flush, a deadline, another member's request.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.admin_changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
-from ottla.broker.handlers import GROUP_HANDLERS
+from ottla.broker.handlers import CALLBACK_HANDLERS
 from ottla.broker.net.client_quotas import timed
 from ottla.broker.net.connection import Answer, Connection
 from ottla.broker.net.limits import COPIED_ANSWER_BYTES_MAX, IN_STEPS_ELEMENTS
@@ -33,13 +34,13 @@ from ottla.runtime.loop_offload import paced, run_first_slice, run_slice
 from ottla.runtime.steps import Steps
 
 if TYPE_CHECKING:
-    from ottla.broker.authorization.gate import Gate
+    from ottla.broker.authorization.api_guards import GuardedCalls
 
 # For other members, as long as they take.
 _WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 
-class GroupRequest:
+class CallbackRequest:
     """One request that is being answered; `reply` takes the response, or the steps that make it, once."""
 
     __slots__ = (
@@ -179,8 +180,8 @@ class GroupRequest:
             self._ready.add(self._connection)
 
 
-class GroupRequests:
-    """Serves the APIs of `GROUP_HANDLERS`."""
+class CallbackRequests:
+    """Serves the APIs of `CALLBACK_HANDLERS`."""
 
     def __init__(
         self,
@@ -188,15 +189,15 @@ class GroupRequests:
         ready: ReadyConnections,
         slow: SlowRequests | None = None,
         budget: ResponseBudget | None = None,
-        gate: Gate | None = None,
+        guarded: GuardedCalls | None = None,
         changes: ChangeReports | None = None,
     ) -> None:
         """`slow` reports the requests that take long; `budget` counts the large answers.
 
-        `gate` serves connections that have an access; None: there is no authorizer.  `changes` reports what
+        `guarded` serves connections that have an access; None: there is no authorizer.  `changes` reports what
         administrators change.
         """
-        self._gate: Final = gate
+        self._guarded: Final = guarded
         self._changes: Final = changes
         self._budget: Final = budget or ResponseBudget()
         self._slow: Final = slow
@@ -237,25 +238,25 @@ class GroupRequests:
         waiting.served()
 
     def _served(
-        self, api: ApiKey, request: object, call: Call, waiting: GroupRequest, connection: Connection
+        self, api: ApiKey, request: object, call: Call, waiting: CallbackRequest, connection: Connection
     ) -> Steps[None] | None:
-        handler, access = GROUP_HANDLERS[api], connection.access
+        handler, access = CALLBACK_HANDLERS[api], connection.access
         reply: Callable[[object], None] = waiting.reply
         if self._changes is not None and api in CHANGING:
             reply = self._changes.reporting(api, call, request, reply)
         if access is None:
             return handler(request, self._context, call, reply)
-        assert self._gate is not None, "an access without an authorizer"
-        return self._gate.answer(api, handler, request, self._context, call, reply, access)
+        assert self._guarded is not None, "an access without an authorizer"
+        return self._guarded.answer(api, handler, request, self._context, call, reply, access)
 
     def _request(
         self, connection: Connection, api: ApiKey, header: RequestHeader, answer: Answer | None, began_s: float
-    ) -> GroupRequest:
-        return GroupRequest(
+    ) -> CallbackRequest:
+        return CallbackRequest(
             connection, api, header, self._ready, self._start, self._budget, answer, self._slow, began_s
         )
 
-    def _watch_join(self, group_id: str, connection: Connection, waiting: GroupRequest) -> None:
+    def _watch_join(self, group_id: str, connection: Connection, waiting: CallbackRequest) -> None:
         """Report to the group when the connection closes while its join is parked."""
         if connection.is_closed:
             self._context.groups.abandon_join(group_id, connection)

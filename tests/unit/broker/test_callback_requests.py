@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.group_requests import GroupRequests
+from ottla.broker.callback_requests import CallbackRequests
 from ottla.broker.net.connection import ANONYMOUS, Answer, Connection
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.groups.commands import DescribeGroup
@@ -73,7 +73,7 @@ class Calls:
         self.broker.add_topic(OFFSETS_TOPIC)
         self.client = Client()
         self.ready = Ready()
-        self._calls = GroupRequests(self.broker, cast("ReadyConnections", self.ready))
+        self._calls = CallbackRequests(self.broker, cast("ReadyConnections", self.ready))
 
     def ask(self, api: ApiKey, version: int, request: object) -> None:
         frame = request_frame(api, version, 77, "a-client", encode_request(api, version, request))
@@ -142,7 +142,7 @@ def test_answer_that_cannot_be_written_closes_its_connection_and_nothing_else(
     calls = Calls()
     calls.ask(ApiKey.JOIN_GROUP, 3, JOIN)
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.broker.group_requests.encode_response", broken)
+        patch.setattr("ottla.broker.callback_requests.encode_response", broken)
         calls.let_time_pass(600)
     assert calls.client.closed_reason == "the request failed inside the broker"
 
@@ -152,6 +152,6 @@ def test_body_that_is_not_of_its_version_is_refused() -> None:
     frame = request_frame(ApiKey.HEARTBEAT, 4, 77, "a-client", b"\x7f")
     header = read_request_header(frame, 4, len(frame))
     with pytest.raises(WireError):
-        GroupRequests(calls.broker, cast("ReadyConnections", calls.ready)).handle(
+        CallbackRequests(calls.broker, cast("ReadyConnections", calls.ready)).handle(
             header, frame[header.body_position :], cast("Connection", calls.client)
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from ottla.broker.authorization.gate import NOTHING, ROWS
+from ottla.broker.authorization.api_guards import NOTHING, API_GUARDS
 from ottla.broker.authorization.guard import Caller, Passed
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
@@ -628,14 +628,14 @@ def name_of(case: Case) -> str:
 
 
 def test_every_api_that_the_broker_offers_has_a_row() -> None:
-    assert set(ROWS) == set(API_VERSIONS)
+    assert set(API_GUARDS) == set(API_VERSIONS)
 
 
 def test_every_row_with_a_right_is_among_the_cases() -> None:
     # LIST_GROUPS and LIST_TRANSACTIONS leave out, PRODUCE and FETCH are guarded where they look up partitions: their
     # own tests.
     of_their_own = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
-    needed = {api for api, row in ROWS.items() if row.needs != NOTHING} - of_their_own
+    needed = {api for api, row in API_GUARDS.items() if row.needs != NOTHING} - of_their_own
     assert {case.api for case in CASES} == needed
 
 
@@ -643,7 +643,7 @@ def test_the_page_on_security_lists_the_rows() -> None:
     page = (Path(__file__).parents[4] / "docs" / "security.md").read_text().partition("### What each API needs")[2]
     page = page.partition("\n## ")[0]
     listed = re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE)[1:]
-    assert listed == [("".join(part.title() for part in api.name.split("_")), row.needs) for api, row in ROWS.items()]
+    assert listed == [("".join(part.title() for part in api.name.split("_")), row.needs) for api, row in API_GUARDS.items()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -947,8 +947,8 @@ async def test_a_group_whose_members_read_a_hidden_topic_is_described_without_th
 
 
 async def finished(api: ApiKey, request: object, response: R, made: SmallBroker, *rights: str, version: int = 0) -> R:
-    """The response that the gate makes of a handler's."""
-    guard = ROWS[api].guard
+    """The response, as the guards complete that of a handler."""
+    guard = API_GUARDS[api].guard
     assert guard is not None
     outcome = run_steps(guard(request, Caller(Rights(*rights).access, api, version, "c"), made))
     assert isinstance(outcome, Passed)
@@ -962,7 +962,7 @@ def test_a_broker_id_alone_makes_no_replica_of_a_request_for_offsets(rights: lis
     request = list_offsets.ListOffsetsRequest(
         2, topics=[list_offsets.ListOffsetsTopic("orders", [list_offsets.ListOffsetsPartition(0, -1, -1)])]
     )
-    guard = ROWS[ApiKey.LIST_OFFSETS].guard
+    guard = API_GUARDS[ApiKey.LIST_OFFSETS].guard
     assert guard is not None
     access = Rights("DESCRIBE TOPIC:orders", *rights).access
     outcome = run_steps(guard(request, Caller(access, ApiKey.LIST_OFFSETS, 5, "c"), broker()))
