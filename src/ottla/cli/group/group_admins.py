@@ -1,4 +1,4 @@
-"""Where groups are: at the brokers, and, where these share a ZooKeeper, in its tree."""
+"""The administration of groups: those of the brokers, and, where these share a ZooKeeper, those of its tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
-    from ottla.client.groups.group_types import GroupHome, ListedGroup
+    from ottla.client.groups.group_types import GroupOperations, ListedGroup
     from ottla.client.groups.groups import GroupAdmin
     from ottla.client.wire.cluster import Cluster
 
@@ -81,7 +81,7 @@ _FOUND_WITHIN_MS: Final = 3_000
 
 
 # `bootstrap` and `zookeeper`.
-home_flags: Final = flags(
+group_flags: Final = flags(
     cluster_flag,
     click.option(
         "--zookeeper",
@@ -104,12 +104,12 @@ class NoTree(OttlaError):
 
 
 class TwoGroups(OttlaError):
-    """Both homes have a group of this name."""
+    """The brokers and the tree have a group of this name."""
 
     hint = "say which: --type tree, or --type classic (or consumer)"
 
 
-class GroupHomes(NamedTuple):
+class GroupAdmins(NamedTuple):
     """`tree` is None where brokers share no ZooKeeper, and where it cannot be reached: `problem` says why."""
 
     cluster: Cluster
@@ -131,9 +131,9 @@ class GroupHomes(NamedTuple):
             self._require_tree()
         return sorted(found, key=lambda group: (group.group_id, group.kind))
 
-    def homes_of(self, group_id: str, kind: str | None = None) -> list[GroupHome]:
-        """Those that have it; none: no home has it, or the one of this kind."""
-        found: list[GroupHome] = []
+    def admins_of(self, group_id: str, kind: str | None = None) -> list[GroupOperations]:
+        """Those that have the group, of this kind if one is given."""
+        found: list[GroupOperations] = []
         if kind != "tree" and self._is_at_brokers(group_id, kind):
             found.append(self.brokers)
         if kind == "tree":
@@ -142,28 +142,28 @@ class GroupHomes(NamedTuple):
             found.append(self.tree)
         return found
 
-    def home_of(self, group_id: str, kind: str | None = None) -> GroupHome | None:
+    def admin_of(self, group_id: str, kind: str | None = None) -> GroupOperations | None:
         """The one that has it.  Raises `TwoGroups`."""
         if kind is None and self.tree is None:
-            # Asked at once, it says itself when there is none.
+            # Its first request fails where there is no such group.
             return self.brokers
-        found = self.homes_of(group_id, kind)
+        found = self.admins_of(group_id, kind)
         if len(found) > 1:
             raise TwoGroups(f"two groups are named {group_id}: one at the brokers, and one in ZooKeeper")
         return found[0] if found else None
 
-    def home_that_has(self, group_id: str, kind: str | None) -> GroupHome:
+    def admin_that_has(self, group_id: str, kind: str | None) -> GroupOperations:
         """Raises `UnknownGroup`, `TwoGroups`."""
         from ottla.client.groups.groups import UnknownGroup
 
-        home = self.home_of(group_id, kind)
-        if home is None:
+        admin = self.admin_of(group_id, kind)
+        if admin is None:
             what = f"group {group_id}" if kind is None else f"a group {group_id} of type {kind}"
             raise UnknownGroup(f"{what} does not exist")
-        return home
+        return admin
 
-    def new_home(self, kind: str | None) -> GroupHome:
-        """Where a group is made that no home has."""
+    def admin_of_new(self, kind: str | None) -> GroupOperations:
+        """The one that creates a group."""
         if kind != "tree":
             return self.brokers
         return self._require_tree()
@@ -188,7 +188,7 @@ class GroupHomes(NamedTuple):
 
 
 @contextmanager
-def open_homes(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupHomes]:
+def open_group_admins(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupAdmins]:
     """The brokers and their ZooKeeper; given one of them, the other is found by it.
 
     A ZooKeeper that was named must answer; one that the brokers named is left out if it does not.
@@ -206,7 +206,7 @@ def open_homes(bootstrap: str | None, zookeeper: str | None) -> Iterator[GroupHo
             tree, problem = _found_tree(cluster)
         if tree is not None:
             stack.enter_context(tree)
-        yield GroupHomes(cluster, GroupAdmin(cluster), tree, problem)
+        yield GroupAdmins(cluster, GroupAdmin(cluster), tree, problem)
 
 
 def _found_tree(cluster: Cluster) -> tuple[TreeGroupAdmin | None, str | None]:

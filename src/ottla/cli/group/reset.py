@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import DURATION, duration_ms, json_flag, moment_ms, one_name
-from ottla.cli.group.homes import home_flags, kind_flag, open_homes
+from ottla.cli.group.group_admins import group_flags, kind_flag, open_group_admins
 from ottla.cli.output import say, table
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
@@ -22,7 +22,7 @@ from ottla.model.limits import INT64_MAX, MIB
 from ottla.runtime.text_file import read_text_file
 
 if TYPE_CHECKING:
-    from ottla.client.groups.group_types import GroupHome
+    from ottla.client.groups.group_types import GroupOperations
     from ottla.client.wire.cluster import Cluster
 
 
@@ -215,7 +215,7 @@ def _within(
 @click.command(name="reset-offsets")
 @click.argument("group_argument", metavar="GROUP", required=False)
 @click.option("--group", "group_named", metavar="GROUP", help="The same as GROUP.")
-@home_flags
+@group_flags
 @kind_flag
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="This topic, or some of its partitions.")
 @click.option("--all-topics", is_flag=True, help="Every topic with an offset of the group.")
@@ -280,36 +280,36 @@ def command(
     if bool(topics) + all_topics + (from_file is not None) != 1:
         raise click.UsageError("Name the topics: --topic TOPIC or --all-topics (a file of --from-file names its own).")
 
-    with open_homes(bootstrap, zookeeper) as homes:
-        home = homes.home_of(group_id, kind)
-        is_known = home is not None and _check_settable(home, group_id)
-        home = home or homes.new_home(kind)
-        of_type = "tree" if home is homes.tree else "classic"
-        offsets = home.committed(group_id) if is_known else {}
+    with open_group_admins(bootstrap, zookeeper) as admins:
+        admin = admins.admin_of(group_id, kind)
+        is_known = admin is not None and _check_settable(admin, group_id)
+        admin = admin or admins.admin_of_new(kind)
+        of_type = "tree" if admin is admins.tree else "classic"
+        offsets = admin.committed(group_id) if is_known else {}
         committed = {partition: each.offset for partition, each in offsets.items()}
         given = _given(target, group_id)
-        chosen = sorted(given) if given else _chosen(homes.cluster, group_id, topics, committed)
-        _check_partitions(homes.cluster, chosen)
-        found, notes = new_offsets(homes.cluster, target, chosen, committed, given)
+        chosen = sorted(given) if given else _chosen(admins.cluster, group_id, topics, committed)
+        _check_partitions(admins.cluster, chosen)
+        found, notes = new_offsets(admins.cluster, target, chosen, committed, given)
         for note in notes:
             say(f"note: {note}", err=True)
         if execute:
-            _commit(home, group_id, found)
+            _commit(admin, group_id, found)
     say(*_shown(group_id, committed, found, export=export, as_json=as_json))
     if not is_known and not execute:
-        other = "; --type tree makes one without a master" if homes.tree is not None and of_type != "tree" else ""
+        other = "; --type tree makes one without a master" if admins.tree is not None and of_type != "tree" else ""
         say(f"note: there is no group {group_id} yet: --execute creates it, of type {of_type}{other}", err=True)
     if not execute and not export:
         say("nothing was changed: --execute applies it", err=True)
 
 
-def _check_settable(home: GroupHome, group_id: str) -> bool:
+def _check_settable(admin: GroupOperations, group_id: str) -> bool:
     """Whether the group exists; an error when only its members may set its offsets."""
     from ottla.client.groups.group_types import TREE
     from ottla.client.groups.groups import UnknownGroup
 
     try:
-        found = home.describe(group_id)
+        found = admin.describe(group_id)
     except UnknownGroup:
         return False
     if found.is_live and found.kind != TREE:
@@ -328,7 +328,7 @@ def _given(target: Target, group_id: str) -> dict[TopicPartition, int]:
 def _chosen(
     cluster: Cluster, group_id: str, topics: Sequence[str], committed: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    from ottla.cli.group.homes import partitions_named
+    from ottla.cli.group.group_admins import partitions_named
 
     if topics:
         return partitions_named(cluster, topics)
@@ -346,10 +346,10 @@ def _check_partitions(cluster: Cluster, chosen: Sequence[TopicPartition]) -> Non
         cluster.leader(partition)
 
 
-def _commit(home: GroupHome, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+def _commit(admin: GroupOperations, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     from ottla.client.groups.group_types import CommittedOffset
 
-    home.commit(group_id, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
+    admin.commit(group_id, {partition: CommittedOffset(offset) for partition, offset in offsets.items()})
 
 
 def _shown(

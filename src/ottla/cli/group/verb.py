@@ -11,15 +11,15 @@ import click
 
 from ottla.cli.client_flags import all_names, json_flag, one_name
 from ottla.cli.group import reset as group_reset
-from ottla.cli.group.homes import (
+from ottla.cli.group.group_admins import (
     KINDS,
-    GroupHomes,
+    GroupAdmins,
     TwoGroups,
     group_option,
     groups_argument,
-    home_flags,
+    group_flags,
     kind_flag,
-    open_homes,
+    open_group_admins,
     partitions_named,
     states_named,
 )
@@ -29,7 +29,7 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.cli.group.tables import ShownGroup
-    from ottla.client.groups.group_types import GroupHome
+    from ottla.client.groups.group_types import GroupOperations
     from ottla.client.wire.errors import BrokerRefused, ClientError
 
 
@@ -46,7 +46,7 @@ command.add_command(group_reset.command)
 
 
 @command.command(name="list")
-@home_flags
+@group_flags
 @click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
 @click.option("--type", "kinds", multiple=True, type=click.Choice(KINDS), help="Only groups of this type.")
 @click.option("--long", "is_long", is_flag=True, help="Also type and state.")
@@ -61,10 +61,10 @@ def list_groups(
 ) -> None:
     """Show the names of all groups."""
     states = states_named(texts)
-    with open_homes(bootstrap, zookeeper) as homes:
-        groups = homes.list_groups(states, kinds)
+    with open_group_admins(bootstrap, zookeeper) as admins:
+        groups = admins.list_groups(states, kinds)
         if not kinds:
-            homes.note_what_is_missing()
+            admins.note_what_is_missing()
     if as_json:
         for each in groups:
             shown = {"group": each.group_id, "type": each.kind, "protocol_type": each.protocol_type}
@@ -80,7 +80,7 @@ def list_groups(
 @command.command()
 @groups_argument
 @group_option
-@home_flags
+@group_flags
 @click.option("--type", "kind", type=click.Choice(KINDS), help="Only the groups of this type.")
 @click.option("--all-groups", is_flag=True, help="Every group.")
 @click.option("--members", "shows_members", is_flag=True, help="Its members and their partitions.")
@@ -111,11 +111,11 @@ def describe(
 
     from ottla.cli.group import tables as group_tables
 
-    with open_homes(bootstrap, zookeeper) as homes:
-        groups = [each for name in wanted for each in _described(homes, name, kind)] or _every_group(homes, kind)
+    with open_group_admins(bootstrap, zookeeper) as admins:
+        groups = [each for name in wanted for each in _described(admins, name, kind)] or _every_group(admins, kind)
         partition_lags = []
         if as_json or not (shows_members or shows_state):
-            partition_lags = group_tables.partition_lags(homes.cluster, groups)
+            partition_lags = group_tables.partition_lags(admins.cluster, groups)
     if as_json:
         for shown in groups:
             say(json.dumps(group_tables.group_object(shown, partition_lags)))
@@ -139,47 +139,47 @@ def describe(
             say(f"note: group {shown.group.group_id}: {problem}", err=True)
 
 
-def _described(homes: GroupHomes, group_id: str, kind: str | None) -> list[ShownGroup]:
+def _described(admins: GroupAdmins, group_id: str, kind: str | None) -> list[ShownGroup]:
     """The group of this name, or the two; read with its offsets."""
     from ottla.client.groups.groups import UnknownGroup
     from ottla.model.nearest import nearest_name
 
-    found = [_shown(home, group_id) for home in homes.homes_of(group_id, kind)]
+    found = [_shown(admin, group_id) for admin in admins.admins_of(group_id, kind)]
     if found:
         return found
-    homes.note_what_is_missing()
-    names = {each.group_id for each in homes.list_groups((), () if kind is None else (kind,))}
+    admins.note_what_is_missing()
+    names = {each.group_id for each in admins.list_groups((), () if kind is None else (kind,))}
     nearest = nearest_name(group_id, sorted(names))
     what = f"group {group_id}" if kind is None else f"a group {group_id} of type {kind}"
     raise UnknownGroup(f"{what} does not exist", hint=f"did you mean {nearest}?" if nearest else None)
 
 
-def _every_group(homes: GroupHomes, kind: str | None) -> list[ShownGroup]:
+def _every_group(admins: GroupAdmins, kind: str | None) -> list[ShownGroup]:
     """All groups of the kinds that can be described (not share groups), except those deleted meanwhile."""
     from ottla.client.groups.group_types import TREE
     from ottla.client.groups.groups import UnknownGroup
 
     if kind is None:
-        homes.note_what_is_missing()
+        admins.note_what_is_missing()
     found: list[ShownGroup] = []
-    for each in homes.list_groups((), () if kind is None else (kind,)):
-        home = homes.tree if each.kind == TREE else homes.brokers
-        if each.kind in {"", *KINDS} and home is not None:
+    for each in admins.list_groups((), () if kind is None else (kind,)):
+        admin = admins.tree if each.kind == TREE else admins.brokers
+        if each.kind in {"", *KINDS} and admin is not None:
             with contextlib.suppress(UnknownGroup):
-                found.append(_shown(home, each.group_id))
+                found.append(_shown(admin, each.group_id))
     return found
 
 
-def _shown(home: GroupHome, group_id: str) -> ShownGroup:
+def _shown(admin: GroupOperations, group_id: str) -> ShownGroup:
     from ottla.cli.group.tables import ShownGroup
 
-    return ShownGroup(home.describe(group_id), home.committed(group_id), home.pending(group_id))
+    return ShownGroup(admin.describe(group_id), admin.committed(group_id), admin.pending(group_id))
 
 
 @command.command()
 @groups_argument
 @group_option
-@home_flags
+@group_flags
 @kind_flag
 @click.option("--if-exists", is_flag=True, help="A group that does not exist is no error.")
 def delete(
@@ -199,10 +199,10 @@ def delete(
     from ottla.client.wire.errors import BrokerRefused
 
     refused: list[OttlaError] = []
-    with open_homes(bootstrap, zookeeper) as homes:
+    with open_group_admins(bootstrap, zookeeper) as admins:
         for group_id in wanted:
             try:
-                homes.home_that_has(group_id, kind).delete(group_id)
+                admins.admin_that_has(group_id, kind).delete(group_id)
                 say(f"deleted group {group_id}")
             except UnknownGroup as error:
                 if if_exists:
@@ -217,7 +217,7 @@ def delete(
 @command.command(name="delete-offsets")
 @click.argument("group_argument", metavar="GROUP", required=False)
 @click.option("--group", "group_named", metavar="GROUP", help="The same as GROUP.")
-@home_flags
+@group_flags
 @kind_flag
 @click.option(
     "--topic",
@@ -237,9 +237,9 @@ def delete_offsets(
 ) -> None:
     """Delete a group's offsets of topics that none of its members reads."""
     group_id = one_name("group", group_argument, group_named)
-    with open_homes(bootstrap, zookeeper) as homes:
-        home = homes.home_that_has(group_id, kind)
-        outcomes = home.delete_offsets(group_id, partitions_named(homes.cluster, topics))
+    with open_group_admins(bootstrap, zookeeper) as admins:
+        admin = admins.admin_that_has(group_id, kind)
+        outcomes = admin.delete_offsets(group_id, partitions_named(admins.cluster, topics))
     for partition, refusal in sorted(outcomes.items(), key=lambda item: item[0]):
         if refusal is None:
             say(f"deleted offset of {partition}")

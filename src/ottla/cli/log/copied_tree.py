@@ -63,11 +63,11 @@ def lost_tree_of(disk: Disk, data_dir: str) -> TreeStoreError | None:
 
 
 async def _read(path: str) -> CopiedTree:
-    home = await EmbeddedBackend.open(path, may_be_new=False)
+    backend = await EmbeddedBackend.open(path, may_be_new=False)
     try:
-        tree = await home.connect()
+        tree = await backend.connect()
         own_id = None if await tree.exists(layout.CLUSTER_ID) is None else await cluster_id(tree)
         await layout.lay_out(tree)
         return CopiedTree(await TopicRegistry(tree).refresh(), await ConfigRegistry(tree).refresh(), own_id)
     finally:
-        await home.close()
+        await backend.close()

@@ -125,20 +125,20 @@ def write_new_tree(path: str, act: Callable[[Tree], Awaitable[None]]) -> None:
 
 
 async def _with_tree(path: str, act: Callable[[Tree], Awaitable[None]], *, may_be_new: bool) -> None:
-    home = await EmbeddedBackend.open(path, may_be_new=may_be_new)
+    backend = await EmbeddedBackend.open(path, may_be_new=may_be_new)
     try:
-        tree = await home.connect()
+        tree = await backend.connect()
         await lay_out(tree)
         await act(tree)
     finally:
-        await home.close()
+        await backend.close()
 
 
 async def _read_tree(path: str, *, may_be_new: bool) -> tuple[TopicsView, ConfigsView]:
-    home = await EmbeddedBackend.open(path, may_be_new=may_be_new)
+    backend = await EmbeddedBackend.open(path, may_be_new=may_be_new)
     try:
-        tree = await home.connect()
+        tree = await backend.connect()
         await lay_out(tree)
         return await TopicRegistry(tree).refresh(), await ConfigRegistry(tree).refresh()
     finally:
-        await home.close()
+        await backend.close()

@@ -347,14 +347,14 @@ _SESSION_TIMEOUT_MS: Final = 10_000
 
 
 class TreeGroupAdmin:
-    """`TreeGroups` for a caller that blocks, in one session with ZooKeeper; a `GroupHome`.  Use it with `with`.
+    """`TreeGroups` for a caller that blocks, in one session with ZooKeeper; a `GroupOperations`.  Use it with `with`.
 
     Raises `BadConnectString`, `ConfigError`, `ZooKeeperUnreachable`, `ZooKeeperDistrusted`, `ZooKeeperRefused`.
     """
 
     def __init__(self, connect: str, security: ZooKeeperSecurity, connection_timeout_ms: int) -> None:
         clock = SystemClock()
-        home = ZooKeeperBackend(
+        backend = ZooKeeperBackend(
             connect,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             connection_timeout_ms=connection_timeout_ms,
@@ -363,7 +363,7 @@ class TreeGroupAdmin:
         )
         self._loop = BlockingLoop()
         try:
-            self._session = self._loop.run(home.connect())
+            self._session = self._loop.run(backend.connect())
         except BaseException:
             self._loop.close()
             raise

@@ -1,6 +1,6 @@
 """Descriptions of groups of each kind: classic (generations), consumer (KIP-848, epochs), and tree (no coordinator).
 
-`GroupHome` is the interface to the groups of one home: a broker's coordinators, or the tree.
+`GroupOperations` is what an operator does with groups, at the brokers' coordinators or in the tree.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def _checked(count: int, limit: int) -> int:
     return count
 
 
-class GroupHome(Protocol):
-    """What an operator may do with the groups of one home; a group that is not there raises `UnknownGroup`."""
+class GroupOperations(Protocol):
+    """Implemented for the groups of coordinators and for those of the tree; a missing group raises `UnknownGroup`."""
 
     def list_groups(self, states: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[ListedGroup]:
         """By id; filtered by `states` and `kinds`."""

@@ -1,4 +1,4 @@
-"""A consumer's place in its group, as the streams see it; two homes: a broker's group, and the tree."""
+"""A consumer's place in its group, as the streams see it: a Kafka group, or one of the tree."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Membership(Protocol):
         """As which member a transaction commits offsets of the partitions that are owned now; None: not a member.
 
         The group refuses them once it may have given one of these partitions to another member.  Raises ConfigError
-        where the group's home takes part in no transactions.
+        where the group is one of the tree: those take part in no transactions.
         """
         ...
 

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from ottla.cli.client_flags import duration_ms, moment_ms
-from ottla.cli.group.homes import states_named
+from ottla.cli.group.group_admins import states_named
 from ottla.cli.group.reset import Target, read_offsets, write_offsets
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition

@@ -89,7 +89,7 @@ class TreeMembership:
         self._options: Final = options
         self._pace: Final = pace
         self._clock: Final[Clock] = clock or SystemClock()
-        self._home: Final = ZooKeeperBackend(
+        self._backend: Final = ZooKeeperBackend(
             zookeeper,
             session_timeout_ms=options.session_timeout_ms,
             connection_timeout_ms=options.connection_timeout_ms,
@@ -176,7 +176,7 @@ class TreeMembership:
     async def _connected(self) -> SessionKeeper | None:
         """With the first session; None when no caller waits for it any more."""
         assert self._stopping is not None
-        connecting = asyncio.ensure_future(SessionKeeper.open(self._home))
+        connecting = asyncio.ensure_future(SessionKeeper.open(self._backend))
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
