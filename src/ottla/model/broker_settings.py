@@ -239,12 +239,13 @@ LOG_RECORD_VALIDATION: Final = word(
     "there, else `none`.",
     choices=RECORD_VALIDATIONS,
 )
+COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 COMPRESSION_TYPE: Final = word(
     "compression.type",
     "producer",
     "How batches are stored: `producer`, as received; else with this codec: those that use another are "
     "decompressed and compressed again.",
-    choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    choices=COMPRESSION_TYPES,
 )
 COMPRESSION_GZIP_LEVEL: Final = int32(
     "compression.gzip.level", -1, "For `compression.type=gzip`; -1 is the library's own.", minimum=-1, maximum=9

@@ -101,7 +101,7 @@ COMPRESSION_TYPE: Final = word(
     "producer",
     "How batches are stored: `producer`, as received; else with this codec: those that use another are "
     "decompressed and compressed again.",
-    choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    choices=broker.COMPRESSION_TYPES,
 )
 RECORD_VALIDATION: Final = word(
     "record.validation",

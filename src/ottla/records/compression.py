@@ -78,9 +78,11 @@ class Codec(IntEnum):
             return cls[name.upper()]
         except KeyError:
             raise ConfigError(
-                f"unknown compression type {name!r}", hint="use one of none, gzip, snappy, lz4, zstd"
+                f"unknown compression type {name!r}", hint=f"use one of {', '.join(CODEC_NAMES)}"
             ) from None
 
+
+CODEC_NAMES: Final = tuple(codec.name.lower() for codec in Codec)
 
 _last_growths: Final[dict[Codec, int]] = {}
 _STREAMED: Final[Mapping[Codec, Callable[[memoryview, memoryview], int]]] = {

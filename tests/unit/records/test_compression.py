@@ -5,16 +5,21 @@ import random
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
+import click
 import cramjam
 import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.cli.records.produce import command as produce
+from ottla.client.producing.settings import Compression
+from ottla.model.broker_settings import COMPRESSION_TYPES
 from ottla.model.errors import ConfigError, WireError
 from ottla.records import compression
-from ottla.records.compression import Codec, compress, decompress, decompress_into
+from ottla.records.compression import CODEC_NAMES, Codec, compress, decompress, decompress_into
 from ottla.records.errors import CorruptCompression, DecompressedTooLarge
 
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -155,6 +160,15 @@ def test_codec_from_name_knows_kafkas_names_and_says_which() -> None:
     assert [Codec.from_name(name) for name in ("none", "gzip", "snappy", "lz4", "ZSTD")] == list(Codec)
     with pytest.raises(ConfigError, match="brotli"):
         Codec.from_name("brotli")
+
+
+def test_every_list_of_codecs_names_all_of_them() -> None:
+    compressing = set(CODEC_NAMES) - {"none"}
+    assert compressing == set(COMPRESSION_TYPES) - {"producer", "uncompressed"}
+    assert set(get_args(Compression)) == set(CODEC_NAMES)
+    (choice,) = (parameter.type for parameter in produce.params if parameter.name == "codec")
+    assert isinstance(choice, click.Choice)
+    assert set(choice.choices) == set(CODEC_NAMES)
 
 
 def test_batch_that_grows_as_the_one_before_it_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.limits import KIB, MIB
-from ottla.records.compression import Codec, check_level
+from ottla.records.compression import CODEC_NAMES, Codec, check_level
 
 KeyT = TypeVar("KeyT", default=bytes)
 ValueT = TypeVar("ValueT", default=bytes)
@@ -217,7 +217,7 @@ def acks_of(acks: str | int) -> int:
 def codec_of(compression: str | None) -> Codec:
     """The codec, as users write it; None is none."""
     if compression is not None and not isinstance(compression, str):
-        raise ConfigError(f"compression {compression!r} does not exist", hint="use none, gzip, snappy, lz4 or zstd")
+        raise ConfigError(f"compression {compression!r} does not exist", hint=f"use one of {', '.join(CODEC_NAMES)}")
     return Codec.from_name(compression or "none")
 
 
