@@ -50,6 +50,7 @@ _on_session_lost: Final = Consumer.on_session_lost
 _is_ours: Final = PartitionClaim._is_ours
 _stopped: Final = SimulatedConsumer._stopped
 
+
 def claim_without_fence(self: SimulatedTree, session_id: int, write: Write) -> bool:
     """The offset node's version does not change: a commit over it counts from any sender."""
     before = self.offsets.get(write.partition)

@@ -148,6 +148,7 @@ def life_without_an_end(self: Leadership, node_id: NodeId, broker_epoch: int, no
 
 _follower: Final = Leadership.follower
 
+
 def propose_and_use_at_once(self: Leadership, high_watermark: int, end: int, now_ms: int) -> InSyncChange | None:
     change = _propose(self, high_watermark, end, now_ms)
     if change is not None:

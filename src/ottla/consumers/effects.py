@@ -9,6 +9,7 @@ from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.share import StreamId
 from ottla.model.identifiers import TopicPartition
 
+
 class Register(NamedTuple):
     """Create the consumer's node, by the present session.  `on_registered`: applied also when it is there already."""
 

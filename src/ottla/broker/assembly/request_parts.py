@@ -18,11 +18,11 @@ from ottla.broker.assembly.quota_parts import QuotaParts
 from ottla.broker.assembly.transaction_parts import TransactionParts
 from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.async_requests import AsyncRequests
+from ottla.broker.callback_requests import CallbackRequests
 from ottla.broker.context import BrokerContext
 from ottla.broker.fetching.fetch_session_cache import FetchSessionCache
 from ottla.broker.fetching.parked_fetches import FetchDeadlines
 from ottla.broker.fetching.rack_aware_selector import RackAwareSelector
-from ottla.broker.callback_requests import CallbackRequests
 from ottla.broker.groups.coordinator import GroupCoordinator, consumer_times, group_settings
 from ottla.broker.handlers import CALLBACK_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler

@@ -60,7 +60,7 @@ from ottla.protocol.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.runtime.steps import Steps
-from ottla.security.acl import Operation, ResourceType
+from ottla.security.acl import Operation
 
 _MESSAGE: Final = MESSAGES[CLUSTER_DENIED]
 # Of configuration requests, whose numbers are others than those of access rules.

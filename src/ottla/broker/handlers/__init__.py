@@ -1,7 +1,7 @@
 """One module for each API: versions, behaviour and gaps in its head.
 
-An API's module has its name: it has a coroutine `handle`, or, if it is one of `CALLBACK_APIS`, a function `answer`, which
-replies by callback.  A module is imported at the first request of its API: each brings its message classes, and a
+An API's module has its name: it has a coroutine `handle`, or, if it is one of `CALLBACK_APIS`, a function `answer`,
+which replies by callback.  A module is imported at the first request of its API: each brings its message classes, and a
 broker that only moves records needs few of them.
 """
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from ottla.broker.authorization.api_guards import NOTHING, API_GUARDS
+from ottla.broker.authorization.api_guards import API_GUARDS, NOTHING
 from ottla.broker.authorization.guard import Caller, Passed
 from ottla.model.error_code import ErrorCode
 from ottla.protocol.api import API_VERSIONS, ApiKey
@@ -643,7 +643,9 @@ def test_the_page_on_security_lists_the_rows() -> None:
     page = (Path(__file__).parents[4] / "docs" / "security.md").read_text().partition("### What each API needs")[2]
     page = page.partition("\n## ")[0]
     listed = re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE)[1:]
-    assert listed == [("".join(part.title() for part in api.name.split("_")), row.needs) for api, row in API_GUARDS.items()]
+    assert listed == [
+        ("".join(part.title() for part in api.name.split("_")), row.needs) for api, row in API_GUARDS.items()
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)

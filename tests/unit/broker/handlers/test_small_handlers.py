@@ -26,6 +26,7 @@ from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitP
 from tests.unit.broker.handlers.small_broker import HOST, NODE_ID, PORT, CountedIds, SmallBroker
 from tests.unit.broker.live_brokers import live
 
+
 async def init(broker: SmallBroker, version: int, request: InitProducerIdRequest) -> InitProducerIdResponse:
     return await broker.ask(ApiKey.INIT_PRODUCER_ID, version, request, InitProducerIdResponse)
 
