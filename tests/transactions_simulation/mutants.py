@@ -168,8 +168,10 @@ def keep_guards(self: LogTransactions, header: BatchHeader, marker: EndMarker, n
         self._guards[header.producer_id] = kept
 
 
-def no_guard(self: LogTransactions, producer_id: int, epoch: int, first_sequence: int) -> VerificationGuard | None:
-    _guard(self, producer_id, epoch, first_sequence)
+def no_guard(
+    self: LogTransactions, producer_id: int, epoch: int, first_sequence: int, *, advances_epoch: bool = False
+) -> VerificationGuard | None:
+    _guard(self, producer_id, epoch, first_sequence, advances_epoch=advances_epoch)
     return None
 
 

@@ -84,7 +84,12 @@ class DataPartition:
             answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         try:
-            guard = self.transactions.guard(request.producer_id, request.producer_epoch, request.sequence)
+            guard = self.transactions.guard(
+                request.producer_id,
+                request.producer_epoch,
+                request.sequence,
+                advances_epoch=request.adds_partition,
+            )
             if guard is None:
                 self._append(request, None, answer)
                 return

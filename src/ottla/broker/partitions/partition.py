@@ -501,17 +501,19 @@ class Partition:
             return self._log.append(batch, header, now_ms, guard)
         raise gap
 
-    def guard(self, producer_id: int, producer_epoch: int, first_sequence: int) -> VerificationGuard | None:
+    def guard(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, *, advances_epoch: bool = False
+    ) -> VerificationGuard | None:
         """What `append` needs with a transactional batch that may open a transaction; None when that is open already.
 
         Call it before the coordinator is queried whether the partition is in the transaction: a marker that comes
         before the answer destroys the guard, and the append raises `WrongTransactionState`.  After a refusal, or
         without an answer, pass it to `verification_refused`.  `first_sequence` is 0 for a batch without sequences.
-        Raises `NotLeader` and `InvalidProducerEpoch`.
+        `advances_epoch`: see `VerificationGuard`.  Raises `NotLeader` and `InvalidProducerEpoch`.
         """
         if self.role is not _LEADER:
             raise NotLeader(f"this broker does not lead {self.topic_partition}")
-        return self._log.transactions.guard(producer_id, producer_epoch, first_sequence)
+        return self._log.transactions.guard(producer_id, producer_epoch, first_sequence, advances_epoch=advances_epoch)
 
     def has_guard(self, guard: VerificationGuard) -> bool:
         """Whether an append with it would be accepted: no marker came since it was made."""

@@ -32,11 +32,13 @@ class _Guarded(NamedTuple):
 class TransactionalProduce:
     """The transactional batches of one request.  `refusal`: of all of them, since the client may not use the id."""
 
-    __slots__ = ("_guards", "_refusals", "_transactional_id", "_version", "refusal")
+    __slots__ = ("_adds", "_guards", "_refusals", "_transactional_id", "_version", "refusal")
 
     def __init__(self, transactional_id: str, version: int, refusal: ErrorCode = ErrorCode.NONE) -> None:
         self._transactional_id = transactional_id
         self._version = version
+        # Such a producer ends its transactions with the next epoch, too.
+        self._adds = version >= _ADDS_FROM_VERSION
         self.refusal: Final = refusal
         # By producer id and epoch, of which a request has one as a rule.
         self._guards: dict[tuple[int, int], list[_Guarded]] = {}
@@ -48,7 +50,7 @@ class TransactionalProduce:
             return
         producer_id, epoch, first_sequence = header[9:12]
         try:
-            guard = partition.guard(producer_id, epoch, first_sequence)
+            guard = partition.guard(producer_id, epoch, first_sequence, advances_epoch=self._adds)
         except OttlaError as error:
             self._refusals[partition] = error.error_code
             return
@@ -57,7 +59,7 @@ class TransactionalProduce:
 
     def queries(self) -> Iterator[AddPartitions | VerifyPartitions]:
         """What the coordinator must be queried about."""
-        command = AddPartitions if self._version >= _ADDS_FROM_VERSION else VerifyPartitions
+        command = AddPartitions if self._adds else VerifyPartitions
         for (producer_id, epoch), guarded in self._guards.items():
             partitions = frozenset(each.partition.topic_partition for each in guarded)
             yield command(self._transactional_id, producer_id, epoch, partitions)
@@ -97,7 +99,7 @@ class TransactionalProduce:
 
     def _guard_again(self, partition: Partition, lost: VerificationGuard) -> bool:
         try:
-            guard = partition.guard(lost.producer_id, lost.epoch, lost.lowest_sequence)
+            guard = partition.guard(lost.producer_id, lost.epoch, lost.lowest_sequence, advances_epoch=self._adds)
         except OttlaError as error:
             self._refusals[partition] = error.error_code
             return False
@@ -111,7 +113,7 @@ class TransactionalProduce:
             return ErrorCode.TRANSACTION_ABORTABLE
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if error in _AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and self._version < _ADDS_FROM_VERSION):
+        if error in _AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return error
 

@@ -32,13 +32,17 @@ class VerificationGuard:
 
     The leader makes it before it queries whether the partition is in the transaction, and the append spends it.  A
     marker between the two destroys it: the answer was about the transaction that has ended.
+
+    `advances_epoch`: the end of the producer's transactions advances its epoch, so that each one has sequences from 0
+    on.
     """
 
-    __slots__ = ("epoch", "lowest_sequence", "producer_id")
+    __slots__ = ("advances_epoch", "epoch", "lowest_sequence", "producer_id")
 
-    def __init__(self, producer_id: int, epoch: int, lowest_sequence: int) -> None:
+    def __init__(self, producer_id: int, epoch: int, lowest_sequence: int, *, advances_epoch: bool) -> None:
         self.producer_id: Final = producer_id
         self.epoch: Final = epoch
+        self.advances_epoch: Final = advances_epoch
         # Of the batches that wait for the answer.
         self.lowest_sequence = lowest_sequence
 
@@ -105,7 +109,9 @@ class LogTransactions:
         # Deleted records hold no transaction open.
         return max(min(stable_end, high_watermark), log_start_offset)
 
-    def guard(self, producer_id: int, epoch: int, first_sequence: int) -> VerificationGuard | None:
+    def guard(
+        self, producer_id: int, epoch: int, first_sequence: int, *, advances_epoch: bool = False
+    ) -> VerificationGuard | None:
         """What the append of a transactional batch needs, made before the coordinator is queried; None when its
         transaction is open here.  Raises `InvalidProducerEpoch`."""
         entry = self._states.entry(producer_id)
@@ -115,7 +121,8 @@ class LogTransactions:
             return None
         found = self._guards[producer_id].get(epoch)
         if found is None:
-            found = self._guards[producer_id][epoch] = VerificationGuard(producer_id, epoch, first_sequence)
+            found = VerificationGuard(producer_id, epoch, first_sequence, advances_epoch=advances_epoch)
+            self._guards[producer_id][epoch] = found
         elif _is_above(found.lowest_sequence, first_sequence):
             found.lowest_sequence = first_sequence
         return found
@@ -185,6 +192,11 @@ class LogTransactions:
         if _is_above(first_sequence, guard.lowest_sequence):
             raise OutOfOrderSequence(
                 f"producer {producer_id} sent sequence {first_sequence}, {guard.lowest_sequence} is not appended yet"
+            )
+        if guard.advances_epoch and first_sequence and self._states.entry(producer_id) is None:
+            raise OutOfOrderSequence(
+                f"producer {producer_id} is not known and begins epoch {epoch} with sequence {first_sequence}, "
+                "it must begin with 0"
             )
 
     def batch_appended(self, header: BatchHeader) -> None:

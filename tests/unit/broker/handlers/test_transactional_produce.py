@@ -113,6 +113,15 @@ def test_refusal_does_not_hold_up_the_next_right_batch(transactional: Transactio
     assert transactional.produce(1) == NONE
 
 
+@pytest.mark.parametrize(("version", "code"), [(11, NONE), (12, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)])
+def test_unknown_producer_starts_within_its_sequences_only_where_an_epoch_has_several_transactions(
+    transactional: Transactional, version: int, code: ErrorCode
+) -> None:
+    transactional.version = version
+    assert transactional.produce(5) == code
+    assert transactional.produce(0, epoch=1) == (NONE if code else ErrorCode.INVALID_TXN_STATE)
+
+
 def test_batch_in_a_transaction_needs_a_transactional_id(transactional: Transactional) -> None:
     assert transactional.produce(0, name=None) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert not transactional.queries

@@ -25,8 +25,10 @@ class Guards:
         self.topic_partition = TopicPartition("t", 0)
         self._transactions = LogTransactions(ProducerStates())
 
-    def guard(self, producer_id: int, epoch: int, first_sequence: int) -> VerificationGuard | None:
-        return self._transactions.guard(producer_id, epoch, first_sequence)
+    def guard(
+        self, producer_id: int, epoch: int, first_sequence: int, *, advances_epoch: bool
+    ) -> VerificationGuard | None:
+        return self._transactions.guard(producer_id, epoch, first_sequence, advances_epoch=advances_epoch)
 
     def has_guard(self, guard: VerificationGuard) -> bool:
         return self._transactions.has_guard(guard)
@@ -73,6 +75,17 @@ def test_guard_that_the_last_transactions_marker_has_destroyed_is_made_and_queri
     guard = it.guard_of(partition, batch(1))
     assert guard is not None
     assert guards.has_guard(guard)
+
+
+def test_guard_knows_whether_the_producers_epoch_has_one_transaction_alone() -> None:
+    for version, advances_epoch in ((ADDED, False), (IMPLICIT, True)):
+        it, guards, partition = guarded(version)
+        (query,) = it.queries()
+        guards.mark(1)
+        it.renew(query)
+        guard = it.guard_of(partition, batch(1))
+        assert guard is not None
+        assert guard.advances_epoch is advances_epoch
 
 
 def test_batch_whose_epoch_other_transactions_have_is_not_queried_again() -> None:

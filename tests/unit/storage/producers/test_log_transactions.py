@@ -133,6 +133,28 @@ def test_verification_that_waits_for_a_higher_epoch_does_not_hold_up_the_open_tr
     assert log.produce(1) is None
 
 
+def test_unknown_producer_whose_epoch_has_one_transaction_starts_it_with_sequence_0(log: Log) -> None:
+    later = log.transactions.guard(P, 2, 5, advances_epoch=True)
+    with pytest.raises(OutOfOrderSequence):
+        log.transactions.check(data(0, 5, 2), later)
+    first = log.transactions.guard(P, 2, 0, advances_epoch=True)
+    assert log.transactions.check(data(0, 0, 2), first) is None
+
+
+def test_producer_that_a_transaction_of_its_epoch_left_unknown_may_start_with_any_sequence(log: Log) -> None:
+    """Where the epoch stays the transactions before had the first sequences, and are forgotten for their age."""
+    guard = log.transactions.guard(P, 2, 5)
+    assert log.transactions.check(data(0, 5, 2), guard) is None
+
+
+def test_known_producer_continues_its_sequences_when_its_ends_start_to_advance_the_epoch(log: Log) -> None:
+    """A producer may change to the newer protocol between two transactions of one epoch."""
+    log.produce(0)
+    log.mark(0, commits=True, advances=False)
+    guard = log.transactions.guard(P, 0, 1, advances_epoch=True)
+    assert log.transactions.check(data(log.end, 1), guard) is None
+
+
 def test_batch_of_an_older_epoch_is_refused(log: Log) -> None:
     log.produce(0, 4)
     with pytest.raises(InvalidProducerEpoch):
