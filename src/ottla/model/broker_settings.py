@@ -473,6 +473,12 @@ TRANSACTIONAL_ID_EXPIRATION_MS: Final = int32(
     "A transactional id without a transaction is forgotten after this time.",
     minimum=1,
 )
+TRANSACTIONAL_ID_EXPIRATION_CHECK_INTERVAL_MS: Final = int32(
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    60 * MINUTE_MS,
+    "The interval of checks for transactional ids that have expired.",
+    minimum=1,
+)
 TRANSACTION_STATE_LOG_NUM_PARTITIONS: Final = int32(
     "transaction.state.log.num.partitions",
     50,
@@ -724,6 +730,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Transactions": (
         TRANSACTION_MAX_TIMEOUT_MS,
         TRANSACTIONAL_ID_EXPIRATION_MS,
+        TRANSACTIONAL_ID_EXPIRATION_CHECK_INTERVAL_MS,
         TRANSACTION_STATE_LOG_NUM_PARTITIONS,
         TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
         TRANSACTION_STATE_LOG_MIN_ISR,

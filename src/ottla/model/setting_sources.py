@@ -105,7 +105,7 @@ ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algo
 ssl.truststore.password
 telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+transaction.partition.verification.enable
 transaction.two.phase.commit.enable unclean.leader.election.interval.ms
 unstable.api.versions.enable unstable.feature.versions.enable
 """

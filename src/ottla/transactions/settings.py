@@ -11,6 +11,8 @@ class TransactionSettings:
 
     timeout_max_ms: int = 900_000  # transaction.max.timeout.ms
     id_expiration_ms: int = 7 * 24 * 60 * 60_000  # transactional.id.expiration.ms
+    # transaction.remove.expired.transaction.cleanup.interval.ms
+    expiry_check_ms: int = 60 * 60_000
     # A call that finds its id busy waits for so long, then its client gets CONCURRENT_TRANSACTIONS.
     park_max_ms: int = 1_000
     # Between two attempts to append what no request waits for.

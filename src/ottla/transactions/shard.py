@@ -49,8 +49,7 @@ from ottla.transactions.transaction_records import (
 
 # Ids whose deadlines take effect in one `on_time`: after a long pause thousands may have passed, and others wait.
 DEADLINES_PER_CALL: Final = 64
-# Between two walks over all ids for those that have expired.
-EXPIRY_CHECK_MS: Final = 3_600_000
+# Ids that one walk over all of them removes; the rest follow after other work.
 EXPIRED_PER_CALL: Final = 256
 
 
@@ -188,7 +187,7 @@ class TransactionShard:
         cut off by another one until then.
         """
         self._appended_end = end_offset
-        self._expiry_due_ms = moment.monotonic_ms + EXPIRY_CHECK_MS
+        self._expiry_due_ms = moment.monotonic_ms + self._settings.expiry_check_ms
         self._start(moment)
 
     def _start(self, moment: Moment) -> None:
@@ -338,7 +337,7 @@ class TransactionShard:
                 entry.queued_ms = None
                 self._on_deadline(entry, moment)
         if self._expiry_due_ms is not None and self._expiry_due_ms <= moment.monotonic_ms:
-            self._expiry_due_ms = moment.monotonic_ms + EXPIRY_CHECK_MS
+            self._expiry_due_ms = moment.monotonic_ms + self._settings.expiry_check_ms
             self._expire(moment)
         self._held.release(self._log.stable_end)
 

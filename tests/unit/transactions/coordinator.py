@@ -25,6 +25,7 @@ from ottla.transactions.transaction_records import TransactionRecord, transactio
 
 START_MS = 1_700_000_000_000
 TX = "tx"
+DEFAULT_SETTINGS = TransactionSettings()
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 
 
@@ -44,14 +45,20 @@ class MemoryLog:
 class Coordinator:
     """Appends are stable at once unless `is_slow`."""
 
-    def __init__(self, log: MemoryLog | None = None, epoch: int = 5, passed_ms: int = 0) -> None:
+    def __init__(
+        self,
+        log: MemoryLog | None = None,
+        epoch: int = 5,
+        passed_ms: int = 0,
+        settings: TransactionSettings = DEFAULT_SETTINGS,
+    ) -> None:
         self.log = MemoryLog() if log is None else log
         self.is_slow = False
         self.passed_ms = passed_ms
         self.requested_ids: list[str] = []
         self.markers: list[EndMarkers] = []
         self.next_producer_id = 4000
-        self.shard = TransactionShard(self.log, TransactionSettings(), self, epoch)
+        self.shard = TransactionShard(self.log, settings, self, epoch)
         for record in self.log.records:
             self.shard.replay(*record)
         self.shard.loaded(self.moment, len(self.log.records))

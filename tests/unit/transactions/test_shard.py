@@ -15,6 +15,7 @@ from ottla.transactions.commands import (
     ProducerReply,
 )
 from ottla.transactions.end_markers import EndMarkers
+from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.transaction import EPOCH_MAX, Transaction, TransactionState
 from tests.unit.transactions.coordinator import START_MS, TX, A, B, Coordinator, coordinator_with
 
@@ -359,6 +360,21 @@ def test_id_without_a_transaction_for_a_week_expires() -> None:
     assert coordinator.log.records[-1].value is None
     assert coordinator.add((P, 1)) == [WRONG_ID]
     assert coordinator.init(P, 1) == ProducerReply(NONE, 5000, 0)
+
+
+def test_ids_that_have_expired_are_removed_at_the_next_check() -> None:
+    settings = TransactionSettings(id_expiration_ms=50, expiry_check_ms=200)
+    coordinator = Coordinator(settings=settings)
+    assert coordinator.init() == ProducerReply(NONE, 4000, 0)
+    coordinator.pass_ms(199)
+    assert len(coordinator.shard) == 1
+    coordinator.pass_ms(1)
+    assert len(coordinator.shard) == 0
+    assert coordinator.init() == ProducerReply(NONE, 5000, 0)
+    coordinator.pass_ms(199)
+    assert len(coordinator.shard) == 1
+    coordinator.pass_ms(1)
+    assert len(coordinator.shard) == 0
 
 
 def exhausted(state: TransactionState = TransactionState.EMPTY) -> Coordinator:

@@ -215,4 +215,5 @@ def transaction_settings(broker: BrokerSettings) -> TransactionSettings:
     return TransactionSettings(
         timeout_max_ms=broker[setting.TRANSACTION_MAX_TIMEOUT_MS],
         id_expiration_ms=broker[setting.TRANSACTIONAL_ID_EXPIRATION_MS],
+        expiry_check_ms=broker[setting.TRANSACTIONAL_ID_EXPIRATION_CHECK_INTERVAL_MS],
     )
