@@ -76,6 +76,11 @@ def topic(cluster: Cluster) -> str:
 def new_topic(cluster: Cluster, configs: Mapping[str, str] | None = None) -> str:
     """Of two partitions."""
     name = new_name()
+    create_topic(cluster, name, configs)
+    return name
+
+
+def create_topic(cluster: Cluster, name: str, configs: Mapping[str, str] | None = None) -> None:
     Admin(cluster).create_topic(name, 2, configs=configs or {})
 
     def is_known() -> bool:
@@ -83,7 +88,6 @@ def new_topic(cluster: Cluster, configs: Mapping[str, str] | None = None) -> str
         return not found.error_code and len(found.partitions) == 2
 
     eventually(is_known)
-    return name
 
 
 @pytest.fixture
@@ -202,6 +206,41 @@ def test_block_commits_and_an_exception_aborts_it(bootstrap: str, topic: str, pr
         producer.send(topic, b"kept, too")
         producer.commit_transaction()
     assert_read(bootstrap, topic, [b"kept", b"kept, too"])
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_transaction_ends_whose_topic_was_recreated_meanwhile(
+    bootstrap: str, topic: str, cluster: Cluster, commits: bool
+) -> None:
+    """Its marker in the new topic ends nothing there, and neither hides nor holds back what others produce."""
+    kept, name = new_topic(cluster), new_name()
+    with ottla.Producer(bootstrap, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"deleted", partition=0).wait()
+        producer.send(kept, b"kept", partition=0).wait()
+        recreate(cluster, topic)
+        with ottla.Producer(bootstrap) as other:
+            other.send(topic, b"of another", partition=0)
+        if commits:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    with ottla.Producer(bootstrap, transactional_id=name) as following:
+        following.init_transactions()
+        with following.transaction():
+            following.send(topic, b"of the next one", partition=0)
+    assert_read(bootstrap, topic, [b"of another", b"of the next one"])
+    assert_read(bootstrap, kept, [b"kept"] if commits else [])
+    first = TopicPartition(topic, 0)
+    stable_end = list_offsets(cluster, {first: LATEST}, isolation=IsolationLevel.READ_COMMITTED)[first].offset
+    assert stable_end == list_offsets(cluster, {first: LATEST})[first].offset
+
+
+def recreate(cluster: Cluster, topic: str) -> None:
+    Admin(cluster).delete_topics([topic])
+    eventually(lambda: Admin(cluster).describe_topics([topic])[0].error_code)
+    create_topic(cluster, topic)
 
 
 def test_calls_out_of_order_do_nothing(bootstrap: str, topic: str) -> None:
