@@ -40,6 +40,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_quota_apis.py": "jvm",
     "tests/integration/test_topic_partitions.py": "jvm",
     "tests/integration/test_group_settings.py": "jvm",
+    "tests/integration/test_changed_transactions.py": "jvm tools",
     "tests/examples/test_clean_views.py": "jvm tools",
     "tests/interop/clients/test_apache_group_tools.py": "jvm tools",
     "tests/interop/clients/test_other_languages.py": "jvm tools",
