@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import pytest
 
@@ -19,11 +20,19 @@ from ottla.coordination.broker_registry import (
     LiveBroker,
     cluster_id,
 )
-from ottla.coordination.features import TRANSACTION_VERSION, FeatureRegistry, FeaturesView, supported_by_all
+from ottla.coordination.features import (
+    TRANSACTION_VERSION,
+    FeatureRegistry,
+    FeaturesView,
+    levels_to_raise,
+    supported_by_all,
+)
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.producer_ids import BLOCK_IDS_COUNT, PRODUCER_ID_MAX, ProducerIdBlocks, ProducerIdsExhausted
+from ottla.coordination.topics_view import PartitionNode, Topic, TopicsView
 from ottla.coordination.tree import ANY_VERSION, ConnectionLoss, Node, Tree, Watch
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import LeaderEpoch, NodeId
+from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from tests.contract.tree_backends import TreeBackend, until
 from tests.contract.unsure_tree import UnsureTree
 
@@ -255,11 +264,56 @@ async def test_registration_says_which_features_the_broker_supports(home: TreeBa
     ids=["one", "all", "lower", "older-broker", "none"],
 )
 def test_level_that_all_live_brokers_support_is_their_least(of_each: list[int | None], common: int | None) -> None:
-    live = {
-        NodeId(number): LiveBroker(
-            FIRST._replace(features={} if level is None else {TRANSACTION_VERSION: level}), number
-        )
-        for number, level in enumerate(of_each)
-    }
-    found = supported_by_all(BrokersView(1, live), {TRANSACTION_VERSION: 2})
+    found = supported_by_all(live(dict(enumerate(of_each))), {TRANSACTION_VERSION: 2})
     assert found == ({} if common is None else {TRANSACTION_VERSION: common})
+
+
+def live(levels: Mapping[int, int | None]) -> BrokersView:
+    """The live brokers, with their levels of `transaction.version`; None: of a program that does not know it."""
+    return BrokersView(
+        1,
+        {
+            NodeId(number): LiveBroker(
+                FIRST._replace(features={} if level is None else {TRANSACTION_VERSION: level}), number
+            )
+            for number, level in levels.items()
+        },
+    )
+
+
+def topics_on(*brokers: int) -> TopicsView:
+    """One topic with a replica on each."""
+    replicas = tuple(NodeId(each) for each in brokers)
+    state = PartitionState(replicas[0], LeaderEpoch(0), (ReplicaIncarnation(replicas[0], 1),))
+    return TopicsView.of(1, {"t": Topic("t", UUID(int=1), (PartitionNode(0, replicas, state, 0),))})
+
+
+NO_TOPICS = TopicsView.of(0, {})
+RAISED = {TRANSACTION_VERSION: 2}
+
+
+def test_first_broker_of_a_new_cluster_raises_the_level() -> None:
+    assert levels_to_raise({}, live({1: 2}), NO_TOPICS, RAISED) == RAISED
+
+
+def test_level_is_not_raised_at_a_cold_start_before_every_broker_with_replicas_is_live() -> None:
+    """The others may come with an older program, which does not support the level."""
+    topics = topics_on(1, 2, 3)
+    assert levels_to_raise({}, live({1: 2}), topics, RAISED) == {}
+    assert levels_to_raise({}, live({1: 2, 2: 2}), topics, RAISED) == {}
+    assert levels_to_raise({}, live({1: 2, 2: 2, 3: None}), topics, RAISED) == {}
+    assert levels_to_raise({}, live({1: 2, 2: 2, 3: 2}), topics, RAISED) == RAISED
+
+
+def test_level_is_not_raised_while_a_live_broker_without_replicas_is_older() -> None:
+    assert levels_to_raise({}, live({1: 2, 4: None}), topics_on(1), RAISED) == {}
+    assert levels_to_raise({}, live({1: 2, 4: 2}), topics_on(1), RAISED) == RAISED
+
+
+def test_level_that_is_finalized_is_raised_by_higher_ones_only() -> None:
+    one_of_both, both = live({1: 2, 2: 3}), live({1: 3, 2: 3})
+    assert levels_to_raise({TRANSACTION_VERSION: 2}, one_of_both, topics_on(1, 2), {TRANSACTION_VERSION: 3}) == {}
+    assert levels_to_raise({TRANSACTION_VERSION: 2}, live({1: None}), topics_on(1), RAISED) == {}
+    assert levels_to_raise({TRANSACTION_VERSION: 2}, both, topics_on(1, 2), {TRANSACTION_VERSION: 3}) == {
+        TRANSACTION_VERSION: 3
+    }

@@ -1,6 +1,8 @@
 """The features of a cluster: the level of each that all of its brokers support, finalized in one node of the tree.
 
-A level is raised when every live broker supports it, and never lowered: clients that have read it rely on it.
+A level is raised when every broker supports it, and never lowered: clients that have read it rely on it.  The brokers
+are those that are live, and those that have replicas: while one of these is not live no level is raised, since the
+program that it will run is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Final, NamedTuple
 from ottla.coordination.broker_registry import BrokersView
 from ottla.coordination.layout import FEATURES
 from ottla.coordination.node_json import Fields, encode
+from ottla.coordination.topics_view import TopicsView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, StandingWatch, Tree
+from ottla.model.identifiers import NodeId
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.runtime.mutex import Mutex
 
@@ -80,6 +84,25 @@ class FeatureRegistry:
                 self.view = FeaturesView(node.stat.version, Fields.parse(FEATURES, node.data).levels("features"))
         self._is_read = True
         return self.view
+
+
+def levels_to_raise(
+    finalized: Mapping[str, int],
+    live: BrokersView,
+    topics: TopicsView,
+    supported: Mapping[str, int] = SUPPORTED_FEATURES,
+) -> Mapping[str, int]:
+    """The features that may be finalized now at a higher level, with that level."""
+    common = supported_by_all(live, supported)
+    raised = {name: level for name, level in common.items() if level > finalized.get(name, 0)}
+    # The topics are read last: as a rule there is nothing to raise.
+    return raised if raised and _replica_brokers(topics) <= live.by_id.keys() else {}
+
+
+def _replica_brokers(topics: TopicsView) -> set[NodeId]:
+    return {
+        node_id for topic in topics.by_name.values() for partition in topic.partitions for node_id in partition.replicas
+    }
 
 
 def supported_by_all(live: BrokersView, supported: Mapping[str, int] = SUPPORTED_FEATURES) -> Mapping[str, int]:

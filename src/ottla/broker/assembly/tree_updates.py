@@ -11,7 +11,7 @@ from ottla.broker.assembly.tree_parts import TreeParts
 from ottla.broker.net.listener import listen
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.coordination import elections
-from ottla.coordination.features import supported_by_all
+from ottla.coordination.features import levels_to_raise
 from ottla.model import broker_settings as setting
 from ottla.runtime.loop_offload import LoopOffload
 from ottla.storage.directory.log_directory import LogDirectory
@@ -103,9 +103,12 @@ class TreeUpdates:
         await self.finalize_features()
 
     async def finalize_features(self) -> None:
-        """Raise the features to the levels that all live brokers support by now."""
+        """Raise the features to the levels that all brokers of the cluster support by now."""
         coordination = self._tree.coordination
-        await coordination.features.finalize(supported_by_all(coordination.registrar.view))
+        finalized = (await coordination.features.refresh()).finalized
+        raised = levels_to_raise(finalized, coordination.registrar.view, coordination.topics.view)
+        if raised:
+            await coordination.features.finalize(raised)
 
     def elect(self) -> None:
         """The logs of the served view exist, as far as they can be created."""
