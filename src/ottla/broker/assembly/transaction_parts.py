@@ -118,6 +118,7 @@ def start_transactions(
 
         verifications = PeerCalls(
             peers,
+            start.loop,
             PeerApi(
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 VERIFICATION_VERSION,
@@ -137,9 +138,9 @@ def start_transactions(
 def _peers(start: BrokerStart, listening: Listening, tree: TreeParts) -> Peers:
     # They import much that a standalone broker does not need.
     from ottla.broker.assembly.peer_security import peer_security
-    from ottla.broker.transactions.peer_calls import Peers
+    from ottla.broker.transactions.peer_calls import RegisteredPeers
 
-    return Peers(start.node_id, tree.brokers.peer_address, peer_security(start, listening), start.loop)
+    return RegisteredPeers(start.node_id, tree.brokers.peer_address, peer_security(start, listening))
 
 
 def _peer_markers(start: BrokerStart, peers: Peers, requests: MarkerRequests) -> PeerMarkers:
@@ -149,6 +150,6 @@ def _peer_markers(start: BrokerStart, peers: Peers, requests: MarkerRequests) ->
     api = PeerApi(
         ApiKey.WRITE_TXN_MARKERS, MARKERS_VERSION, 1, MARKER_TIMEOUT_MS, lambda marker: marker.peer_key, *requests
     )
-    calls = PeerCalls(peers, api)
+    calls = PeerCalls(peers, start.loop, api)
     start.closing.push_async_callback(calls.stop)
     return calls

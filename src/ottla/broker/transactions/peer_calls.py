@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -33,13 +33,46 @@ _RESPONSE_BYTES_MAX: Final = 16 * 1024 * 1024
 _ITEMS_MAX: Final = 1_000
 
 
-class Peers(NamedTuple):
-    """The other brokers.  `address_of`: where a live one listens for others; None for one that is not live."""
+class Peer(Protocol):
+    """An open connection to another broker; see `PeerConnection`."""
+
+    async def call(self, api: ApiKey, version: int, body: Buffer, timeout_ms: int) -> memoryview: ...
+
+    def close(self) -> None: ...
+
+
+class Peers(Protocol):
+    """The other brokers."""
+
+    async def connect(self, node_id: NodeId, api: ApiKey, version: int) -> Peer:
+        """A new connection to a broker that has this version.  Raises `PeerError`."""
+        ...
+
+
+class RegisteredPeers(NamedTuple):
+    """`Peers`.  `address_of`: where a live one listens for others; None for one that is not live."""
 
     node_id: NodeId
     address_of: Callable[[NodeId], tuple[str, int] | None]
     security: PeerSecurity
-    loop: asyncio.AbstractEventLoop
+
+    async def connect(self, node_id: NodeId, api: ApiKey, version: int) -> PeerConnection:
+        address = self.address_of(node_id)
+        if address is None:
+            raise PeerUnreachable(f"broker {node_id} is not registered")
+        connection = await PeerConnection.open(
+            PeerAddress(*address),
+            f"ottla-transactions-{self.node_id}",
+            timeout_ms=CONNECT_TIMEOUT_MS,
+            response_bytes_max=_RESPONSE_BYTES_MAX,
+            security=self.security,
+        )
+        try:
+            await connection.require(api, version, CONNECT_TIMEOUT_MS)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 class PeerApi(NamedTuple, Generic[T]):
@@ -59,23 +92,26 @@ class PeerApi(NamedTuple, Generic[T]):
     on_failed: Callable[[Sequence[T], OttlaError], None]
 
 
-class _Peer(Generic[T]):
+class _Calls(Generic[T]):
+    """Those to one broker."""
+
     __slots__ = ("idle", "in_flight", "running_count", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[T] = deque()
         self.in_flight: set[Hashable] = set()
-        self.idle: list[PeerConnection] = []
+        self.idle: list[Peer] = []
         self.running_count = 0
 
 
 class PeerCalls(Generic[T]):
     """Every method runs on the event loop's thread."""
 
-    def __init__(self, peers: Peers, api: PeerApi[T]) -> None:
+    def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, api: PeerApi[T]) -> None:
         self._others = peers
+        self._loop = loop
         self._api = api
-        self._peers: dict[NodeId, _Peer[T]] = {}
+        self._peers: dict[NodeId, _Calls[T]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
 
@@ -83,7 +119,7 @@ class PeerCalls(Generic[T]):
         """Send it with the next request to this broker; it is in one call of `on_answer` or `on_failed` later."""
         peer = self._peers.get(node_id)
         if peer is None:
-            peer = self._peers[node_id] = _Peer()
+            peer = self._peers[node_id] = _Calls()
         peer.waiting.append(item)
         self._start(node_id, peer)
 
@@ -97,14 +133,14 @@ class PeerCalls(Generic[T]):
             for connection in peer.idle:
                 connection.close()
 
-    def _start(self, node_id: NodeId, peer: _Peer[T]) -> None:
+    def _start(self, node_id: NodeId, peer: _Calls[T]) -> None:
         if not self._is_stopped and peer.running_count < self._api.connections_max:
             peer.running_count += 1
-            task = self._others.loop.create_task(self._run(node_id, peer))
+            task = self._loop.create_task(self._run(node_id, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, node_id: NodeId, peer: _Peer[T]) -> None:
+    async def _run(self, node_id: NodeId, peer: _Calls[T]) -> None:
         """Send what waits, until nothing does."""
         try:
             while items := self._take(peer):
@@ -115,7 +151,7 @@ class PeerCalls(Generic[T]):
         finally:
             peer.running_count -= 1
 
-    def _take(self, peer: _Peer[T]) -> list[T]:
+    def _take(self, peer: _Calls[T]) -> list[T]:
         taken: list[T] = []
         left: list[T] = []
         while peer.waiting and len(taken) < _ITEMS_MAX:
@@ -129,11 +165,11 @@ class PeerCalls(Generic[T]):
         peer.waiting.extendleft(reversed(left))
         return taken
 
-    async def _call(self, node_id: NodeId, peer: _Peer[T], items: Sequence[T]) -> None:
+    async def _call(self, node_id: NodeId, peer: _Calls[T], items: Sequence[T]) -> None:
         api = self._api
-        connection: PeerConnection | None = None
+        connection: Peer | None = None
         try:
-            connection = peer.idle.pop() if peer.idle else await self._connect(node_id)
+            connection = peer.idle.pop() if peer.idle else await self._others.connect(node_id, api.api, api.version)
             request: Buffer = encode_request(api.api, api.version, api.request_of(items))
             body = await connection.call(api.api, api.version, request, api.timeout_ms)
             response = decode_response(api.api, api.version, body)
@@ -148,22 +184,3 @@ class PeerCalls(Generic[T]):
             raise
         peer.idle.append(connection)
         api.on_answer(items, response)
-
-    async def _connect(self, node_id: NodeId) -> PeerConnection:
-        others, api = self._others, self._api
-        address = others.address_of(node_id)
-        if address is None:
-            raise PeerUnreachable(f"broker {node_id} is not registered")
-        connection = await PeerConnection.open(
-            PeerAddress(*address),
-            f"ottla-transactions-{others.node_id}",
-            timeout_ms=CONNECT_TIMEOUT_MS,
-            response_bytes_max=_RESPONSE_BYTES_MAX,
-            security=others.security,
-        )
-        try:
-            await connection.require(api.api, api.version, CONNECT_TIMEOUT_MS)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
