@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import CertificateReloads, tls_of
@@ -18,6 +18,8 @@ from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.upkeep.flusher import Flusher
 from ottla.model import http_settings, security_settings
+from ottla.model.broker_settings import TRANSACTION_MAX_TIMEOUT_MS
+from ottla.model.limits import MINUTE_MS
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.installed import TOKENS, require_modules
 from ottla.security.sasl_server import VerifiedToken
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from ottla.broker.monitoring.server import AdminServer
     from ottla.broker.replicas.cluster_part import ClusterPart
     from ottla.broker.security.http_logins import TreeUsers
+
+# For the coordinator to notice the time-out, and to write the markers.
+_LATE_TRANSACTION_MARGIN_MS: Final = 5 * MINUTE_MS
 
 
 class AdminParts(NamedTuple):
@@ -97,6 +102,7 @@ def show_metrics(
     from ottla.broker.monitoring.metrics import (
         certificate_metrics,
         group_metrics,
+        late_transaction_metrics,
         lifecycle_metrics,
         partition_metrics,
         process_families,
@@ -116,6 +122,8 @@ def show_metrics(
     registry.add(lambda: partition_metrics(partitions, directory, clock.monotonic_ms()))
     registry.add(lambda: group_metrics(groups, partitions))
     registry.add(lambda: transaction_metrics(transactions))
+    late_after_ms = start.settings[TRANSACTION_MAX_TIMEOUT_MS] + _LATE_TRANSACTION_MARGIN_MS
+    registry.add(lambda: late_transaction_metrics(partitions, clock.now_ms() - late_after_ms))
     registry.add(lambda: lifecycle_metrics(tree.lifecycle, cluster, clock.boottime_ms()))
     registry.add(lambda: quota_metrics(quotas))
     if certificates.are_needed:

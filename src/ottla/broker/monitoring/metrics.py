@@ -169,6 +169,11 @@ def partition_metrics(partitions: PartitionTable, directory: LogDirectory, now_m
         "Partitions that this broker leads.",
         len(led),
     )
+    yield gauge(
+        "kafka_server_replicamanager_produceridcount",
+        "Idempotent producers that the partitions of this broker remember, each once for each partition.",
+        sum(each.metrics.producers_count for each in served.values()),
+    )
     yield from _replication_metrics(led, now_ms)
     yield gauge(
         "kafka_server_replicamanager_offlinereplicacount",
@@ -314,6 +319,23 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Family
     yield gauge("ottla_transactional_ids", "Transactional ids of this coordinator, by state.", states, ("state",))
     about = "Markers of decided transactions that their partitions do not have yet."
     yield gauge("ottla_transaction_markers_unwritten", about, found.unwritten_markers_count)
+
+
+def late_transaction_metrics(partitions: PartitionTable, open_since_ms: int) -> Iterator[Family | Pause]:
+    """Of the partitions that this broker leads: transactions that their coordinators should have ended by now.
+
+    `open_since_ms`: when their last batch must have come at the latest, by the wall clock.
+    """
+    late_count = 0
+    for number, each in enumerate(partitions, 1):
+        late_count += each.role is Role.LEADER and each.metrics.has_open_transaction_since(open_since_ms)
+        if number % _PAUSE_AFTER == 0:
+            yield PAUSE
+    yield gauge(
+        "kafka_server_replicamanager_partitionswithlatetransactionscount",
+        "Partitions led here in which a transaction is open for longer than its coordinator allows.",
+        late_count,
+    )
 
 
 def lifecycle_metrics(lifecycle: BrokerLifecycle, cluster: ClusterPart | None, now_ms: int) -> Iterator[Family]:

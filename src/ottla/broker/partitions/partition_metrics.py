@@ -46,6 +46,15 @@ class PartitionMetrics:
         """What it took from other leaders."""
         return self._log.appended.size_bytes - self.produced.size_bytes
 
+    @property
+    def producers_count(self) -> int:
+        """The idempotent producers that the log remembers."""
+        return len(self._log.producers)
+
+    def has_open_transaction_since(self, since_ms: int) -> bool:
+        """Whether a transaction is open in which no batch came after `since_ms`, by the wall clock."""
+        return self._log.transactions.is_open_since(since_ms)
+
     def lags(self, now_ms: int) -> Sequence[FollowerLag]:
         """How far each follower is behind, at the leader; empty elsewhere."""
         return self._replica.lags(now_ms)

@@ -82,6 +82,11 @@ class LogTransactions:
         """Where the oldest open transaction starts."""
         return next(iter(self.open.values()), None)
 
+    def is_open_since(self, since_ms: int) -> bool:
+        """Whether a transaction is open without a batch after `since_ms`, by the broker's wall clock."""
+        entries = map(self._states.entry, self.open)
+        return any(entry is not None and entry.last_active_ms <= since_ms for entry in entries)
+
     def replicated(self, high_watermark: int) -> None:
         """Markers below the high watermark cannot be truncated: what they ended has its outcome for good."""
         unreplicated = self._unreplicated

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.monitoring import metrics
-from ottla.broker.monitoring.metrics import partition_metrics
+from ottla.broker.monitoring.metrics import late_transaction_metrics, partition_metrics
 from ottla.broker.partitions.partition_table import PartitionTable, Refusal
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.metrics import PAUSE, CollectorRegistry
 from ottla.records.header import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT
-from tests.unit.broker.roles import ELSEWHERE, HERE, one_of, replicated
+from tests.unit.broker.partitions.test_partition_transactions import COMMIT, mark, produce
+from tests.unit.broker.roles import ELSEWHERE, HERE, lead, one_of, replicated, resign
 from tests.unit.broker.served_log import ServedLog, one_record, topic_id_of
 
 
@@ -33,6 +34,34 @@ def test_leader_counts_what_it_takes_as_produced() -> None:
     assert "kafka_server_brokertopicmetrics_replicationbytesin_total 0" in lines
     assert "kafka_server_replicamanager_leadercount 1" in lines
     assert "kafka_server_replicamanager_underreplicatedpartitions 0" in lines
+
+
+def _late_transactions(log: ServedLog, open_since_ms: int) -> int:
+    table = PartitionTable()
+    table.add(log.partition)
+    registry = CollectorRegistry()
+    registry.add(lambda: late_transaction_metrics(table, open_since_ms))
+    name = "kafka_server_replicamanager_partitionswithlatetransactionscount "
+    [line] = [line for line in "".join(registry.chunks()).splitlines() if line.startswith(name)]
+    return int(line.removeprefix(name))
+
+
+def test_transaction_is_late_when_no_batch_of_it_came_for_long_and_it_has_no_marker() -> None:
+    log = ServedLog("t")
+    start_ms = log.clock.now_ms()
+    produce(log, 0)
+    assert "kafka_server_replicamanager_produceridcount 1" in _scraped(log)
+    assert _late_transactions(log, start_ms - 1) == 0
+    assert _late_transactions(log, start_ms) == 1
+    log.clock.advance(60_000)
+    produce(log, 1)
+    assert _late_transactions(log, start_ms) == 0
+    resign(log.partition)
+    assert _late_transactions(log, start_ms + 60_000) == 0
+    lead(log.partition, 5)
+    assert _late_transactions(log, start_ms + 60_000) == 1
+    mark(log, COMMIT, 1)
+    assert _late_transactions(log, start_ms + 60_000) == 0
 
 
 def test_follower_counts_what_it_takes_as_replicated_and_keeps_its_sums_when_roles_change() -> None:
