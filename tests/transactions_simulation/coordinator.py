@@ -136,9 +136,15 @@ class CoordinatorPartition:
         now_ms = int(self.simulation.timeline.now)
         return Moment(START_WALL_MS + now_ms, now_ms)
 
-    def submit(self, command: IdCommand, reply: Callable[[Any], None]) -> None:
-        """To the coordinator, or to the one that was replaced and does not know it."""
+    def submit(self, command: IdCommand, reply: Callable[[Any], None], addressed: Serving | None = None) -> None:
+        """To the coordinator, or to the one that was replaced and does not know it.
+
+        `addressed`: the request does not arrive at a coordinator that came after this one, on another broker.
+        """
         serving = self.serving
+        if addressed is not None and serving is not addressed:
+            reply(refusal(command, ErrorCode.NOT_COORDINATOR))
+            return
         if self.zombie is not None and not self.zombie.is_over and self.simulation.chance.random() < 0.5:
             if not self.answers_without_lease():
                 reply(refusal(command, ErrorCode.NOT_COORDINATOR))

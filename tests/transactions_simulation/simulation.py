@@ -145,7 +145,10 @@ class Simulation:
         self.timeline.after(self.chance.random() * DELAY_MS, deliver, answer)
 
     def to_coordinator(self, command: IdCommand) -> Deliver:
-        return lambda answer: self.coordinator.submit(command, answer)
+        # Where the epoch stays, nothing in a request says of which transaction it is, and the order of connections is
+        # that of one broker (docs/decisions/0018-late-ends-and-moved-coordinators.md).
+        addressed = None if self.plan.advances_epoch else self.coordinator.serving
+        return lambda answer: self.coordinator.submit(command, answer, addressed)
 
     def query_coordinator(self, command: IdCommand, on_answer: Callable[[ErrorCode | None], None]) -> None:
         """A partition leader's question, which has its answer, or None after a time."""
