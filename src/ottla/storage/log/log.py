@@ -119,6 +119,7 @@ class LogParts(NamedTuple):
     log_end_offset: int
     flushed_end: int
     producers: ProducerStates
+    transactions: LogTransactions
     epochs: LeaderEpochs
     # The log end for which indexes and snapshot on disk are whole; -1 when they are not.
     caches_end: int
@@ -314,7 +315,7 @@ class Log:
         self.flushed_end = parts.flushed_end
         self.stable_end = parts.flushed_end
         self.producers = parts.producers
-        self.transactions = LogTransactions(parts.producers, parts.log_end_offset)
+        self.transactions = parts.transactions
         self._open_transactions = self.transactions.open
         # None: not known before all segments were searched.
         self._aborted_seen: bool | None = None

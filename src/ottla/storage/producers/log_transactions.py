@@ -57,8 +57,8 @@ class LogTransactions:
 
     __slots__ = ("_guards", "_states", "_unflushed", "_unreplicated", "known_from", "open", "unstable")
 
-    def __init__(self, states: ProducerStates, log_end_offset: int = 0) -> None:
-        """The log was opened with these producers, and ends at `log_end_offset`."""
+    def __init__(self, states: ProducerStates, loaded_end: int = 0) -> None:
+        """These are the producers of the batches below `loaded_end`; those from there on are replayed."""
         self._states = states
         self.open: Final[dict[int, int]] = {}
         self.unstable: Final[dict[int, None]] = {}
@@ -66,9 +66,9 @@ class LogTransactions:
         self._unreplicated: deque[tuple[int, int]] = deque()
         self._unflushed: deque[tuple[int, int]] = deque()
         self._guards: defaultdict[int, dict[int, VerificationGuard]] = defaultdict(dict)
-        # While the high watermark is below it the last stable offset is not known: the log was opened with markers
-        # above the high watermark, and a snapshot does not say which transactions they ended.
-        self.known_from = log_end_offset if any(entry.is_transactional for _, entry in states.entries()) else 0
+        # While the high watermark is below it the last stable offset is not known: there may be markers above the high
+        # watermark of which a snapshot does not say which transactions they ended.
+        self.known_from = loaded_end if any(entry.is_transactional for _, entry in states.entries()) else 0
         self._set_open()
 
     def _set_open(self) -> None:

@@ -171,7 +171,6 @@ class LogRecovery:
         self._now_ms = now_ms
         self._segments: list[Segment] = []
         self._producers = ProducerStates(config.producer_id_expiration_ms)
-        # Of the batches that are scanned.
         self._transactions = LogTransactions(self._producers)
         self._log_end_offset = 0
         self._flushed_end = 0
@@ -223,7 +222,6 @@ class LogRecovery:
                 first_scanned = 0
             self._check_closed_ends(first_scanned)
             self._load_producers(self._segments[first_scanned].base_offset)
-            self._transactions = LogTransactions(self._producers)
             self._scan_from(first_scanned)
         else:
             self._check_closed_ends(first_scanned - 1)
@@ -238,12 +236,14 @@ class LogRecovery:
         recorded_start = self._recorded.log_start_offset or 0
         log_start_offset = min(max(recorded_start, first_base_offset), self._log_end_offset)
         epochs = self._load_epochs(first_scanned)
+        self._transactions.flushed(self._log_end_offset)
         return LogParts(
             segments=self._segments,
             log_start_offset=log_start_offset,
             log_end_offset=self._log_end_offset,
             flushed_end=self._log_end_offset,
             producers=self._producers,
+            transactions=self._transactions,
             epochs=epochs,
             caches_end=NO_OFFSET if first_scanned < len(self._segments) else self._log_end_offset,
             config=self._config,
@@ -480,6 +480,7 @@ class LogRecovery:
                 self._disk.remove(path)
         self._segments = [segment]
         self._producers = ProducerStates(self._producers.expiration_ms)
+        self._transactions = LogTransactions(self._producers)
         self._is_anew = True
         self._log_end_offset = start
 
@@ -490,6 +491,7 @@ class LogRecovery:
         self._producers = producers_at(
             self._disk, self._path, self._segments, end_offset, self._now_ms, self._producers.expiration_ms, offsets
         )
+        self._transactions = LogTransactions(self._producers, end_offset)
 
     def _remove_stray_snapshots(self, base_offsets: Sequence[int]) -> None:
         """Keep those at the segments' base offsets and at the log's end; clean shutdowns leave others."""

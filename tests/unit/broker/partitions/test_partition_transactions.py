@@ -265,6 +265,26 @@ def test_new_leader_holds_committed_readers_until_what_it_recovered_is_replicate
     assert committed(here.partition).last_stable_offset == 2
 
 
+def test_new_leader_after_a_crash_shows_what_was_decided_below_the_high_watermark() -> None:
+    """The batches that its start has read say which transactions the markers above the high watermark end."""
+    here = Replicated()
+    here.be(HERE, 1)
+    for marker, epoch in ((COMMIT, 0), (ABORT, 1)):
+        produce(here.served, 0, epoch)
+        mark(here.served, marker, epoch + 1)
+    here.served.become_stable()
+    here.partition = here.served.partition = restarted(here.served, high_watermark=3, is_clean=False)
+    here.version = -1
+    here.be(HERE, 2)
+    here.partition.end_withholding(EPOCH_START_WAIT_MS * 10)
+    read = committed(here.partition)
+    assert (read.error_code, read.high_watermark, read.last_stable_offset) == (0, 3, 2)
+    for node_id in (ELSEWHERE, 3):
+        here.fetch(node_id, 4, epoch=2)  # type: ignore[arg-type]
+    read = committed(here.partition)
+    assert (read.last_stable_offset, list(read.aborted)) == (4, [(P, 2)])
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_restarted_partition_has_its_open_and_aborted_transactions(served: ServedLog, is_clean: bool) -> None:
     produce(served, 0)
