@@ -28,6 +28,7 @@ from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE, ST
 from tests.history.operations import (
     CommittedRead,
     Ended,
+    GrowingHistories,
     LastStableOffset,
     LatestOffset,
     Operation,
@@ -171,6 +172,8 @@ class HistoryClients:
         self._kinds = kinds
         self._random = random.Random(seed)
         self._directory = directory
+        # Many waits read the histories, which are long at the end of a run.
+        self._histories = GrowingHistories()
         self.partitions_count = PARTITIONS_COUNT
         self._producers: list[ClientProcess] = []
         # Including those that were stopped before the end.
@@ -228,7 +231,7 @@ class HistoryClients:
             client.process.wait()
 
     def history(self) -> list[Operation]:
-        return list(read_lines(sorted(self._directory.glob("*.history"))))
+        return self._histories.read(sorted(self._directory.glob("*.history")))
 
     def acknowledged_count(self) -> int:
         """Records of all producers so far; it is cheap, since it reads their files and decodes nothing."""

@@ -265,6 +265,30 @@ def from_line(line: str) -> Operation:
     return operation
 
 
+class GrowingHistories:
+    """The operations of files that processes still write, each of which is parsed once.
+
+    The last line of a file counts when its end is written: that of a killed process may be truncated.
+    """
+
+    def __init__(self) -> None:
+        self._read_bytes: dict[Path, int] = {}
+        self._operations: dict[Path, list[Operation]] = {}
+
+    def read(self, paths: Iterable[Path]) -> list[Operation]:
+        """All operations of these files so far, in the order of the paths."""
+        found: list[Operation] = []
+        for path in paths:
+            known = self._operations.setdefault(path, [])
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                whole, end, _ = file.read().rpartition(b"\n")
+            known += map(from_line, whole.decode().splitlines())
+            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(whole) + len(end)
+            found += known
+        return found
+
+
 def read_lines(paths: Iterable[Path]) -> Iterator[Operation]:
     """Read the operations from files of processes; the last line of a killed process may be truncated."""
     for path in paths:
