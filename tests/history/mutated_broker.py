@@ -16,6 +16,7 @@ from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.shard import GroupShard
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import NO_PRODUCER_ID
 from ottla.runtime.disk import Disk
 from ottla.storage.log.flush import FlushPlan
 from tests.history.clients import CONSUMER, RANGE, MemberKind
@@ -32,9 +33,11 @@ def forget_commits() -> None:
     """A start replays groups without their committed offsets."""
     replay = GroupShard.replay
 
-    def replay_groups_only(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+    def replay_groups_only(
+        shard: GroupShard, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
         if _KEY_VERSION.unpack_from(key)[0] not in _OFFSET_KEYS:
-            replay(shard, key, value)
+            replay(shard, key, value, producer_id)
 
     GroupShard.replay = replay_groups_only  # type: ignore[assignment, method-assign]
 
