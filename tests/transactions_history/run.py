@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -154,7 +155,9 @@ def run_transactions(
                 target = Target(cluster, clients, random.Random(seed), Servability(clients.note_servable), site)
                 segment_bytes = APACHE_SEGMENT_BYTES if is_apache else SEGMENT_BYTES
                 settings = {"segment.bytes": segment_bytes, "min.insync.replicas": str(MIN_IN_SYNC)}
-                _make_topics(cluster.bootstrap, REPLICAS_COUNT, settings)
+                # On a busy machine a broker may lose its session in the meantime.
+                make = partial(_make_topics, cluster.bootstrap, REPLICAS_COUNT, settings)
+                cluster.wait_for("the topics", make, bool)
                 result = _run(target, faults, plan, pause_s)
         except BaseException as error:
             lines = [] if cluster is None else cluster.last_lines(LINES_SHOWN)
@@ -218,10 +221,13 @@ def run_on_one_broker(
     return result
 
 
-def _make_topics(bootstrap: str, replicas_count: int, settings: Mapping[str, str]) -> None:
+def _make_topics(bootstrap: str, replicas_count: int, settings: Mapping[str, str]) -> bool:
+    """Those that are missing; raises `ClientError` where one cannot be made now."""
     with Cluster(bootstrap) as client:
-        for topic in (TOPIC, RESULTS):
-            Admin(client).create_topic(topic, PARTITIONS_COUNT, replicas_count, settings)
+        admin = Admin(client)
+        for topic in {TOPIC, RESULTS} - {each.name for each in admin.list_topics()}:
+            admin.create_topic(topic, PARTITIONS_COUNT, replicas_count, settings)
+    return True
 
 
 def _run(
