@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 from tests.history.operations import Committed, CommittedRead, LastStableOffset, Operation, Outcome, Transaction
 from tests.transactions_history.report import Anomaly, Report
+from tests.transactions_history.worker import GAVE_UP
 
 # The process that reads every partition of the results, and the committed offsets, after all faults have ended.
 FINAL_READER: Final = "final-reader"
@@ -52,6 +53,7 @@ def check(history: Iterable[Operation]) -> Report:
         transactions_ok=sum(each.outcome is Outcome.OK for each in world.transactions),
         transactions_failed=sum(each.outcome is Outcome.FAILED for each in world.transactions),
         transactions_unknown=sum(each.outcome is Outcome.UNKNOWN for each in world.transactions),
+        transactions_given_up=sum(each.error.startswith(GAVE_UP) for each in world.transactions),
         unknown_committed=sum(each.outcome is Outcome.UNKNOWN for each in world.committed),
         results=sum(len(values) for values in world.final.values()),
         results_read=sum(len(read.records) for read in world.reads),

@@ -28,6 +28,9 @@ INPUTS_MAX: Final = (10, 100, 2_000)
 # Some end by the coordinator's time-out while their client waits for a leader or is paused, others survive that.
 TIMEOUTS_MS: Final = (3_000, 10_000, 30_000)
 
+# The start of the error of a transaction whose library did nothing any more.
+GAVE_UP: Final = "gave up"
+
 Record = tuple[int, str]
 NO_ASSIGNMENT: Final = -1
 

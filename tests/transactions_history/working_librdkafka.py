@@ -26,6 +26,7 @@ from tests.history.consuming_librdkafka import settings
 from tests.history.recorder import Recorder
 from tests.history.signalled_event import set_on
 from tests.transactions_history.worker import (
+    GAVE_UP,
     NO_ASSIGNMENT,
     TIMEOUTS_MS,
     Inputs,
@@ -39,6 +40,9 @@ from tests.transactions_history.worker import (
 POLL_S: Final = 0.1
 # Of one call; calls that time out are repeated.
 CALL_S: Final = 5.0
+# Of all repeats.  The library's 2.16 may wait for ever in `send_offsets_to_transaction` if the group's coordinator was
+# away: it keeps a removed broker as the coordinator (its issue 5511).  Requests without an answer end earlier.
+GIVE_UP_S: Final = 20.0
 # An open transaction of a killed worker holds its lists back until it times out.
 READ_TO_THE_END_S: Final = 2.0
 IDS_COUNT: Final = 4
@@ -194,6 +198,8 @@ class LibrdkafkaTransactions:
                 "bootstrap.servers": self._bootstrap,
                 "transactional.id": self._transactional_id,
                 "transaction.timeout.ms": self._timeout_ms,
+                # Otherwise it removes every broker when none is connected, and then waits as at `GIVE_UP_S`.
+                "metadata.recovery.strategy": "none",
                 "linger.ms": 2,
                 "socket.timeout.ms": SOCKET_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 200,
@@ -209,6 +215,7 @@ class LibrdkafkaTransactions:
 
 def _call(call: Callable[[], object]) -> None:
     """Repeated while its error permits; the library continues what a call that timed out has started."""
+    give_up_s = time.monotonic() + GIVE_UP_S
     while True:
         try:
             call()
@@ -221,6 +228,9 @@ def _call(call: Callable[[], object]) -> None:
             if error.fatal() or not error.retriable():
                 sys.stderr.write(f"{shown}\n")
                 raise ProducerEnded(shown, is_fenced=error.code() in _FENCED) from None
+            if time.monotonic() > give_up_s:
+                sys.stderr.write(f"{GAVE_UP}: {shown}\n")
+                raise ProducerEnded(f"{GAVE_UP}: {shown}", is_fenced=False) from None
 
 
 def _number_of(name: str) -> int:
