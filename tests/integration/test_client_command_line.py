@@ -234,6 +234,44 @@ def test_produce_names_the_line_that_is_wrong_and_sends_those_before_it(
     assert consume(bootstrap, topic) == "1\n2\n"
 
 
+def test_produce_writes_its_whole_input_in_one_transaction_or_nothing_of_it(
+    bootstrap: str, new_topic: NewTopicName
+) -> None:
+    topic = new_topic(2, max_message_bytes="1000")
+    transaction = ("produce", topic, "--transactional-id", topic, "--key-separator", ":")
+    committed = ("--isolation-level", "read_committed")
+    wrong = ottla(bootstrap, *transaction, "--batch-size", "1", stdin="a:1\nb:2\nno key\n", status=1)
+    assert b"error: input line 3" in wrong.stderr
+    assert b"nothing of the input is committed" in wrong.stderr
+    refused = ottla(bootstrap, *transaction, stdin="a:1\nb:" + "x" * 2000 + "\n", status=1)
+    assert b"error: nothing of the input is committed" in refused.stderr
+    assert consume(bootstrap, topic, *committed) == ""
+    # Batches that the topic does not take as a whole are divided, in the transaction, too.
+    lines = "".join(f"key-{number}:{number}\n" for number in range(200))
+    shown = ottla(bootstrap, *transaction, "--verbose", stdin=lines).stderr.decode()
+    assert {line.split(":")[0] for line in shown.splitlines()} == {f"{topic}-0", f"{topic}-1"}
+    assert sorted(map(int, consume(bootstrap, topic, *committed).split())) == list(range(200))
+
+
+def test_produce_that_is_killed_leaves_nothing_that_is_committed_and_the_next_one_writes_its_input(
+    bootstrap: str, new_topic: NewTopicName
+) -> None:
+    topic = new_topic()
+    transaction = ["produce", topic, "--transactional-id", topic]
+    writer = subprocess.Popen(command(bootstrap, transaction), stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    try:
+        writer.stdin.write(b"killed\n")
+        writer.stdin.flush()
+        shown = ottla(bootstrap, "consume", topic, "--from-beginning", "--max-messages", "1")
+        assert shown.stdout == b"killed\n"
+    finally:
+        writer.kill()
+        writer.communicate()
+    ottla(bootstrap, *transaction, stdin="whole\ninput\n")
+    assert consume(bootstrap, topic, "--isolation-level", "read_committed") == "whole\ninput\n"
+
+
 def test_produce_reports_a_record_that_is_too_large(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic(max_message_bytes="1000")
     done = ottla(bootstrap, "produce", topic, stdin="x" * 2000, status=1)

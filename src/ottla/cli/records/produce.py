@@ -6,6 +6,7 @@ import io
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
@@ -154,6 +155,19 @@ _PROPERTIES: Final = (
     metavar="MS",
     help="Send after a pause of this length.",
 )
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Write the whole input in one transaction of this id: readers of committed records see all of it or nothing.",
+)
+@click.option(
+    "--transaction-timeout-ms",
+    type=click.IntRange(1),
+    default=60_000,
+    show_default=True,
+    metavar="MS",
+    help="An input that takes longer is aborted.",
+)
 @property_flag
 @click.option("--verbose", "-v", is_flag=True, help="Print where each batch was stored, on standard error.")
 def command(
@@ -170,6 +184,8 @@ def command(
     codec: str,
     batch_size: int,
     linger_ms: int,
+    transactional_id: str | None,
+    transaction_timeout_ms: int,
     properties: tuple[str, ...],
     verbose: bool,
 ) -> None:
@@ -179,7 +195,9 @@ def command(
     echo 'user-7:clicked' | ottla produce clicks --key-separator :
     ottla consume clicks --json | ottla produce copy --json
 
-    It exits when the input ends and everything is stored.
+    It exits when the input ends and everything is stored.  With --transactional-id the end of the input commits;
+    an error, Ctrl-C or a wrong line aborts, and a killed run is aborted by the next one with the same id, or at its
+    time-out.
     """
     topic = one_name("topic", topic_argument, topic_option)
     how = _line_format(key_separator, properties)
@@ -192,6 +210,8 @@ def command(
     )
     if as_json and how != LineFormat():
         raise click.UsageError("--json has its own fields for key and headers.")
+    if transactional_id is not None and _ACKS[acks] != _ACKS["all"]:
+        raise click.UsageError("--transactional-id needs --acks all.")
 
     from ottla.client.producing.record_producer import Batching, RecordProducer
     from ottla.client.producing.settings import ProducerOptions
@@ -200,9 +220,13 @@ def command(
     source = sys.stdin.buffer
     batching = Batching(batch_bytes=batch_size, codec=Codec.from_name(codec))
     waiting = tell_of_waiting()
+    options = ProducerOptions(
+        acks=_ACKS[acks], transactional_id=transactional_id or None, transaction_timeout_ms=transaction_timeout_ms
+    )
     with (
         open_cluster(bootstrap, "ottla-produce", waiting) as cluster,
-        RecordProducer(cluster, ProducerOptions(acks=_ACKS[acks]), batching) as producer,
+        RecordProducer(cluster, options, batching) as producer,
+        _whole_input(producer, is_transaction=options.transactional_id is not None),
     ):
         cluster.topic(topic, allow_auto_topic_creation=True)
         try:
@@ -215,9 +239,29 @@ def command(
                 while not producer.has_room:
                     _look(producer.poll(_STEP_MS), verbose, waiting)
         except BadLine:
-            _finish(producer, verbose, waiting)
+            if options.transactional_id is None:
+                _finish(producer, verbose, waiting)
             raise
         _finish(producer, verbose, waiting)
+
+
+@contextmanager
+def _whole_input(producer: RecordProducer, *, is_transaction: bool) -> Iterator[None]:
+    """As one transaction, which the end of the block commits, and any error aborts."""
+    if not is_transaction:
+        yield
+        return
+    from ottla.client.producing.errors import TransactionAbortable
+
+    try:
+        producer.transactions.take_over()
+        producer.transactions.begin()
+        yield
+        producer.transactions.commit()
+    except TransactionAbortable as error:
+        raise OttlaError(f"nothing of the input is committed: {error.reason}", hint=error.reason.hint) from error
+    except BadLine as error:
+        raise BadLine(str(error), hint="nothing of the input is committed: its transaction is aborted") from None
 
 
 def _numbered(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -28,6 +28,7 @@ class BatchTransactions:
     """The transactions of one transactional id, one after the other.  Batches are built as transactional ones.
 
     `with` aborts a transaction that was not committed; where that fails, its coordinator or the next `take_over` does.
+    `split` as of `RawProducer`; its parts are transactional batches, too.
 
         with BatchTransactions(cluster, "orders", 60_000) as transactions:
             transactions.take_over()
@@ -37,13 +38,21 @@ class BatchTransactions:
     """
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, timeout_ms: int, options: ProducerOptions | None = None
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        timeout_ms: int,
+        options: ProducerOptions | None = None,
+        *,
+        split: Callable[[TopicPartition, bytearray], Sequence[bytearray]] | None = None,
     ) -> None:
         options = dataclasses.replace(options or ProducerOptions(), transactional_id=transactional_id)
         self._cluster = cluster
         self._driver = TransactionDriver(cluster, transactional_id, timeout_ms, ProducerMonitor(), lambda _: None)
         self._machine = self._driver.machine
-        self._raw = RawProducer(cluster, options)
+        self._raw = RawProducer(cluster, options, split=split)
+        # Since the last `poll`.
+        self._stored: list[BatchResult] = []
 
     def __enter__(self) -> BatchTransactions:
         return self
@@ -73,6 +82,7 @@ class BatchTransactions:
 
     def begin(self) -> None:
         self._machine.begin()
+        self._stored.clear()
         self._raw.begin(self._machine.identity, is_implicit=self._machine.is_implicit)
 
     def send(self, partition: TopicPartition, batch: bytearray) -> None:
@@ -97,6 +107,25 @@ class BatchTransactions:
         self._take(self._raw.poll())
         self._machine.check_open()
 
+    @property
+    def pending_count(self) -> int:
+        """The count of unsettled batches."""
+        return self._raw.pending_count
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next `send` does not block for unacknowledged batches."""
+        return self._raw.has_room
+
+    def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
+        """The batches that were stored since the last call, in the open transaction; the first ones to be stored within
+        `timeout_ms`.  Raises as `send`.
+        """
+        self._take(self._raw.poll(0 if self._stored else timeout_ms))
+        self._machine.check_open()
+        stored, self._stored = self._stored, []
+        return stored
+
     def flush(self) -> None:
         """Wait until everything that was sent is stored, in the open transaction.  Raises as `send`."""
         self._take(self._raw.flush())
@@ -120,7 +149,9 @@ class BatchTransactions:
 
     def _take(self, results: Iterable[BatchResult]) -> None:
         for result in results:
-            if result.status is not DeliveryStatus.ACKNOWLEDGED:
+            if result.status is DeliveryStatus.ACKNOWLEDGED:
+                self._stored.append(result)
+            else:
                 self._machine.on_batch_failed(result.error or OttlaError(f"{result.partition}: no reason is known"))
 
     def _wait(self, pending: Pending, late: type[ClientError]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
+from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.produce_requests import BatchResult
 from ottla.client.producing.raw_producer import RawProducer
@@ -31,6 +32,9 @@ class RecordProducer:
 
     Records with a key go to the partition that Java's clients choose; those without change it with each batch.  A batch
     that its topic or a segment cannot take is sent in halves, as Kafka's producers do.
+
+    With a `transactional_id` records are added between `begin` and `commit` of `transactions`; what was not committed
+    is aborted at the end of `with`.
     """
 
     def __init__(
@@ -38,7 +42,19 @@ class RecordProducer:
     ) -> None:
         self._cluster = cluster
         self._options = options or ProducerOptions()
-        self._raw = RawProducer(cluster, self._options, split=self._halves)
+        transactional_id = self._options.transactional_id
+        self._transactions = (
+            None
+            if transactional_id is None
+            else BatchTransactions(
+                cluster,
+                transactional_id,
+                self._options.transaction_timeout_ms,
+                self._options,
+                split=self._halves,
+            )
+        )
+        self._sink = self._transactions or RawProducer(cluster, self._options, split=self._halves)
         self._batching = batching or Batching()
         # Of topics that refused larger batches.
         self._limits_bytes: dict[str, int] = {}
@@ -51,7 +67,13 @@ class RecordProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._raw.close()
+        self._sink.__exit__(kind, error, traceback)
+
+    @property
+    def transactions(self) -> BatchTransactions:
+        """Of a producer with a transactional id."""
+        assert self._transactions is not None, "the producer has no transactional id"
+        return self._transactions
 
     def add(
         self,
@@ -82,23 +104,24 @@ class RecordProducer:
             self._send(partition)
 
     def poll(self, timeout_ms: float = 0) -> list[BatchResult]:
-        """The results of settled batches."""
-        return self._raw.poll(timeout_ms)
+        """The results of settled batches.  In a transaction: of stored ones; raises TransactionAbortable for others."""
+        return self._sink.poll(timeout_ms)
 
     def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
-        """Send everything and wait for the result of each batch."""
+        """Send everything and wait for the result of each batch; in a transaction its `commit` waits."""
+        assert isinstance(self._sink, RawProducer), "a transaction is committed as a whole"
         self.push()
-        return self._raw.flush(timeout_ms)
+        return self._sink.flush(timeout_ms)
 
     @property
     def pending_count(self) -> int:
         """The count of unsettled batches."""
-        return self._raw.pending_count
+        return self._sink.pending_count
 
     @property
     def has_room(self) -> bool:
         """Whether the next `add` does not block."""
-        return self._raw.has_room
+        return self._sink.has_room
 
     def _halves(self, partition: TopicPartition, batch: bytearray) -> list[bytearray]:
         records = decode_batch(memoryview(batch))
@@ -108,13 +131,23 @@ class RecordProducer:
             self._limits_bytes[partition.topic] = min(former_bytes, len(batch) // 2)
         middle = len(records) // 2
         return [
-            build_batch(part, codec=self._batching.codec, level=self._batching.level)
+            build_batch(
+                part,
+                codec=self._batching.codec,
+                level=self._batching.level,
+                is_transactional=self._transactions is not None,
+            )
             for part in (records[:middle], records[middle:])
         ]
 
     def _send(self, partition: TopicPartition) -> None:
         builder = self._builders.pop(partition)
-        self._raw.send(partition, builder.build(codec=self._batching.codec, level=self._batching.level))
+        batch = builder.build(
+            codec=self._batching.codec,
+            level=self._batching.level,
+            is_transactional=self._transactions is not None,
+        )
+        self._sink.send(partition, batch)
         if self._keyless.get(partition.topic) == partition.partition:
             count = len(self._topic_partitions(partition.topic))
             self._keyless[partition.topic] = (partition.partition + 1) % count

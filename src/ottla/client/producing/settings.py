@@ -43,6 +43,7 @@ class ProducerOptions:
     halts_on_refusal     after a batch was refused the later ones of its partition are too, until `resume`: what is
                          stored has no gap.  For copies of a log; needs an idempotent producer
     transactional_id     of a producer whose batches are in transactions; needs an idempotent producer
+    transaction_timeout_ms  a transaction that is open for longer is aborted by its coordinator
     """
 
     acks: int = ACKS_ALL
@@ -54,6 +55,7 @@ class ProducerOptions:
     allow_auto_topic_creation: bool = True
     halts_on_refusal: bool = False
     transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if self.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
@@ -158,6 +160,7 @@ class ProducerSettings:
             delivery_timeout_ms=self.delivery_timeout_ms,
             allow_auto_topic_creation=self.allow_auto_create_topics,
             transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
         )
 
     def client_options(self) -> ClientOptions:
