@@ -73,6 +73,7 @@ usage: ./dev VERB [arguments]
            chaos loads: loads of lake tables, killed at four points and at random times;
            chaos mirror: a mirror through stalls of its source, its target and itself, and kills
            (tests/mirror/README.md);
+           chaos sink: Spark's exactly-once sink while brokers, coordinators, workers and drivers are killed;
            chaos transactions: transactional producers and read_committed readers through kills, pauses,
            partitions of the network and power cuts, also of Apache Kafka (tests/transactions_history/README.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
@@ -399,6 +400,8 @@ def main(arguments: list[str]) -> int:
                 return run(PYTHON, "-m", "tests.loads.chaos", *rest[1:])
             if rest[:1] == ["mirror"]:
                 return run(PYTHON, "-m", "tests.mirror.chaos", *rest[1:])
+            if rest[:1] == ["sink"]:
+                return run(PYTHON, "-m", "tests.sink.chaos", *rest[1:])
             if rest[:1] == ["transactions"]:
                 return run(PYTHON, "-m", "tests.transactions_history.chaos", *rest[1:])
             return run(PYTHON, "-m", "tests.history.chaos", *rest)

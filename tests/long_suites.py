@@ -283,6 +283,7 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_mirror.py::test_killed_job",
             "tests/integration/spark/test_stream_killed_at_its_start.py",
             "tests/loads/test_loads_through_kills.py",
+            "tests/sink/test_sink_through_kills.py",
         ),
         (
             "tests/examples/test_related_items.py::test_batch_that_runs_again",
@@ -292,6 +293,7 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_exactly_once.py::test_a_stream_is_written",
             "tests/integration/spark/test_spark_exactly_once.py::test_a_transaction_that",
             "tests/unit/spark/sink/test_deliveries.py",
+            "tests/sink/test_judgement.py",
             "tests/mirror/test_killed_mirror.py",
         ),
         "programs with Spark that are killed at each point, two to four drivers one after the other: one kill of a "

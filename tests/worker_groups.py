@@ -116,6 +116,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/examples/test_examples_page_of_spark.py": "spark programs",
     "tests/examples/test_related_items.py": "spark programs",
     "tests/loads": "spark programs",
+    "tests/sink/test_sink_through_kills.py": "spark programs",
     "tests/integration/test_demo.py": "spark programs",
     "tests/integration/test_guide_of_spark.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",

@@ -197,6 +197,7 @@ SLEEPS: Final = {
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",
     "tests/interop/exactly_once/topics.py": "the pace of the input, which lasts longer than the kills",
     "tests/loads/kills.py": "the moment of a kill",
+    "tests/sink/kills.py": "the moment of a kill",
     "tests/peers/answering.py": "a poll with a deadline that ends with the process",
     "tests/peers/cache.py": "a poll with a deadline for another process' lock",
     "tests/peers/peer_process.py": "a poll with a deadline that ends with the process",

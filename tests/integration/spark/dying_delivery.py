@@ -1,10 +1,11 @@
-"""A stream that is exactly once, whose processes may end by SIGKILL at a point of a batch.
+"""A stream that is exactly once, whose processes may end by SIGKILL at a point of a batch, or come too late.
 
     python -m tests.integration.spark.dying_delivery BOOTSTRAP SOURCE TARGET DIRECTORY [POINT BATCH]
 
 Points: `task`: a task has encoded its rows; its worker dies, once, and Spark runs it again.  `taken over`: the driver
 has the transactional id; `sent`: everything is stored, and not committed; `committed`: Spark does not know it.  At
-these the driver dies, with its JVM and its workers.
+these the driver dies, with its JVM and its workers.  `late`: everything is stored, and the driver waits until the
+coordinator has aborted the transaction; then it continues.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 import ottla.spark
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.spark.options.write_options import ExactlyOnce, WriteOptions
 from ottla.spark.sink.exactly_once import ExactlyOnceSink, RowsEncoded
 from ottla.spark.source.data_source import OttlaDataSource
+from tests.eventually import eventually
 
 ROWS_OF_BATCH: Final = 20
 # Of the driver, which leads the group of all processes but Python's workers.
 _GROUP: Final = "DYING_DELIVERY_GROUP"
 _POINT: Final = "DYING_DELIVERY_POINT"
+LATE: Final = "late"
+_LATE_TIMEOUT_MS: Final = 2_000
 
 
 class Point(NamedTuple):
@@ -50,6 +55,11 @@ def point() -> Point:
 def die() -> None:
     os.killpg(int(os.environ[_GROUP]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_time_out(transactions: BatchTransactions) -> None:
+    admin = TransactionAdmin(transactions._cluster)
+    eventually(lambda: not admin.describe(transactions._machine.transactional_id).is_open)
 
 
 class DyingSink(ExactlyOnceSink):
@@ -78,6 +88,8 @@ class DyingSink(ExactlyOnceSink):
             transactions.flush()
             if name == "sent":
                 die()
+            if name == LATE:
+                wait_for_time_out(transactions)
             commit(transactions)
             if name == "committed":
                 die()
@@ -105,6 +117,8 @@ def run(bootstrap: str, source: str, target: str, directory: Path) -> None:
     rows = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(ROWS_OF_BATCH)).load()
     writer = rows.select("value").writeStream.format("dying").option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", target).option("delivery", "exactly-once")
+    if point().name == LATE:
+        writer = writer.option("kafka.transaction.timeout.ms", str(_LATE_TIMEOUT_MS))
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()

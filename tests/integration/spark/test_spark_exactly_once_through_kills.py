@@ -1,4 +1,4 @@
-"""Tasks' workers and drivers of a stream that is exactly once are killed, at every point of a batch."""
+"""Tasks' workers and drivers of a stream that is exactly once are killed at every point of a batch, or stand still."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.spark.committed_values import committed_values
-from tests.integration.spark.dying_delivery import ROWS_OF_BATCH
+from tests.integration.spark.dying_delivery import LATE, ROWS_OF_BATCH
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
@@ -48,4 +48,20 @@ def test_each_record_is_written_once_when_workers_and_drivers_die_at_every_point
     statuses = [run(peer, topic, target, tmp_path, name, str(batch_id)) for name, batch_id in (*DEATHS, LAST)]
     assert statuses == [*(-signal.SIGKILL for _ in DEATHS), 0], (tmp_path / "output").read_text()
     assert (tmp_path / "died").exists()
+    assert committed_values(peer.bootstrap, target) == RECORDS
+
+
+def test_a_driver_that_comes_after_the_time_out_of_its_transaction_stops_and_the_next_one_writes_the_batch_once(
+    peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = f"target-{uuid.uuid4().hex[:8]}"
+    peer.create_topic(target, 1)
+    peer.produce(topic, [Message(None, value, partition=0) for value in RECORDS])
+    assert run(peer, topic, target, tmp_path, LATE, "1") == 1
+    assert (
+        "after the transaction_timeout_ms of a transaction its coordinator aborts it"
+        in (tmp_path / "output").read_text()
+    )
+    assert committed_values(peer.bootstrap, target) == RECORDS[:ROWS_OF_BATCH]
+    assert run(peer, topic, target, tmp_path) == 0
     assert committed_values(peer.bootstrap, target) == RECORDS
