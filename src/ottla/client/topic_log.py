@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.messages import Message, messages_between
-from ottla.client.fetching.offsets import log_ranges
+from ottla.client.fetching.offsets import IsolationLevel, log_ranges
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.record_producer import RecordProducer
 from ottla.client.producing.settings import ProducerOptions
@@ -35,13 +35,24 @@ class NotAppended(ClientError):
 
 
 class TopicLog:
-    """`read` continues where the former one ended: at `positions`.  For one thread at a time."""
+    """`read` continues where the former one ended: at `positions`.  For one thread at a time.
 
-    def __init__(self, cluster: Cluster, topic: str, options: ProducerOptions | None = None) -> None:
+    `isolation`: with READ_COMMITTED a read waits for the ends of open transactions, so it knows the outcome of each.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        options: ProducerOptions | None = None,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> None:
         self.positions: Final[dict[TopicPartition, int]] = {}
         self._cluster = cluster
         self._topic = topic
         self._options = options
+        self._isolation = isolation
 
     def ensure(self, partitions_count: int, replicas_max: int, configs: Mapping[str, str]) -> None:
         """Create the topic unless it exists, with `replicas_max` replicas, or as many as there are brokers."""
@@ -74,7 +85,7 @@ class TopicLog:
         starts = {
             partition: max(self.positions.get(partition, 0), offsets.start) for partition, offsets in ranges.items()
         }
-        for message in messages_between(self._cluster, starts, ends):
+        for message in messages_between(self._cluster, starts, ends, isolation=self._isolation):
             yield message
             self.positions[TopicPartition(message.topic, message.partition)] = message.offset + 1
         # Compaction may have removed the last records; a topic that was deleted and recreated may be shorter.

@@ -6,6 +6,10 @@ It names the identity of the idempotent producer that sends them, one batch for 
 that is not done, its replay was killed or still runs, sends the same batches in the same name, and leaders store them
 once.
 
+A claim with a transactional id does not depend on the leaders' memory: its letters and its last record are one
+transaction of this id.  A replay that finds it not done takes the id over, which decides a transaction that was open,
+and reads the log again.  Only transactions of its id end such a claim: of two replays that complete it one is fenced.
+
 A claim's last record says which of its letters were put back.  Those stay its own for ever; letters whose batch was
 refused become free.  Compaction removes what a claim's later record replaces; so that this changes no answer, a replay
 withdraws the claims that do not count before it claims anything itself.
@@ -23,6 +27,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
 
 _FORM: Final = 1
+_TRANSACTIONAL_FORM: Final = 2
 
 
 class UnreadableClaim(OttlaError):
@@ -69,6 +74,8 @@ class ReplayClaim:
     producer_id: int
     producer_epoch: int
     batches: tuple[ClaimedBatch, ...]
+    # Empty: the batches are sent in the name of the producer, outside of transactions.
+    transactional_id: str = ""
 
     @property
     def keys(self) -> frozenset[bytes]:
@@ -108,6 +115,10 @@ class Claims:
         """Whether a claim that is not done may be sent."""
         return claim_id in self._begun
 
+    def is_done(self, claim: ReplayClaim) -> bool:
+        """Whether some of its letters were put back; a claim that was withdrawn has none."""
+        return claim.claim_id not in self._begun and any(self._owners.get(key) == claim.claim_id for key in claim.keys)
+
     def apply(self, claim: ReplayClaim) -> None:
         if claim.state is State.BEGUN:
             if claim.claim_id in self._begun:
@@ -136,8 +147,9 @@ class Claims:
 
 
 def to_json(claim: ReplayClaim) -> bytes:
-    found = {
-        "form": _FORM,
+    found: dict[str, object] = {
+        # Versions that know no transactional claims must not complete one.
+        "form": _TRANSACTIONAL_FORM if claim.transactional_id else _FORM,
         "claim": claim.claim_id,
         "dead_letter_topic": claim.dead_letter_topic,
         "state": claim.state.value,
@@ -154,6 +166,8 @@ def to_json(claim: ReplayClaim) -> bytes:
             for batch in claim.batches
         ],
     }
+    if claim.transactional_id:
+        found["transactional_id"] = claim.transactional_id
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -161,8 +175,8 @@ def from_json(data: bytes | None) -> ReplayClaim:
     """Raises `UnreadableClaim`."""
     try:
         found: Mapping[str, Any] = json.loads(data or b"null")
-        if found["form"] != _FORM:
-            raise ValueError(f"its form is {found['form']}, and not {_FORM}")
+        if found["form"] not in (_FORM, _TRANSACTIONAL_FORM):
+            raise ValueError(f"its form is {found['form']}, and not {_FORM} or {_TRANSACTIONAL_FORM}")
         return ReplayClaim(
             str(found["claim"]),
             str(found["dead_letter_topic"]),
@@ -182,6 +196,7 @@ def from_json(data: bytes | None) -> ReplayClaim:
                 )
                 for batch in found["batches"]
             ),
+            str(found["transactional_id"]) if found["form"] == _TRANSACTIONAL_FORM else "",
         )
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableClaim(f"a record of {REPLAY_CLAIMS_TOPIC} cannot be read: {error!r}") from None

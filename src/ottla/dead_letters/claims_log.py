@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
 from ottla.client.fetching.messages import Message
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.topic_log import NotAppended, TopicLog
 from ottla.client.wire.cluster import Cluster
@@ -16,6 +17,9 @@ from ottla.dead_letters.claims import Claims, ReplayClaim, from_json, to_json
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.own_names import REPLAY_CLAIMS_TOPIC
+from ottla.records.builder import BatchBuilder
+
+CLAIMS_PARTITION: Final = TopicPartition(REPLAY_CLAIMS_TOPIC, 0)
 
 
 class ClaimsLog:
@@ -24,7 +28,12 @@ class ClaimsLog:
     def __init__(self, cluster: Cluster) -> None:
         self.claims: Final = Claims()
         self._cluster = cluster
-        self._log = TopicLog(cluster, REPLAY_CLAIMS_TOPIC, ProducerOptions(allow_auto_topic_creation=False))
+        self._log = TopicLog(
+            cluster,
+            REPLAY_CLAIMS_TOPIC,
+            ProducerOptions(allow_auto_topic_creation=False),
+            isolation=IsolationLevel.READ_COMMITTED,
+        )
 
     def ensure(self, like: TopicInfo) -> None:
         """Create the topic unless it exists, with as many replicas as `like`."""
@@ -45,7 +54,13 @@ class ClaimsLog:
             (result,) = self._log.append([(claim.claim_id.encode(), to_json(claim))], partition=0)
         except NotAppended as error:
             raise error.reason from None
-        self._apply(self._log.read_in({TopicPartition(REPLAY_CLAIMS_TOPIC, 0): range(result.base_offset + 1)}))
+        self._apply(self._log.read_in({CLAIMS_PARTITION: range(result.base_offset + 1)}))
+
+    def batch(self, claim: ReplayClaim) -> bytearray:
+        """The claim for a transaction of its id."""
+        builder = BatchBuilder()
+        builder.append(self._cluster.clock.now_ms(), claim.claim_id.encode(), to_json(claim))
+        return builder.build(is_transactional=True)
 
     def _apply(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -11,8 +11,10 @@ from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
+from ottla.client.producing.batch_transactions import BatchTransactions
+from ottla.client.producing.errors import ProducerFenced, TransactionAbortable
 from ottla.client.producing.partitioner import partition_of_key
-from ottla.client.producing.produce_machine import ProducerIdentity
+from ottla.client.producing.produce_machine import NO_IDENTITY, ProducerIdentity
 from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
@@ -20,13 +22,14 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
 from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State
-from ottla.dead_letters.claims_log import ClaimsLog
+from ottla.dead_letters.claims_log import CLAIMS_PARTITION, ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
 from ottla.dead_letters.topics import StoredLetter, letter_or_none, letters_of
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB, MIB
+from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import ZERO_UUID
 from ottla.records.builder import BatchBuilder, record_size_bytes_max
 
@@ -34,6 +37,9 @@ from ottla.records.builder import BatchBuilder, record_size_bytes_max
 CLAIM_LETTERS_MAX: Final = 500
 CLAIM_BYTES_MAX: Final = 8 * MIB
 BATCH_BYTES_MAX: Final = 512 * KIB
+# So long the transaction of a claim may be open.
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+TRANSACTIONAL_ID_PREFIX: Final = "ottla-dead-letter-replay-"
 _BATCH_HEADER_BYTES: Final = 61
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 # Refusals that may be about one letter of the batch.
@@ -45,6 +51,8 @@ _OF_A_LETTER: Final = frozenset(
         ErrorCode.INVALID_RECORD,
     }
 )
+# Refusals of a transaction that are about letters or their topics; after any other the next replay continues.
+_OF_A_BATCH: Final = _OF_A_LETTER | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 Place: TypeAlias = tuple[int, int]
 Step: TypeAlias = Callable[[str], None]
@@ -108,6 +116,10 @@ class _Pile:
         return True
 
 
+class _Withdrawn(Exception):
+    """Another replay completed the claim, and its letters were refused: they are free."""
+
+
 class Replay:
     """One run over a dead-letter topic.
 
@@ -119,6 +131,10 @@ class Replay:
     of a topic that was deleted and recreated, or of another cluster, are refused unless `to` is given.
     `selects` says of each letter whether it is wanted.  `step` is called at each step by its name; `outcome` is how far
     it is.
+
+    `is_transactional`: the letters of a claim, and the claim's end, are one transaction; `note` is called where the
+    brokers have none.  Then readers of committed records get each letter once, after any kill and however much later it
+    is completed, and a claim's letters at once; other readers see those of a killed attempt, too.
     """
 
     def __init__(
@@ -129,12 +145,18 @@ class Replay:
         to: str | None = None,
         selects: Callable[[StoredLetter], bool] | None = None,
         step: Step | None = None,
+        is_transactional: bool = False,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._cluster = cluster
         self._topic = dead_letter_topic
         self._to = to
         self._selects = selects or (lambda _: True)
         self._step: Step = step or (lambda _: None)
+        self._is_transactional = is_transactional
+        self._note = note
+        # Empty without transactions.
+        self._transactional_id = ""
         self._log = ClaimsLog(cluster)
         self.outcome: Final = Replayed()
         # The letters that an earlier replay started to put back: they are counted.
@@ -152,6 +174,8 @@ class Replay:
             self._log.ensure(source)
         self._log.read()
         if not is_dry:
+            if self._is_transactional:
+                self._transactional_id = self._new_transactional_id()
             for void in self._log.claims.void:
                 self._log.append(void.withdrawn())
             for claim in self._log.claims.begun:
@@ -241,13 +265,21 @@ class Replay:
         halves: tuple[list[_Returning], list[_Returning]] = ([], [])
         while pile:
             self._step("claiming")
-            with RawProducer(self._cluster) as producer:
-                identity = producer.identify()
-            claim = self._claim(pile, identity)
+            claim = self._claim(pile)
             self._log.append(claim)
             self._step("claimed")
             if self._log.claims.counts(claim.claim_id):
                 letters = {each.place: each.letter for each in pile}
+                if claim.transactional_id:
+                    try:
+                        refusal = self._deliver(claim, claim.batches, letters)
+                    except _Withdrawn:
+                        pile = self._free_of(pile)
+                        continue
+                    if refusal is None:
+                        self.outcome.put_back += len(pile)
+                        break
+                    return self._divided(pile, refusal)
                 acknowledged, refusals = self._send(claim, claim.batches, letters)
                 self.outcome.put_back += sum(len(batch.letters) for batch in acknowledged)
                 returning = {each.place: each for each in pile}
@@ -261,12 +293,40 @@ class Replay:
                 break
             # Another replay was faster with some of them.
             self._log.append(claim.withdrawn())
-            free = [each for each in pile if each.key not in self._log.claims.taken]
-            self.outcome.were_back += len(pile) - len(free)
-            pile = free
+            pile = self._free_of(pile)
         return [half for half in halves if half]
 
-    def _claim(self, pile: Sequence[_Returning], identity: ProducerIdentity) -> ReplayClaim:
+    def _free_of(self, pile: Sequence[_Returning]) -> list[_Returning]:
+        free = [each for each in pile if each.key not in self._log.claims.taken]
+        self.outcome.were_back += len(pile) - len(free)
+        return free
+
+    def _divided(self, pile: Sequence[_Returning], refusal: OttlaError) -> list[list[_Returning]]:
+        """A refusal ends the whole transaction: by topic and partition first, then in halves."""
+        by_target: dict[TopicPartition, list[_Returning]] = {}
+        for each in pile:
+            by_target.setdefault(each.target, []).append(each)
+        if len(by_target) > 1:
+            return list(by_target.values())
+        if len(pile) == 1 or not _may_be_of_a_letter(refusal):
+            self.outcome.refuse(str(refusal), len(pile))
+            return []
+        middle = len(pile) // 2
+        return [list(pile[:middle]), list(pile[middle:])]
+
+    def _new_transactional_id(self) -> str:
+        """Of this run; empty where the brokers have no transactions."""
+        connection = self._cluster.connect_any(self._cluster.retrying.deadline())
+        if connection.supports(ApiKey.ADD_PARTITIONS_TO_TXN) and connection.supports(ApiKey.END_TXN):
+            return f"{TRANSACTIONAL_ID_PREFIX}{uuid.uuid4()}"
+        self._note("the brokers have no transactions: each letter is put back in the name of an idempotent producer")
+        return ""
+
+    def _claim(self, pile: Sequence[_Returning]) -> ReplayClaim:
+        identity = NO_IDENTITY
+        if not self._transactional_id:
+            with RawProducer(self._cluster) as producer:
+                identity = producer.identify()
         by_target: dict[TopicPartition, list[ClaimedLetter]] = {}
         for each in pile:
             by_target.setdefault(each.target, []).append(ClaimedLetter(*each.place, each.key))
@@ -282,24 +342,91 @@ class Replay:
                 ClaimedBatch(place.topic, place.partition, ends[place], tuple(letters))
                 for place, letters in by_target.items()
             ),
+            self._transactional_id,
         )
 
     def _complete(self, claim: ReplayClaim) -> None:
         """Of a replay that was killed, or still runs: the same batches in the same name are stored once.
 
-        Leaders may have forgotten that name after a day, so first it is looked for what is stored.
+        Leaders may have forgotten that name after a day, so first it is looked for what is stored.  A transaction shows
+        it by the claim's own last record.
         """
-        stored = [batch for batch in claim.batches if self._is_stored(batch)]
+        stored = [] if claim.transactional_id else [batch for batch in claim.batches if self._is_stored(batch)]
         missing = [batch for batch in claim.batches if batch not in stored]
         letters = self._letters_at([letter for batch in missing for letter in batch.letters])
         # A batch whose letters were deleted cannot be sent any more.
         sendable = [
             batch for batch in missing if all((each.partition, each.offset) in letters for each in batch.letters)
         ]
-        acknowledged, _ = self._send(claim, sendable, letters, stored)
+        if claim.transactional_id:
+            acknowledged = self._delivered(claim, sendable, letters)
+        else:
+            acknowledged, _ = self._send(claim, sendable, letters, stored)
         for batch in acknowledged:
             self.outcome.put_back += len(batch.letters)
             self._completed.update((each.partition, each.offset) for each in batch.letters)
+
+    def _delivered(
+        self, claim: ReplayClaim, batches: Sequence[ClaimedBatch], letters: Mapping[Place, DeadLetter]
+    ) -> Sequence[ClaimedBatch]:
+        try:
+            return batches if self._deliver(claim, batches, letters) is None else ()
+        except _Withdrawn:
+            return ()
+
+    def _deliver(
+        self, claim: ReplayClaim, batches: Sequence[ClaimedBatch], letters: Mapping[Place, DeadLetter]
+    ) -> OttlaError | None:
+        """These batches and the end of their claim in one transaction, unless another replay did it; or why they were
+        refused: then nothing of them is committed, and the claim is withdrawn.
+        """
+        backoff = self._cluster.retrying.backoff()
+        while True:
+            try:
+                return self._attempt(claim, batches, letters)
+            except ProducerFenced as error:
+                # Another replay completes the claim.  If that is killed, too, this one does.
+                self._cluster.retrying.on_wait(error)
+                self._cluster.retrying.sleep_ms(backoff.next_ms())
+
+    def _attempt(
+        self, claim: ReplayClaim, batches: Sequence[ClaimedBatch], letters: Mapping[Place, DeadLetter]
+    ) -> OttlaError | None:
+        options = ProducerOptions(allow_auto_topic_creation=False)
+        with BatchTransactions(self._cluster, claim.transactional_id, TRANSACTION_TIMEOUT_MS, options) as transactions:
+            transactions.take_over()
+            # Not earlier: a former owner of the id could end the claim after it was read.
+            self._log.read()
+            if not self._log.claims.counts(claim.claim_id):
+                if not self._log.claims.is_done(claim):
+                    raise _Withdrawn
+                return None
+            try:
+                transactions.begin()
+                for batch in batches:
+                    target = TopicPartition(batch.topic, batch.partition)
+                    transactions.send(target, self._built(batch, letters, is_transactional=True))
+                self._step("sending")
+                self._end_claim(transactions, claim.done(batches))
+            except TransactionAbortable as error:
+                # Another replay may have the id: then this raises ProducerFenced.
+                transactions.abort()
+                if not isinstance(error.reason, BrokerRefused) or error.reason.code not in _OF_A_BATCH:
+                    raise error.reason from error
+                refusal = error.reason
+            else:
+                return None
+            transactions.begin()
+            self._end_claim(transactions, claim.withdrawn())
+            return refusal
+
+    def _end_claim(self, transactions: BatchTransactions, ended: ReplayClaim) -> None:
+        transactions.send(CLAIMS_PARTITION, self._log.batch(ended))
+        transactions.flush()
+        self._step("sent")
+        transactions.commit()
+        self._log.read()
+        self._step("done")
 
     def _send(
         self,
@@ -332,7 +459,9 @@ class Replay:
         self._step("done")
         return acknowledged, refusals
 
-    def _built(self, batch: ClaimedBatch, letters: Mapping[Place, DeadLetter]) -> bytearray:
+    def _built(
+        self, batch: ClaimedBatch, letters: Mapping[Place, DeadLetter], *, is_transactional: bool = False
+    ) -> bytearray:
         builder = BatchBuilder()
         for each in batch.letters:
             letter = letters[each.partition, each.offset]
@@ -340,7 +469,7 @@ class Replay:
             # A record without a time gets that of now, as from any producer.
             stamp_ms = stamp_ms if stamp_ms >= 0 else self._cluster.clock.now_ms()
             builder.append(stamp_ms, letter.key, letter.value, letter.replayed_headers)
-        return builder.build()
+        return builder.build(is_transactional=is_transactional)
 
     def _is_stored(self, batch: ClaimedBatch) -> bool:
         """A batch is stored whole or not at all, so one of its letters is enough."""

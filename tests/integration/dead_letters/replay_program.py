@@ -1,4 +1,4 @@
-"""A replay that is killed at a step: `replay_program BOOTSTRAP TOPIC STEP COUNT`, at the COUNT-th STEP."""
+"""A replay that is killed at the COUNT-th STEP: `replay_program BOOTSTRAP TOPIC STEP COUNT [transactional]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.dead_letters import Replay
 from ottla.dead_letters import replay as replays
 
 
-def main(bootstrap: str, topic: str, fatal: str, count: int) -> None:
+def main(bootstrap: str, topic: str, fatal: str, count: int, *, is_transactional: bool) -> None:
     # So small that a few letters need several claims.
     replays.CLAIM_LETTERS_MAX = 7  # type: ignore[misc]
     left = count
@@ -24,7 +24,7 @@ def main(bootstrap: str, topic: str, fatal: str, count: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     with Cluster(bootstrap) as cluster:
-        Replay(cluster, topic, step=step).run()
+        Replay(cluster, topic, step=step, is_transactional=is_transactional).run()
 
 
-main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), is_transactional="transactional" in sys.argv[5:])

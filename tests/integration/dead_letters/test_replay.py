@@ -11,9 +11,10 @@ from collections import Counter
 import pytest
 
 from ottla.client.admin.admin import Admin
-from ottla.client.fetching.messages import Message
-from ottla.client.fetching.offsets import log_ranges
+from ottla.client.fetching.messages import Message, messages_between
+from ottla.client.fetching.offsets import IsolationLevel, log_ranges
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import UnknownTopic
 from ottla.dead_letters import DeadLetters, Replay, Replayed
 from ottla.dead_letters import replay as replays
@@ -49,6 +50,14 @@ def failed(namespace: Namespace, count: int, partitions: int = 3, name: str = "o
 
 def put_back(topic: Topic) -> list[Message]:
     return [message for message in consume_all(topic) if message.header(REPLAYED_FROM) is not None]
+
+
+def put_back_committed(cluster: Cluster, topic: Topic) -> list[Message]:
+    places = [TopicPartition(str(topic), number) for number in cluster.partitions(str(topic))]
+    logs = log_ranges(cluster, places)
+    starts, ends = ({place: log.start for place, log in logs.items()}, {place: log.stop for place, log in logs.items()})
+    found = messages_between(cluster, starts, ends, isolation=IsolationLevel.READ_COMMITTED)
+    return [message for message in found if message.header(REPLAYED_FROM) is not None]
 
 
 def values(messages: list[Message]) -> Counter[bytes | None]:
@@ -201,6 +210,54 @@ def test_replay_that_was_killed_is_completed_by_the_next(
     assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(30)})
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_transactional_replay_that_was_killed_is_completed_by_the_next(
+    broker: RunningBroker, namespace: Namespace, cluster: Cluster, step: str
+) -> None:
+    topic, letters = failed(namespace, 30)
+    program = [sys.executable, "-m", "tests.integration.dead_letters.replay_program"]
+    killed = subprocess.run([*program, broker.bootstrap, letters, step, "3", "transactional"], check=False)
+    assert killed.returncode == -signal.SIGKILL, "the replay was not killed where it should be"
+    # The next replay completes the claim as it was made, in either mode.
+    outcome = Replay(cluster, letters).run()
+    assert outcome.put_back + outcome.were_back == 30
+    assert outcome.refused == {}
+    expected = Counter({b"%d" % number: 1 for number in range(30)})
+    assert values(put_back_committed(cluster, topic)) == expected
+    if step == "sent":
+        # The price: what was stored, and not committed, is shown to readers of uncommitted records.
+        assert values(put_back(topic)) > expected
+
+
+def test_transactional_replay_puts_back_what_can_be_put_back_and_withdraws_the_rest(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    small = namespace.topic("small", configs={"max.message.bytes": "600"})
+    topic = namespace.topic("large")
+    produce(topic, [Record(b"y"), Record(b"x" * 1000), Record(b"z")])
+    with DeadLetters(namespace.bootstrap) as dead_letters:
+        dead_letters.put_all((message, "no") for message in consume_all(topic, count=3))
+    letters = namespace.name("large.dead-letter")
+    outcome = Replay(cluster, letters, to=small, is_transactional=True).run()
+    assert (outcome.put_back, outcome.refused_count) == (2, 1)
+    assert values(put_back_committed(cluster, small)) == Counter([b"y", b"z"])
+    # What was withdrawn is free: a replay without transactions puts it back elsewhere.
+    other = namespace.topic("other")
+    assert Replay(cluster, letters, to=other).run() == Replayed(put_back=3)
+
+
+def test_replay_says_so_and_puts_back_once_where_brokers_have_no_transactions(
+    namespace: Namespace, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, letters = failed(namespace, 5)
+    monkeypatch.setattr(Connection, "supports", lambda *_: False)
+    notes: list[str] = []
+    outcome = Replay(cluster, letters, is_transactional=True, note=notes.append).run()
+    assert outcome == Replayed(put_back=5)
+    assert ["have no transactions" in note for note in notes] == [True]
+    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(5)})
+
+
 def test_claim_that_was_sent_is_recognised_when_leaders_have_forgotten_its_producer(
     namespace: Namespace, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,8 +277,13 @@ def test_claim_that_was_sent_is_recognised_when_leaders_have_forgotten_its_produ
     assert len(put_back(topic)) == 4
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
 def test_several_replays_at_the_same_time_put_each_letter_back_once(
-    broker: RunningBroker, namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+    broker: RunningBroker,
+    namespace: Namespace,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    is_transactional: bool,
 ) -> None:
     monkeypatch.setattr(replays, "CLAIM_LETTERS_MAX", 5)
     topic, letters = failed(namespace, 60)
@@ -231,7 +293,7 @@ def test_several_replays_at_the_same_time_put_each_letter_back_once(
     def replay() -> None:
         with Cluster(broker.bootstrap) as own:
             together.wait()
-            outcomes.append(Replay(own, letters).run())
+            outcomes.append(Replay(own, letters, is_transactional=is_transactional).run())
 
     threads = [threading.Thread(target=replay) for _ in range(3)]
     for thread in threads:
@@ -239,7 +301,7 @@ def test_several_replays_at_the_same_time_put_each_letter_back_once(
     for thread in threads:
         thread.join()
     assert len(outcomes) == 3
-    assert values(put_back(topic)) == Counter({b"%d" % number: 1 for number in range(60)})
+    assert values(put_back_committed(cluster, topic)) == Counter({b"%d" % number: 1 for number in range(60)})
 
 
 def test_lost_claim_is_withdrawn_before_the_next_claim(namespace: Namespace, cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,22 @@ def compacted(log: Sequence[ReplayClaim], end: int) -> list[ReplayClaim]:
     """Below `end` only the last record of each claim is left."""
     last = {record.claim_id: at for at, record in enumerate(log)}
     return [record for at, record in enumerate(log) if at >= end or last[record.claim_id] == at]
+
+
+def test_claim_of_a_transaction_has_a_form_that_versions_without_them_refuse() -> None:
+    plain = claim("a", 1)
+    transactional = replace(plain, transactional_id="replay-1")
+    assert from_json(to_json(plain)) == plain
+    assert from_json(to_json(transactional)) == transactional
+    assert (b'"form":1' in to_json(plain), b'"form":2' in to_json(transactional)) == (True, True)
+
+
+def test_withdrawn_claim_is_not_done_and_one_that_has_ended_otherwise_is() -> None:
+    first, second = claim("a", 1), claim("b", 2)
+    assert not read([first]).is_done(first)
+    claims = read([first, second, first.done(first.batches), second.withdrawn()])
+    assert claims.is_done(first)
+    assert not claims.is_done(second)
 
 
 @pytest.mark.parametrize("data", [None, b"", b"[]", b'{"form":2}', b'{"form":1,"claim":"a"}', b"\xff"])

@@ -132,6 +132,11 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
 @_until_flag
 @click.option("--letter", "letters", multiple=True, metavar="PARTITION:OFFSET", help="Only these; may be repeated.")
 @click.option("--to", metavar="TOPIC", help="Put them into this topic.  [default: where each comes from]")
+@click.option(
+    "--transactional",
+    is_flag=True,
+    help="Put records back in transactions: exact for readers of committed records, see the guide.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @json_flag()
 def replay(
@@ -143,6 +148,7 @@ def replay(
     until: str | None,
     letters: tuple[str, ...],
     to: str | None,
+    transactional: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -160,7 +166,15 @@ def replay(
         def shown(step: str) -> None:
             progress.show(f"{name}: {counted(run.outcome.put_back, 'record')} put back")
 
-        run = Replay(cluster, name, to=to, selects=selects, step=shown)
+        run = Replay(
+            cluster,
+            name,
+            to=to,
+            selects=selects,
+            step=shown,
+            is_transactional=transactional,
+            note=lambda text: say(f"note: {text}", err=True),
+        )
         outcome = run.run(is_dry=dry_run)
     if as_json:
         say(json.dumps({**asdict(outcome), "dry_run": dry_run}))

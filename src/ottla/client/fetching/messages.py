@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
+from ottla.client.fetching.fetch_requests import committed_batches
 from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.fetching.offsets import log_ranges
+from ottla.client.fetching.offsets import IsolationLevel, log_ranges
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.model.identifiers import TopicPartition
@@ -76,16 +77,21 @@ def messages_of_columns(topic: str, partition: int, columns: Iterable[Iterable[o
 
 
 def messages_between(
-    cluster: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> Iterator[Message]:
     """The messages from `starts` up to `ends` (exclusive), each partition's in order, without control records.
 
-    What retention deletes meanwhile is left out.
+    What retention deletes meanwhile is left out.  READ_COMMITTED waits for the ends of transactions that are open below
+    `ends`, and leaves aborted messages out.
     """
     positions = {partition: offset for partition, offset in starts.items() if offset < ends[partition]}
     if not positions:
         return
-    with Fetcher(cluster, positions, ends) as fetcher:
+    with Fetcher(cluster, positions, ends, isolation=isolation) as fetcher:
         while not fetcher.is_finished:
             try:
                 fetched = fetcher.poll(cluster.options.request_timeout_ms)
@@ -99,7 +105,7 @@ def messages_between(
             for part in fetched:
                 topic, number = part.partition
                 end = ends[part.partition]
-                for batch in part.batches():
+                for batch in committed_batches(part):
                     if check_batch(batch).is_control:
                         continue
                     for run in read_runs(batch):
