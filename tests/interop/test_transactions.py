@@ -25,7 +25,7 @@ from ottla.model.errors import OttlaError
 from ottla.protocol.api import ApiKey
 from ottla.testing.broker import RunningBroker
 from tests.interop.fetch_tap import FetchTap
-from tests.peers.java_tool import PRODUCER_PERFORMANCE, TRANSACTIONS, run_tool
+from tests.peers.java_tool import PRODUCER_PERFORMANCE, TRANSACTIONAL_COPIER, TRANSACTIONS, run_tool
 from tests.peers.kafka_jars import KafkaUnavailable
 
 pytestmark = pytest.mark.interop
@@ -244,3 +244,29 @@ def test_java_producer_commits_and_its_tool_shows_the_transactional_id(bootstrap
     assert re.search(rf"{re.escape(name)}\s+\d+\s+\d+\s+CompleteCommit", listed.stdout), listed.stdout + listed.stderr
     described = run_tool(TRANSACTIONS, "--bootstrap-server", bootstrap, "describe", "--transactional-id", name)
     assert "CompleteCommit" in described.stdout, described.stdout + described.stderr
+
+
+def test_java_copier_that_aborts_at_random_copies_each_record_once(bootstrap: str, topic: str) -> None:
+    output, group = f"{topic}-copy", f"copier-{topic}"
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic(output, 1)
+    values = [b"%d" % number for number in range(300)] + [LAST]
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for value in values:
+        plain.produce(topic, value=value, partition=0)
+    assert plain.flush(WITHIN_S) == 0
+    places = ("--input-topic", topic, "--input-partition", "0", "--output-topic", output, "--consumer-group", group)
+    # Each transaction is aborted with a third's chance: of twenty one is, nearly always.
+    transactions = ("--transactional-id", group, "--transaction-size", "15", "--enable-random-aborts")
+    try:
+        done = run_tool(TRANSACTIONAL_COPIER, "--broker-list", bootstrap, *places, *transactions, timeout=WITHIN_S * 2)
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka is not available: {reason}")
+    assert done.returncode == 0, done.stderr
+    assert consume_by_confluent(bootstrap, output) == values
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        (committed,) = consumer.committed([TopicPartition(topic, 0)], WITHIN_S)
+    finally:
+        consumer.close()
+    assert committed.offset == len(values)

@@ -26,6 +26,7 @@ PRODUCER_PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
 REASSIGN_PARTITIONS_COMMAND: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
+TRANSACTIONAL_COPIER: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
 TRANSACTIONS: Final = "org.apache.kafka.tools.TransactionsCommand"
 
 # Classes of the broker's release; all others are of the tools' release.
