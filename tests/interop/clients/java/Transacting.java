@@ -155,18 +155,24 @@ public final class Transacting {
             consumer.seekToBeginning(places);
             while (!isStopping.getAsBoolean()) {
                 long invoked = System.nanoTime();
-                record("CommittedRead", name, invoked, consumer.poll(POLL));
+                record("CommittedRead", name, invoked, byPlace(consumer.poll(POLL)));
             }
         }
     }
 
-    private void record(String kind, String process, long invoked, ConsumerRecords<byte[], byte[]> polled) {
+    private static Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> byPlace(
+            ConsumerRecords<byte[], byte[]> polled) {
+        return polled.partitions().stream().collect(Collectors.toMap(place -> place, polled::records));
+    }
+
+    private void record(
+            String kind, String process, long invoked, Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> polled) {
         long completed = System.nanoTime();
-        for (TopicPartition place : polled.partitions()) {
-            String records = polled.records(place).stream()
+        polled.forEach((place, of) -> {
+            String records = of.stream()
                 .map(each -> "[" + each.offset() + ", \"" + value(each) + "\"]").collect(Collectors.joining(", "));
             line(kind, process, "%d, %d, %d, [%s]", invoked, completed, place.partition(), records);
-        }
+        });
     }
 
     private static String value(ConsumerRecord<byte[], byte[]> record) {
@@ -200,7 +206,7 @@ public final class Transacting {
             transactionalId = topic + "-" + member % IDS_COUNT;
             consumer = consumer("read_committed", Map.of(
                 "group.id", group, "session.timeout.ms", 2_000, "heartbeat.interval.ms", 500,
-                "max.poll.records", INPUTS_MAX[random.nextInt(INPUTS_MAX.length)],
+                "max.poll.records", INPUTS_MAX[INPUTS_MAX.length - 1],
                 "partition.assignment.strategy", RangeAssignor.class.getName()));
         }
 
@@ -247,12 +253,19 @@ public final class Transacting {
             if (!next.keySet().equals(assigned)) {
                 restore();
             } else if (assignment == before && !polled.isEmpty()) {
-                record("Poll", name, invoked, polled);
+                int limit = INPUTS_MAX[random.nextInt(INPUTS_MAX.length)];
+                Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> taken = byPlace(polled);
+                taken.replaceAll((place, records) -> records.subList(0, Math.min(limit, records.size())));
+                record("Poll", name, invoked, taken);
                 Map<Integer, Long> consumed = new TreeMap<>();
-                for (TopicPartition place : polled.partitions()) {
-                    List<ConsumerRecord<byte[], byte[]>> records = polled.records(place);
-                    consumed.put(place.partition(), records.get(records.size() - 1).offset() + 1);
-                }
+                taken.forEach((place, records) -> {
+                    long end = records.get(records.size() - 1).offset() + 1;
+                    if (records.size() < polled.records(place).size()) {
+                        // The rest is for the next transaction.
+                        consumer.seek(place, end);
+                    }
+                    consumed.put(place.partition(), end);
+                });
                 transact(consumed);
             }
         }
@@ -301,7 +314,7 @@ public final class Transacting {
             while (!isComplete && System.currentTimeMillis() < giveUp) {
                 long invoked = System.nanoTime();
                 ConsumerRecords<byte[], byte[]> polled = lists.poll(POLL);
-                record("CommittedRead", name + ".state", invoked, polled);
+                record("CommittedRead", name + ".state", invoked, byPlace(polled));
                 for (ConsumerRecord<byte[], byte[]> each : polled) {
                     if (!value(each).endsWith(GUEST_MARK)) {
                         states.put(each.partition(), value(each));
