@@ -182,6 +182,16 @@ LONG_SUITES: Final = (
         "three brokers have another one; the checker is tested on histories",
     ),
     LongSuite(
+        ("tests/transactions_history/test_histories.py",),
+        (
+            "tests/transactions_history/test_worker.py",
+            "tests/transactions_history/test_checker.py",
+            "tests/cluster/test_moved_transactions.py",
+        ),
+        "transactional workers while their broker is killed, and brokers with planted faults: the worker and the "
+        "checker are tested without a broker, and a killed coordinator stays",
+    ),
+    LongSuite(
         ("tests/kill/test_kill.py::test_kill_test_notices", "tests/kill/test_kill.py::test_kills_lose*[25]"),
         ("tests/kill/test_kill.py::test_kills_lose*[12]", "tests/history/test_checker.py"),
         "planted faults of a broker that is killed, to show that the test can fail, and twice as many kills",

@@ -139,6 +139,7 @@ SEPARATE: Final = (
     "tests/cluster/test_short_chaos.py",
     "tests/history/test_histories.py",
     "tests/kill/test_kill.py",
+    "tests/transactions_history/test_histories.py",
 )
 # Files whose tests take half a minute and more each.
 LONG: Final = (

@@ -1,6 +1,7 @@
 """`./dev chaos transactions`: transactions through kills, pauses, partitions of the network and power cuts.
 
-    python -m tests.transactions_history.chaos [--apache] [--rounds N] [--faults N] [--seed N] [--only FAULT ...]
+    python -m tests.transactions_history.chaos [--apache] [--rounds N] [--faults N] [--dense] [--seed N]
+                                               [--only FAULT ...]
 
 Three brokers (with `--apache` those of Apache Kafka), producers of inputs, a group of workers that append results in
 transactions, and readers of what is committed.  Prints every count of every round and ends with 1 when any is not what
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +24,7 @@ from typing import Final
 from ottla.model.errors import OttlaError
 from ottla.testing.zookeeper import ZooKeeperUnavailable
 from tests.cluster.chaos import mixed, possible
+from tests.cluster.chaos_run import PLAIN_COMMAND
 from tests.cluster.disk_faults import DISK_FAULTS
 from tests.cluster.faults import FAULTS
 from tests.cluster.network_faults import NETWORK_FAULTS
@@ -32,8 +35,16 @@ from tests.peers.answering import NotAnswering
 from tests.peers.kafka_jars import KafkaUnavailable
 from tests.peers.unavailable import PeerUnavailable
 from tests.transactions_history.coordinator_faults import PLAIN_COORDINATOR_FAULTS, PRIVATE_COORDINATOR_FAULTS
+from tests.transactions_history.mutated_broker import MUTATIONS
 from tests.transactions_history.planted_faults import PLANTED
-from tests.transactions_history.run import POWER_CUT, TransactionsResult, run_transactions
+from tests.transactions_history.report import Anomaly
+from tests.transactions_history.run import (
+    PAUSE_S,
+    POWER_CUT,
+    SHORT_PAUSE_S,
+    TransactionsResult,
+    run_transactions,
+)
 
 # What stops a process, ends it, or leaves it without another; by their names.
 _POWER_CUTS: Final = {name: fault for name, fault in DISK_FAULTS.items() if name.startswith(POWER_CUT)}
@@ -66,6 +77,11 @@ GROUPS: Final[Mapping[str, frozenset[str]]] = {
 }
 # What makes a planted fault show.
 CONTROL_FAULTS: Final = ("kill-member", "replace-member", "kill-transaction-coordinator")
+# By planted fault: at least one of these must be found.
+EXPECTED: Final[Mapping[str, frozenset[Anomaly]]] = {
+    **{name: planted.expected for name, planted in PLANTED.items()},
+    **{name: planted.expected for name, planted in MUTATIONS.items()},
+}
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
 
@@ -94,15 +110,22 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=sorted(ALL_FAULTS), action="append", help="only this fault (repeatable)")
     parser.add_argument(
-        "--control", choices=sorted(PLANTED), help="with this fault planted in clients: must be judged wrong"
+        "--control",
+        choices=sorted(EXPECTED),
+        help="with this fault planted in clients or in brokers: must be judged wrong",
     )
+    parser.add_argument("--dense", action="store_true", help="at most a second between two faults, instead of four")
     parser.add_argument("--evidence", action="store_true", help="print what each fault was seen to do")
     parser.add_argument("--plain", action="store_true", help="no namespaces: only what needs no privilege")
     chosen = parser.parse_args()
+    if chosen.apache and chosen.control in MUTATIONS:
+        parser.error(f"{chosen.control} is a fault of Ottla's brokers")
     try:
         # Before the namespaces, which have no network to download what is missing.
-        if chosen.control is not None:
+        if chosen.control in PLANTED:
             kinds, readers = _planted(chosen.control)
+        elif chosen.control is not None:
+            kinds, readers = _clients([LIBRDKAFKA], is_required=True)
         else:
             kinds, readers = _clients(chosen.library or [LIBRDKAFKA, JAVA], is_required=chosen.library is not None)
     except (KafkaUnavailable, PeerUnavailable) as reason:
@@ -115,13 +138,23 @@ def main() -> int:
     if chosen.apache and network is None:
         print("nothing can be run: brokers of Apache Kafka need namespaces here")
         return 1
+    command = PLAIN_COMMAND if chosen.control not in MUTATIONS else (*_module("mutated_broker"), chosen.control)
     if not names:
         return 1
     with ExitStack() as stack:
         if network is not None:
             stack.callback(network.close)
         try:
-            run = partial(run_transactions, kinds, readers, ALL_FAULTS, network=network, is_apache=chosen.apache)
+            run = partial(
+                run_transactions,
+                kinds,
+                readers,
+                ALL_FAULTS,
+                network=network,
+                is_apache=chosen.apache,
+                command=command,
+                pause_s=SHORT_PAUSE_S if chosen.dense else PAUSE_S,
+            )
             return _rounds(chosen, names, run) if chosen.control is None else _control(chosen, names, run)
         except (ZooKeeperUnavailable, KafkaUnavailable) as reason:
             print(f"nothing can be run: {reason}")
@@ -158,7 +191,7 @@ def _control(chosen: argparse.Namespace, names: Sequence[str], run: Callable[...
     """Rounds with a planted fault until one of them shows it."""
     for seed in range(chosen.seed, chosen.seed + chosen.rounds):
         result = run(mixed(names, chosen.faults, seed), seed=seed)
-        is_noticed = result.report.found & PLANTED[chosen.control].expected
+        is_noticed = result.report.found & EXPECTED[chosen.control]
         print(f"control={chosen.control} seed={seed} {'noticed' if is_noticed else 'NOT NOTICED'} {result}", flush=True)
         if result.kept_directory is not None:
             shutil.rmtree(result.kept_directory)
@@ -174,6 +207,7 @@ def _rounds(chosen: argparse.Namespace, names: Sequence[str], run: Callable[...,
     for seed in range(chosen.seed, chosen.seed + chosen.rounds):
         plan = mixed(names, chosen.faults, seed)
         print(f"seed={seed} plan: {' '.join(plan)}", flush=True)
+        began_s = time.monotonic()
         try:
             result = run(plan, seed=seed)
         except (ZooKeeperUnavailable, KafkaUnavailable):
@@ -185,11 +219,18 @@ def _rounds(chosen: argparse.Namespace, names: Sequence[str], run: Callable[...,
             continue
         failed += not result.is_clean
         totals += result.strikes
-        for name in ("transactions_ok", "transactions_failed", "transactions_unknown", "results"):
+        for name in (
+            "transactions_ok",
+            "transactions_failed",
+            "transactions_unknown",
+            "transactions_given_up",
+            "results",
+        ):
             totals[name] += result.report.figures[name]
         if chosen.evidence:
             print(*result.evidence, sep="\n")
-        print(f"seed={seed} {'ok' if result.is_clean else 'FAILED'} {result}", flush=True)
+        took_s = time.monotonic() - began_s
+        print(f"seed={seed} {'ok' if result.is_clean else 'FAILED'} after {took_s:.0f} s: {result}", flush=True)
     print(" ".join(f"{name}={count}" for name, count in sorted(totals.items())))
     print(" ".join(f"{group}={sum(totals[each] for each in members)}" for group, members in GROUPS.items()))
     print(f"{failed} of the runs failed" if failed else "all runs kept every promise")
