@@ -72,9 +72,11 @@ def answer_at_once(self: TransactionShard, reply: Callable[[Any], None], value: 
     reply(value)
 
 
-def apply_what_was_refused(self: TransactionShard, record: TransactionRecord, moment: Moment) -> ErrorCode:
-    if _write(self, record, moment) is not ErrorCode.NONE:
-        self.replay(record.key, record.value)
+def apply_what_was_refused(
+    self: TransactionShard, transactional_id: str, transaction: Transaction | None, moment: Moment
+) -> ErrorCode:
+    if _write(self, transactional_id, transaction, moment) is not ErrorCode.NONE:
+        self._apply(transactional_id, transaction)
     return ErrorCode.NONE
 
 

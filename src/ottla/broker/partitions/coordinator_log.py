@@ -9,8 +9,9 @@ from ottla.broker.partitions.waiting_requests import ACKS_ALL
 from ottla.groups.commands import TransactionalProducer, WriteMarker
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
-from ottla.records.builder import BatchBuilder
+from ottla.records.builder import encode_batch
 from ottla.records.header import HEADER
+from ottla.records.message_set import RecordColumns
 from ottla.storage.producers.log_transactions import VerificationGuard
 
 
@@ -46,18 +47,19 @@ class CoordinatorLog:
 
         A batch in a transaction has base sequence 0 each time, as Apache Kafka's: no repetition of it is recognized.
         """
-        builder = BatchBuilder()
-        for key, value in records:
-            builder.append(now_ms, key, value)
+        count = len(records)
+        columns = RecordColumns(
+            [now_ms] * count, [key for key, _ in records], [value for _, value in records], [()] * count
+        )
         guard: VerificationGuard | None = None
         if producer is None:
-            batch = builder.build()
+            batch = encode_batch(columns)
         else:
             producer_id, producer_epoch, given = producer
             assert given is None or isinstance(given, VerificationGuard)
             guard = given
-            batch = builder.build(
-                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, is_transactional=True
+            batch = encode_batch(
+                columns, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, is_transactional=True
             )
         partition = self._partition
         if len(batch) > partition.max_message_bytes:
@@ -66,7 +68,7 @@ class CoordinatorLog:
         base_offset, _, _ = partition.append(
             memoryview(batch), HEADER.unpack_from(batch), ACKS_ALL, now_ms, guard, has_sequence=producer is None
         )
-        end = base_offset + len(records)
+        end = base_offset + count
         self.wait_for(end)
         return end
 
