@@ -22,9 +22,11 @@ from ottla.coordination.broker_registry import (
 )
 from ottla.coordination.features import (
     TRANSACTION_VERSION,
+    FeatureNotSupported,
     FeatureRegistry,
     FeaturesView,
     levels_to_raise,
+    require_supported,
     supported_by_all,
 )
 from ottla.coordination.node_json import NodeDamaged
@@ -286,6 +288,16 @@ def topics_on(*brokers: int) -> TopicsView:
     replicas = tuple(NodeId(each) for each in brokers)
     state = PartitionState(replicas[0], LeaderEpoch(0), (ReplicaIncarnation(replicas[0], 1),))
     return TopicsView.of(1, {"t": Topic("t", UUID(int=1), (PartitionNode(0, replicas, state, 0),))})
+
+
+def test_program_without_a_finalized_level_is_refused() -> None:
+    require_supported({}, RAISED)
+    require_supported({TRANSACTION_VERSION: 1}, RAISED)
+    require_supported({TRANSACTION_VERSION: 2}, RAISED)
+    with pytest.raises(FeatureNotSupported, match=r"transaction\.version at level 3, this program supports level 2"):
+        require_supported({TRANSACTION_VERSION: 3}, RAISED)
+    with pytest.raises(FeatureNotSupported, match="new at level 1, this program supports level 0"):
+        require_supported({"new": 1, TRANSACTION_VERSION: 2}, RAISED)
 
 
 NO_TOPICS = TopicsView.of(0, {})

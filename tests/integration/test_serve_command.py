@@ -19,6 +19,8 @@ from uuid import UUID
 import pytest
 
 from ottla.cli.log.stopped_directory import StoppedDirectory, make_data_directory
+from ottla.coordination.features import TRANSACTION_VERSION, FeatureRegistry
+from ottla.coordination.tree import Tree
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.offload import run_inline
@@ -218,6 +220,19 @@ def serve_once(data_dir: Path | str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
     assert done.returncode == 1, done.stderr
     return done.stderr.splitlines()
+
+
+def test_start_is_refused_where_a_later_program_has_finalized_a_feature(tmp_path: Path) -> None:
+    make_data_directory(str(tmp_path), 0)
+
+    async def finalize(tree: Tree) -> None:
+        await FeatureRegistry(tree).finalize({TRANSACTION_VERSION: 99})
+
+    with StoppedDirectory(str(tmp_path)) as directory:
+        directory.with_tree(finalize)
+    *_, error, hint = serve_once(tmp_path)
+    assert error.startswith("error: the cluster has finalized transaction.version at level 99, this program supports")
+    assert hint.startswith("hint: start the version of Ottla that the other brokers run")
 
 
 def test_start_in_a_directory_of_others_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ottla.coordination.layout import FEATURES
 from ottla.coordination.node_json import Fields, encode
 from ottla.coordination.topics_view import TopicsView
 from ottla.coordination.tree import BadVersion, NodeExists, NoNode, StandingWatch, Tree
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import API_VERSIONS, ApiKey
 from ottla.runtime.mutex import Mutex
@@ -29,6 +30,12 @@ _HAS_LEVEL_2: Final = all(
 )
 # The highest level of each that this program supports.
 SUPPORTED_FEATURES: Final[Mapping[str, int]] = MappingProxyType({TRANSACTION_VERSION: 2} if _HAS_LEVEL_2 else {})
+
+
+class FeatureNotSupported(OttlaError):
+    """The cluster has finalized a level of a feature that this program does not have: its clients rely on it."""
+
+    hint = "start the version of Ottla that the other brokers run, or a later one"
 
 
 class FeaturesView(NamedTuple):
@@ -84,6 +91,16 @@ class FeatureRegistry:
                 self.view = FeaturesView(node.stat.version, Fields.parse(FEATURES, node.data).levels("features"))
         self._is_read = True
         return self.view
+
+
+def require_supported(finalized: Mapping[str, int], supported: Mapping[str, int] = SUPPORTED_FEATURES) -> None:
+    """Raises `FeatureNotSupported`."""
+    for name, level in sorted(finalized.items()):
+        known_level = supported.get(name, 0)
+        if level > known_level:
+            raise FeatureNotSupported(
+                f"the cluster has finalized {name} at level {level}, this program supports level {known_level}"
+            )
 
 
 def levels_to_raise(

@@ -20,7 +20,7 @@ from ottla.coordination.acls import AclRegistry
 from ottla.coordination.adoption import AdoptionUnderWay, is_under_way
 from ottla.coordination.broker_registry import BrokerRegistration, BrokerRegistry, cluster_id
 from ottla.coordination.configs import ConfigRegistry
-from ottla.coordination.features import FeatureRegistry
+from ottla.coordination.features import FeatureRegistry, require_supported
 from ottla.coordination.producer_ids import ProducerIdBlocks
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import SessionState, Tree
@@ -84,7 +84,8 @@ class Coordination:
     ) -> Coordination:
         """Begin a session and read the tree.  `found_cluster_id`: the cluster whose topics are in the data directory.
 
-        Raises `ForeignDirectory` when that is another cluster; then the tree is not changed.
+        Raises `ForeignDirectory` when that is another cluster; then the tree is not changed.  Raises
+        `FeatureNotSupported`.
         """
         tree = await backend.connect()
 
@@ -100,11 +101,13 @@ class Coordination:
                 await tree.sync()
             await coordination.topics.refresh()
             await coordination.configs.refresh()
+            await coordination.features.refresh()
 
         try:
             own_cluster_id = await retries.until_done(lay_out)
             coordination = cls(tree, own_cluster_id, registration, clock, on_stale, on_session_lost, data_dir)
             await retries.until_done(read)
+            require_supported(coordination.features.view.finalized)
         except BaseException:
             await tree.close()
             raise
