@@ -9,7 +9,16 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-FEATURES: Final = ("produce", "consume", "classic group", "KIP-848", "admin", "compression", "headers")
+FEATURES: Final = (
+    "produce",
+    "consume",
+    "classic group",
+    "KIP-848",
+    "transactional producer",
+    "admin",
+    "compression",
+    "headers",
+)
 NONE: Final = "-"
 
 _CROSS: Final = "test_cross_reading.py::test_every_library_reads_the_records_of_one"
@@ -18,11 +27,22 @@ _PROGRAMS: Final = "clients/test_other_languages.py"
 _TOOLS: Final = "test_apache_tools.py"
 _GROUP_TOOLS: Final = "clients/test_apache_group_tools.py"
 _SPARK: Final = "clients/test_spark_connector.py::test_spark_connector_is_served"
+_TRANSACTIONS: Final = "test_transactional_clients.py"
+_JAVA_TRANSACTIONS: Final = "test_transactions.py::test_java_producer_commits_and_its_tool_shows_the_transactional_id"
 _GROUPS: Final = "test_groups.py::test_members_of_a_group_share_the_partitions_and_read_each_record_once"
 
 
 # The scenario names of the features in the programs of `clients`.
-_SCENARIOS: Final = ("produce", "produce", "classic-group", "consumer-group", "admin", "compression", "headers")
+_SCENARIOS: Final = (
+    "produce",
+    "produce",
+    "classic-group",
+    "consumer-group",
+    "transactions",
+    "admin",
+    "compression",
+    "headers",
+)
 
 
 def _program(test: str, of: str = _PROGRAMS) -> dict[str, str]:
@@ -41,6 +61,7 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "consume": f"{_CROSS}[confluent-none]",
         "classic group": f"{_GROUPS}[range]",
         "KIP-848": f"{_GROUPS}[consumer]",
+        "transactional producer": f"{_TRANSACTIONS}::test_loop_of_confluent_kafka_processes_each_record_once[ottla]",
         "admin": "test_confluent_kafka.py::test_confluent_kafka_administers_topics",
         "compression": "test_confluent_kafka.py::test_confluent_kafka_sends_idempotently[lz4]",
         "headers": f"{_CROSS}[confluent-zstd]",
@@ -49,6 +70,8 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "produce": "test_kafka_python.py::test_kafka_python_reads_the_records_that_it_sent[idempotent]",
         "consume": "test_kafka_python.py::test_kafka_python_reads_the_records_that_it_sent[plain]",
         "classic group": "test_group_clients.py::test_kafka_python_members_share_a_topic_and_resume",
+        "transactional producer": f"{_TRANSACTIONS}::"
+        "test_transactions_of_kafka_python_are_committed_with_their_offsets_or_aborted[ottla]",
         "admin": "test_kafka_python.py::test_kafka_python_describes_the_cluster",
         "compression": f"{_CROSS}[kafka-python-lz4]",
         "headers": f"{_CROSS}[kafka-python-zstd]",
@@ -57,6 +80,8 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "produce": "test_aiokafka.py::test_aiokafka_sends_idempotently[none]",
         "consume": f"{_CROSS}[aiokafka-none]",
         "classic group": "test_group_clients.py::test_aiokafka_members_share_a_topic_and_resume",
+        "transactional producer": f"{_TRANSACTIONS}::"
+        "test_transactions_of_aiokafka_are_committed_with_their_offsets_or_aborted[ottla]",
         "admin": "test_aiokafka.py::test_aiokafka_administers_topics",
         "compression": "test_aiokafka.py::test_aiokafka_sends_idempotently[lz4]",
         "headers": f"{_CROSS}[aiokafka-zstd]",
@@ -94,6 +119,7 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "kafka-producer-perf-test 4.3": {
         "produce": f"{_TOOLS}::test_producer_performance_is_served_with_its_defaults",
+        "transactional producer": _JAVA_TRANSACTIONS,
     },
     "kafka-consumer-perf-test 4.3": {
         "consume": f"{_GROUP_TOOLS}::test_consumer_perf_test_measures_all_records[classic]",
@@ -108,6 +134,7 @@ TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "admin": f"{_GROUP_TOOLS}::test_consumer_groups_lists_describes_resets_and_deletes[classic]",
     },
     "kafka-configs 4.3": {"admin": f"{_GROUP_TOOLS}::test_configs_command_alters_and_describes_a_topic"},
+    "kafka-transactions 4.3": {"admin": _JAVA_TRANSACTIONS},
     "kafka-log-dirs 4.3": {"admin": f"{_GROUP_TOOLS}::test_log_dirs_command_shows_the_bytes_of_a_topic"},
 }
 

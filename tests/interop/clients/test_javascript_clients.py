@@ -13,7 +13,7 @@ from tests.peers.cache import BROUGHT_WITHIN_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + ENDS_WITHIN_S)]
 
-SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "admin")
+SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "transactions", "admin")
 # kafkajs supports classic groups only.
 PLATFORMATIC_SCENARIOS: Final = (*SCENARIOS, "consumer-group")
 

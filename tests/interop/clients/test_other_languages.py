@@ -14,7 +14,7 @@ from tests.peers.cache import BROUGHT_WITHIN_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(BROUGHT_WITHIN_S + ENDS_WITHIN_S)]
 
-SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "consumer-group", "admin")
+SCENARIOS: Final = ("produce", "compression", "headers", "classic-group", "consumer-group", "transactions", "admin")
 Outcomes = dict[str, str]
 
 

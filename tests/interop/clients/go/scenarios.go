@@ -46,6 +46,7 @@ func main() {
 		"headers":        s.headers,
 		"classic-group":  func(ctx context.Context) error { return s.group(ctx, "classic") },
 		"consumer-group": func(ctx context.Context) error { return s.group(ctx, "consumer", kgo.ServerSideBalancer()) },
+		"transactions":   s.transactions,
 		"admin":          s.administer,
 	}
 	for _, name := range os.Args[3:] {
@@ -83,9 +84,9 @@ func (s *scenarios) send(ctx context.Context, topic string, codec kgo.Compressio
 	return client.ProduceSync(ctx, sent...).FirstErr()
 }
 
-func (s *scenarios) readAll(ctx context.Context, topic string, count int) ([]*kgo.Record, error) {
+func (s *scenarios) readAll(ctx context.Context, topic string, count int, more ...kgo.Opt) ([]*kgo.Record, error) {
 	start := map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}
-	client, err := newClient(s.bootstrap, kgo.ConsumePartitions(start))
+	client, err := newClient(s.bootstrap, append(more, kgo.ConsumePartitions(start))...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +166,62 @@ func (s *scenarios) headers(ctx context.Context) error {
 	}
 	if fmt.Sprint(read[0].Headers) != fmt.Sprint(sent) {
 		return fmt.Errorf("headers %v", read[0].Headers)
+	}
+	return nil
+}
+
+// A member of a group copies a topic in transactions with its offsets; the second one is aborted.
+func (s *scenarios) transactions(ctx context.Context) error {
+	input, err := s.topic(ctx, "transactions", 1)
+	if err != nil {
+		return err
+	}
+	output, err := s.topic(ctx, "transactions-out", 1)
+	if err != nil {
+		return err
+	}
+	if err := s.send(ctx, input, kgo.NoCompression(), records, 1); err != nil {
+		return err
+	}
+	options, err := clientOptions(s.bootstrap,
+		kgo.TransactionalID(s.prefix+"-id"), kgo.ConsumerGroup(s.prefix+"-group-transactions"), kgo.ConsumeTopics(input),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return err
+	}
+	session, err := kgo.NewGroupTransactSession(options...)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	for copied, number := 0, 0; copied < records; number++ {
+		fetches := session.PollRecords(ctx, records/6)
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		if err := session.Begin(); err != nil {
+			return err
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			session.Produce(ctx, &kgo.Record{Topic: output, Value: record.Value}, nil)
+		})
+		// An abort seeks to the committed offsets.
+		committed, err := session.End(ctx, kgo.TransactionEndTry(number != 1))
+		if err != nil || committed != (number != 1) {
+			return fmt.Errorf("transaction %d: committed %t, %w", number, committed, err)
+		}
+		if committed {
+			copied += fetches.NumRecords()
+		}
+	}
+	read, err := s.readAll(ctx, output, records, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return err
+	}
+	for number, record := range read {
+		if !bytes.Equal(record.Value, value(number)) {
+			return fmt.Errorf("another record at %d: %v", number, record)
+		}
 	}
 	return nil
 }

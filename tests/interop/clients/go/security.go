@@ -13,8 +13,16 @@ import (
 
 // A client of the broker at this address.  The environment has the security: TEST_CA is the file of a CA, with which the
 // connections are encrypted; TEST_MECHANISM, TEST_USERNAME and TEST_PASSWORD log in.
-func newClient(bootstrap string, options ...kgo.Opt) (*kgo.Client, error) {
-	options = append(options, kgo.SeedBrokers(bootstrap))
+func newClient(bootstrap string, more ...kgo.Opt) (*kgo.Client, error) {
+	options, err := clientOptions(bootstrap, more...)
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(options...)
+}
+
+func clientOptions(bootstrap string, more ...kgo.Opt) ([]kgo.Opt, error) {
+	options := append(more, kgo.SeedBrokers(bootstrap))
 	if path := os.Getenv("TEST_CA"); path != "" {
 		pem, err := os.ReadFile(path)
 		if err != nil {
@@ -38,5 +46,5 @@ func newClient(bootstrap string, options ...kgo.Opt) (*kgo.Client, error) {
 	default:
 		return nil, fmt.Errorf("no mechanism %s", mechanism)
 	}
-	return kgo.NewClient(options...)
+	return options, nil
 }

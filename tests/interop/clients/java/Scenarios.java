@@ -58,6 +58,7 @@ public final class Scenarios {
             "classic-group", () -> scenarios.group("classic"),
             "consumer-group", () -> scenarios.group("consumer"),
             "pattern", scenarios::pattern,
+            "transactions", scenarios::transactions,
             "admin", scenarios::administer);
         for (int index = 2; index < arguments.length; index++) {
             try {
@@ -107,8 +108,12 @@ public final class Scenarios {
     }
 
     private List<ConsumerRecord<byte[], byte[]>> readAll(String topic, int count) {
+        return readAll(topic, count, Map.of());
+    }
+
+    private List<ConsumerRecord<byte[], byte[]>> readAll(String topic, int count, Map<String, Object> settings) {
         List<ConsumerRecord<byte[], byte[]>> read = new ArrayList<>();
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(Map.of())) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {
             List<TopicPartition> partitions = List.of(new TopicPartition(topic, 0));
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
@@ -176,6 +181,43 @@ public final class Scenarios {
             header.key() + "=" + (header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8))));
         check(found.equals(List.of("größe=ß", "none=null", "empty=", "größe=2")), "headers " + found);
         check(read.value() == null && read.timestamp() == 1_700_000_000_000L, "another record " + read);
+        return null;
+    }
+
+    /** Three transactions of ten records, of which the second is aborted and the third has an offset of a group. */
+    private Void transactions() throws Exception {
+        String topic = topic("transactions", 1);
+        String group = prefix + "-group-transactions";
+        Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap, "transactional.id", prefix + "-id");
+        try (KafkaConsumer<byte[], byte[]> member = consumer(Map.of("group.id", group));
+                KafkaProducer<byte[], byte[]> producer =
+                    new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            for (int batch = 0; batch < 3; batch++) {
+                producer.beginTransaction();
+                for (int number = batch * 10; number < batch * 10 + 10; number++) {
+                    producer.send(new ProducerRecord<>(topic, 0, null, value(number)));
+                }
+                if (batch == 1) {
+                    // Else the records that are not sent yet are dropped.
+                    producer.flush();
+                    producer.abortTransaction();
+                    continue;
+                }
+                if (batch == 2) {
+                    Map<TopicPartition, OffsetAndMetadata> offsets =
+                        Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(7));
+                    producer.sendOffsetsToTransaction(offsets, member.groupMetadata());
+                }
+                producer.commitTransaction();
+            }
+        }
+        await("the offset of the transaction", () -> ends(group) == 7);
+        List<ConsumerRecord<byte[], byte[]>> read = readAll(topic, 20, Map.of("isolation.level", "read_committed"));
+        for (int index = 0; index < 20; index++) {
+            int number = index < 10 ? index : index + 10;
+            check(java.util.Arrays.equals(read.get(index).value(), value(number)), "another value at " + index);
+        }
         return null;
     }
 

@@ -35,10 +35,23 @@ class Client {
     await producer.disconnect()
   }
 
+  async transact (transactionalId, topic, messages, end, member) {
+    const producer = this.#kafka.producer({ idempotent: true, maxInFlightRequests: 1, transactionalId })
+    await producer.connect()
+    const transaction = await producer.transaction()
+    await transaction.send({ topic, messages })
+    if (member) {
+      const partitions = [{ partition: 0, offset: String(member.records.at(-1).offset + 1) }]
+      await transaction.sendOffsets({ consumerGroupId: member.groupId, topics: [{ topic, partitions }] })
+    }
+    await transaction[end]()
+    await producer.disconnect()
+  }
+
   async join (groupId, topic, _protocol) {
     const consumer = this.#kafka.consumer({ groupId, heartbeatInterval: 200, maxWaitTimeInMs: 100 })
     this.#open.push(consumer)
-    const member = new Member(consumer, topic)
+    const member = new Member(consumer, groupId, topic)
     await member.start()
     return member
   }
@@ -87,12 +100,14 @@ class Client {
 
 class Member {
   records = []
+  groupId
   #consumer
   #topic
   #owned = []
 
-  constructor (consumer, topic) {
+  constructor (consumer, groupId, topic) {
     this.#consumer = consumer
+    this.groupId = groupId
     this.#topic = topic
   }
 

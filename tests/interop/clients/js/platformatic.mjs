@@ -11,6 +11,7 @@ class Client {
   #options
   #admin
   #open = []
+  #transactional
 
   static async open (bootstrap) {
     const client = new Client()
@@ -32,6 +33,22 @@ class Client {
     }))
     await producer.send({ messages, compression, acks: -1 })
     await producer.close()
+  }
+
+  async transact (transactionalId, topic, records, end, member) {
+    // One for all transactions: another one with the same id would be fenced, since this client gives 0 as the producer id
+    // that it had.
+    this.#transactional ??= new Producer({
+      ...this.#options, serializers: stringSerializers, idempotent: true, transactionalId,
+    })
+    const producer = this.#transactional
+    const transaction = await producer.beginTransaction()
+    await transaction.send({ messages: records.map(record => ({ ...record, topic })), acks: -1 })
+    if (member) {
+      await transaction.addConsumer(member.consumer)
+      await transaction.addOffset(member.lastMessage)
+    }
+    await transaction[end]()
   }
 
   async join (groupId, topic, groupProtocol) {
@@ -84,22 +101,24 @@ class Client {
 
   async close () {
     await Promise.allSettled(this.#open.filter(each => !each.closed).map(each => each.close(true)))
+    await this.#transactional?.close()
     await this.#admin.close()
   }
 }
 
 class Member {
   records = []
-  #consumer
+  lastMessage
+  consumer
   #topic
 
   constructor (consumer, topic) {
-    this.#consumer = consumer
+    this.consumer = consumer
     this.#topic = topic
   }
 
   async start () {
-    const stream = await this.#consumer.consume({ topics: [this.#topic], mode: 'committed', fallbackMode: 'earliest' })
+    const stream = await this.consumer.consume({ topics: [this.#topic], mode: 'committed', fallbackMode: 'earliest' })
     stream.on('error', error => console.error(error))
     stream.on('data', message => {
       const { partition, offset, value, key, headers, timestamp } = message
@@ -109,18 +128,19 @@ class Member {
         read.headers = Object.fromEntries(headers)
         read.timestampMs = Number(timestamp)
       }
+      this.lastMessage = message
       this.records.push(read)
     })
   }
 
   owned () {
-    const assigned = this.#consumer.assignments ?? []
+    const assigned = this.consumer.assignments ?? []
     return assigned.filter(each => each.topic === this.#topic).flatMap(each => each.partitions)
   }
 
   async commit () {
     const ends = new Map(this.records.map(each => [each.partition, each.offset + 1]))
-    await this.#consumer.commit({
+    await this.consumer.commit({
       offsets: this.owned().filter(each => ends.has(each)).map(partition => (
         { topic: this.#topic, partition, offset: BigInt(ends.get(partition)), leaderEpoch: 0 }
       )),
@@ -128,7 +148,7 @@ class Member {
   }
 
   async leave () {
-    await this.#consumer.close(true)
+    await this.consumer.close(true)
   }
 }
 

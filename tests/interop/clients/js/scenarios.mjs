@@ -17,7 +17,7 @@ export const login = TEST_MECHANISM
   : undefined
 
 // Arguments: bootstrap, a prefix for names, and the scenarios.  `open(bootstrap)` gives a client: `codecs`,
-// `createTopic`, `send`, `join`, `committedOffsets`, `administer`, `close`.
+// `createTopic`, `send`, `transact`, `join`, `committedOffsets`, `administer`, `close`.
 export async function main (open) {
   const [bootstrap, prefix, ...names] = process.argv.slice(2)
   for (const name of names) {
@@ -41,6 +41,7 @@ const SCENARIOS = {
   headers,
   'classic-group': (client, prefix) => group(client, prefix, 'classic'),
   'consumer-group': (client, prefix) => group(client, prefix, 'consumer'),
+  transactions,
   admin: (client, prefix) => client.administer(`${prefix}-admin`),
 }
 
@@ -92,6 +93,29 @@ async function headers (client, prefix) {
   await client.send(topic, [sent], 'none')
   const [record] = await readAll(client, topic, 1)
   assert.deepEqual({ ...record, offset: undefined }, { ...sent, offset: undefined })
+}
+
+// Three transactions of ten records: the second is aborted, the third has the position of a member that has read the first.
+async function transactions (client, prefix) {
+  const topic = `${prefix}-transactions`
+  const groupId = `${prefix}-group-transactions`
+  await client.createTopic(topic, 1)
+  const batches = [0, 10, 20].map(start => (
+    Array.from({ length: 10 }, (_, number) => ({ partition: 0, value: value(start + number) }))
+  ))
+  await client.transact(`${prefix}-id`, topic, batches[0], 'commit')
+  await client.transact(`${prefix}-id`, topic, batches[1], 'abort')
+  const member = await client.join(groupId, topic, 'classic')
+  await eventually(() => `10 records, there are ${member.records.length}`, () => member.records.length === 10)
+  await client.transact(`${prefix}-id`, topic, batches[2], 'commit', member)
+  let committed
+  await eventually(() => `the position, it is ${committed}`, async () => {
+    committed = await client.committedOffsets(groupId, topic)
+    return committed[0] === 10
+  })
+  await member.leave()
+  const read = await readAll(client, topic, 20)
+  assert.deepEqual(read.map(each => each.value), [...batches[0], ...batches[2]].map(each => each.value))
 }
 
 // Two members share four partitions and commit; one leaves, the other takes over.
