@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import ottla
 import ottla.spark
 from ottla.audit import AuditTopic, ProducerAudit
+from ottla.cli.pipeline.load import command as load
 from ottla.client.fetching.messages import Message
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
@@ -186,11 +188,15 @@ def run_verb(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_load_reads_its_login_from_a_file(secured: SecureKafka, config: Path, topic: str, tmp_path: Path) -> None:
-    given = ["load", topic, "-b", secured.address("SASL_SSL"), "--master", "local[2]", "--json", "--tells-audit"]
-    loaded = run_verb(*given, "--target", "lake", "--command-config", str(config), folder=tmp_path)
-    assert loaded.returncode == 0, loaded.stderr
-    assert json.loads(loaded.stdout)["rows"] == len(VALUES)
+def test_load_reads_its_login_from_a_file(
+    spark: SparkSession, secured: SecureKafka, config: Path, topic: str, tmp_path: Path
+) -> None:
+    """In this process and its session; test_load_command starts a process."""
+    given = [topic, "-b", secured.address("SASL_SSL"), "--command-config", str(config), "--json", "--tells-audit"]
+    loaded = CliRunner().invoke(load, [*given, "--target", str(tmp_path / "lake")])
+    assert PASSWORD not in loaded.output
+    assert loaded.exit_code == 0, loaded.output
+    assert json.loads(loaded.stdout.splitlines()[-1])["rows"] == len(VALUES)
     found = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().column("value").to_pylist()
     assert sorted(found, key=int) == VALUES
     assert PASSWORD.encode() not in files_below(tmp_path)
