@@ -226,8 +226,13 @@ LONG_SUITES: Final = (
             "tests/consumers_simulation/test_simulation.py::test_guarantees_hold_in_fresh_seeds[40]",
             "tests/producer_simulation/test_simulation.py::test_promises_hold_in_fresh_seeds[40]",
             "tests/transactions_simulation/test_simulation.py::test_guarantees_hold_in_fresh_seeds[40]",
+            "tests/simulation/test_mutants.py::*[a follower keeps what its leader cannot compare any more]",
             "tests/simulation/test_mutants.py::*[a replica that leaves keeps the leader epoch]",
             "tests/simulation/test_mutants.py::*[an eligible member freezes nothing]",
+            "tests/simulation/test_mutants.py::*[an unknown outcome counts as a failure]",
+            "tests/producer_simulation/test_mutants.py::*[only batches in flight are counted]",
+            "tests/transactions_simulation/test_mutants.py::*[a cut keeps aborted transactions]",
+            "tests/transactions_simulation/test_mutants.py::*[a replaced coordinator answers]",
         ),
         (
             "tests/simulation/test_simulation.py::test_nothing_acknowledged_is_lost_in_fresh_seeds[8]",
@@ -235,9 +240,13 @@ LONG_SUITES: Final = (
             "tests/producer_simulation/test_simulation.py::test_promises_hold_in_fresh_seeds[5]",
             "tests/transactions_simulation/test_simulation.py::test_guarantees_hold_in_fresh_seeds[5]",
             "tests/simulation/test_mutants.py::*[an election keeps the leader epoch]",
+            "tests/simulation/test_mutants.py::*[a follower cuts by the leader's log alone]",
             "tests/simulation/test_mutants.py::*[a minimum that is not met freezes nothing]",
+            "tests/producer_simulation/test_mutants.py::*[requests in flight are not counted]",
+            "tests/transactions_simulation/test_mutants.py::*[markers of replaced coordinators are written]",
+            "tests/transactions_simulation/test_mutants.py::*[the last stable offset passes markers that may be cut]",
         ),
-        "longer searches by the same simulations, and planted bugs that need hundreds of seeds",
+        "longer searches by the same simulations, and planted bugs that need many seeds: those that few find stay",
     ),
     LongSuite(
         (
@@ -413,6 +422,11 @@ LONG_SUITES: Final = (
         "versions of Produce and Fetch whose fields are those of the version before",
     ),
     LongSuite(
+        ("tests/property/test_group_protocol.py::TestGroupProtocolAtLength",),
+        ("tests/property/test_group_protocol.py::TestGroupProtocol::", "tests/property/test_consumer_group.py"),
+        "three times as many examples of the same search",
+    ),
+    LongSuite(
         (
             "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
             "tests/integration/test_large_frames.py::test_no_frame_of_the_largest",
@@ -470,6 +484,18 @@ LONG_SUITES: Final = (
     ),
     LongSuite(
         (
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[active]",
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[closed]",
+        ),
+        (
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[flipped]",
+            "tests/cluster/test_damaged_replicas.py::test_leader_with_a_damaged_log",
+            "tests/property/test_log_refuses_damage.py",
+        ),
+        "other damage of a replica's files: a log refuses all of them in its own tests, and a flipped bit stays",
+    ),
+    LongSuite(
+        (
             "tests/cluster/test_stale_directories.py::test_copy_of_an_earlier_life",
             "tests/cluster/test_stale_directories.py::test_only_replica",
         ),
@@ -523,11 +549,12 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/cluster/test_audit.py",
+            "tests/integration/test_broker_counts.py::test_nothing_is_counted_twice*[9]",
             "tests/integration/test_schema_registry.py::test_acknowledged_schemas_survive",
             "tests/integration/spark/test_secured_pipeline.py::test_official_connectors_options",
         ),
         (
-            "tests/integration/test_broker_counts.py::test_nothing_is_counted_twice",
+            "tests/integration/test_broker_counts.py::test_nothing_is_counted_twice*[3]",
             "tests/integration/test_schema_registry.py::test_registry_that_is_killed",
             "tests/cluster/test_schema_registries.py",
             "tests/integration/spark/test_secured_pipeline.py::test_wrong_password",

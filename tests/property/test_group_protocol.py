@@ -39,6 +39,7 @@ from tests.unit.groups.coordinator import GROUP, TOPIC, Coordinator
 from .group_model import PARTITIONS_COUNT, Client, Owners, Request, logged_offsets, stored_generations
 from .property_settings import example_settings, timeout_s
 
+# All of them in `./dev suites`, a third in `./dev test`.
 EXAMPLES_COUNT = 200
 pytestmark = pytest.mark.timeout(timeout_s(EXAMPLES_COUNT))
 
@@ -455,5 +456,11 @@ def _durable(described: DescribedGroup) -> object:
     return described.state, described.protocol_type, described.protocol_name, list(described.members)
 
 
+class GroupProtocolAtLength(GroupProtocol):
+    pass
+
+
 TestGroupProtocol = GroupProtocol.TestCase
-TestGroupProtocol.settings = example_settings(EXAMPLES_COUNT, steps_count=40)
+TestGroupProtocol.settings = example_settings(EXAMPLES_COUNT // 3, steps_count=40)
+TestGroupProtocolAtLength = GroupProtocolAtLength.TestCase
+TestGroupProtocolAtLength.settings = example_settings(EXAMPLES_COUNT, steps_count=40)
