@@ -261,8 +261,12 @@ class Site:
 
         eventually(has_moved, within_s=PROGRESS_WITHIN_S, every_s=0.1)
 
+    @property
+    def batches_count(self) -> int:
+        return self._last_batch() + 1
+
     def _last_batch(self) -> int:
-        """Of those that Spark has noted as written; -1 for none."""
+        """Of those that Spark has noted as written, of which it keeps the newest; -1 for none."""
         return max((int(path.name) for path in (self._folder / "checkpoint" / "commits").glob("[0-9]*")), default=-1)
 
     def _note_stop(self) -> None:
@@ -308,7 +312,7 @@ def run(
             finally:
                 site.close()
         source, target = (rows_of(cluster.bootstrap, topic) for topic in (SOURCE, TARGET))
-        outcome.batches_count = len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+        outcome.batches_count = site.batches_count
         outcome.records_count = len(source)
         outcome.problems = problems_of(source, target, feed.acknowledged)
     outcome.took_s = time.monotonic() - began_s
