@@ -18,6 +18,7 @@ class ApacheKafkaPeer(ApacheKafka):
 
     name = NAME
     JVM_OPTIONS = SERVER_OPTIONS
+    MAPS_CLASSES = False
 
 
 @contextmanager

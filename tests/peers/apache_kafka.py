@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Final
 
 from tests.peers.answering import NotAnswering, wait_until_answering, wait_until_serving
+from tests.peers.class_archives import make_archive, options_of
 from tests.peers.free_ports import find_free_ports
-from tests.peers.java_tool import BROKER, STORAGE_TOOL, java_command, run_tool
-from tests.peers.kafka_jars import KafkaUnavailable, install, kafka_version
+from tests.peers.java_tool import BROKER, STORAGE_TOOL, TOPIC_COMMAND, classes_of, java_command, run_tool
+from tests.peers.kafka_jars import POM, KafkaUnavailable, classpath, find_java, install, kafka_version
 from tests.peers.peer_process import PeerProcess
 
 __all__ = ["ApacheKafka", "KafkaUnavailable", "install", "kafka_version", "run_tool"]
@@ -77,6 +78,8 @@ class ApacheKafka(PeerProcess):
 
     NAME = "Apache Kafka"
     JVM_OPTIONS: ClassVar[Sequence[str]] = QUICK_OPTIONS
+    # Whether its JVM maps classes from an archive, where there is one.
+    MAPS_CLASSES: ClassVar[bool] = True
 
     bootstrap: str
     port: int
@@ -160,13 +163,36 @@ class ApacheKafka(PeerProcess):
             raise NotAnswering(f"Apache Kafka's storage could not be formatted: {done.stdout}{done.stderr}")
 
     def _launch(self, configuration: Path) -> None:
-        command = java_command(BROKER, str(configuration), jvm_options=(*self.JVM_OPTIONS, *self._jvm_options))
+        archive = options_of(classes_of(BROKER)) if self.MAPS_CLASSES else ()
+        command = java_command(
+            BROKER, str(configuration), jvm_options=(*self.JVM_OPTIONS, *archive, *self._jvm_options)
+        )
         log: BinaryIO
         with self.log_path.open("ab") as log:
             started = time.monotonic()
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.startup_s = wait_until_answering(HOST, self.port, self._process, START_TIMEOUT_S) - started
         wait_until_serving(HOST, self.port, self._process, START_TIMEOUT_S)
+
+
+class ArchivingKafka(ApacheKafka):
+    """With a JVM that may archive the classes that it has loaded."""
+
+    MAPS_CLASSES = False
+
+
+def archive_broker() -> None:
+    """Archive the broker's classes, for the storage tool, too.  Raises KafkaUnavailable."""
+
+    def run(options: Sequence[str]) -> str:
+        with ArchivingKafka(jvm_options=options) as kafka:
+            run_tool(TOPIC_COMMAND, "--bootstrap-server", kafka.bootstrap, "--create", "--topic", "archived")
+        return classpath(POM)
+
+    try:
+        make_archive(classes_of(BROKER), Path(find_java()), run)
+    except NotAnswering as reason:
+        raise KafkaUnavailable(f"its classes are not archived: {reason}") from None
 
 
 def main(arguments: list[str]) -> int:

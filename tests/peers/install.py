@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -25,17 +26,25 @@ from tests.interop.clients.spark_connector import connector_jars
 from tests.interop.exactly_once.killed_program import flink_program, streams_program
 from tests.interop.librdkafka.build import runner_dir
 from tests.peers import kafka_jars, kcat
+from tests.peers.apache_kafka import archive_broker
+from tests.peers.java_tool import archive_tools
+from tests.peers.spark_classes import archive_spark
 from tests.peers.unavailable import PeerUnavailable
 
 Bring = Callable[[], object]
 
 DOWNLOADS: Final[Mapping[str, Bring]] = {
+    # Before the tests: their processes look for it at their start.
+    "Spark's archived classes": archive_spark,
     "Apache Kafka": kafka_jars.install,
     "Apache Kafka's tools": partial(kafka_jars.install, kafka_jars.TOOLS_POM),
     "kcat": kcat.install,
 }
 # In the order in which their tests run.
 BUILDS: Final[Mapping[str, Bring]] = {
+    # First: each start of a broker or a tool after that is shorter.
+    "Apache Kafka's tools' archived classes": archive_tools,
+    "Apache Kafka's archived classes": archive_broker,
     **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},
     "franz-go": go_scenarios,
     "the JavaScript clients": javascript_client.install,
@@ -47,6 +56,8 @@ SUITES: Final[Mapping[str, Bring]] = {
     "Kafka Streams": streams_program,
     "Flink": flink_program,
 }
+# An archive that could not be written, and a JVM that did not end in time.
+OF_ARCHIVES: Final = (OSError, subprocess.TimeoutExpired)
 # Builds yield the processor to tests that run beside them.
 BUILD_NICENESS: Final = 5
 
@@ -56,7 +67,7 @@ def bring(name: str, how: Bring) -> None:
     try:
         how()
         outcome = f"{name}, {time.monotonic() - began_s:.0f} s"
-    except (PeerUnavailable, kafka_jars.KafkaUnavailable, kcat.KcatUnavailable) as reason:
+    except (PeerUnavailable, kafka_jars.KafkaUnavailable, kcat.KcatUnavailable, *OF_ARCHIVES) as reason:
         outcome = f"no {name}: {reason}"
     sys.stderr.write(f"peers: {outcome}\n")
     sys.stderr.flush()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.peers.kafka_jars import POM, TOOLS_POM, classpath, find_java
+from tests.peers.class_archives import archive_path, make_archive, options_of
+from tests.peers.kafka_jars import POM, TOOLS_POM, classpath, find_java, install
 
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -42,6 +44,12 @@ def dump_complaints(errors: str) -> str:
     return _START_OF_SEGMENT.sub("", errors)
 
 
+# A small heap, as kafka-run-class.sh gives tools.  The C1 compiler alone starts short-lived tools faster.
+TOOL_OPTIONS: Final = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dpeer.log.level=WARN")
+# No server listens there: an administrator is made, with its classes, and fails.
+_NO_SERVER: Final = ("--bootstrap-server", "127.0.0.1:1", "--list", "--timeout", "1000")
+
+
 def java_command(main_class: str, *arguments: str, jvm_options: tuple[str, ...] = ()) -> list[str]:
     """The command line that starts a class of Apache Kafka.  Raises KafkaUnavailable where it is unavailable."""
     logging = f"-Dlog4j2.configurationFile={LOGGING}"
@@ -57,9 +65,25 @@ def run_tool(
     `input` goes to its standard input (empty without it).  After `timeout` seconds it is killed and
     subprocess.TimeoutExpired raised.
     """
-    # A small heap, as kafka-run-class.sh gives tools.  The C1 compiler alone starts short-lived tools faster.
-    options = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dpeer.log.level=WARN")
+    options = (*TOOL_OPTIONS, *options_of(classes_of(main_class)))
     command = java_command(main_class, *arguments, jvm_options=options)
     return subprocess.run(
         command, input=input or "", capture_output=True, text=True, encoding="utf-8", timeout=timeout, check=False
     )
+
+
+def classes_of(main_class: str) -> Path:
+    """The archive of its classes, which may not exist: beside its jars."""
+    pom = POM if main_class in OF_THE_BROKER else TOOLS_POM
+    return archive_path(install(pom).parent, install(pom).name, Path(find_java()))
+
+
+def archive_tools() -> None:
+    """Archive the tools' classes, most of which are an administrator's.  Raises KafkaUnavailable."""
+
+    def run(options: Sequence[str]) -> str:
+        command = java_command(CONSUMER_GROUPS_COMMAND, *_NO_SERVER, jvm_options=(*TOOL_OPTIONS, *options))
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False)
+        return classpath(TOOLS_POM)
+
+    make_archive(classes_of(CONSUMER_GROUPS_COMMAND), Path(find_java()), run)

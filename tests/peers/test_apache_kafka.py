@@ -29,7 +29,8 @@ def test_topic_command_creates_a_topic_that_is_described_and_on_disk(kafka: Apac
 
 
 def test_usage_of_the_process_is_that_of_a_jvm_which_has_started(kafka: ApacheKafka) -> None:
-    assert kafka.cpu_seconds() > 1
+    # With archived classes half of what it is without.
+    assert kafka.cpu_seconds() > 0.5
     assert 100_000_000 < kafka.rss_bytes() <= kafka.rss_peak_bytes()
     assert kafka.startup_s > 0.5
 
