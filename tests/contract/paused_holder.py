@@ -1,8 +1,8 @@
 """Holds a session and watches its own lease, for a test that pauses this process; prints a line for each observation.
 
 `ready ID` once it has an ephemeral node; then, after a long pause of its loop, `paused` with the lease and
-the state right after the pause, before any event was handled.  At SIGUSR1 its loop hangs,
-with all other threads running.
+the state right after the pause, before any event was handled.  At SIGUSR1 its loop hangs
+until a byte comes on standard input, with all other threads running.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import asyncio
 import os
 import signal
 import sys
-import time
 
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
 
 PAUSE_MS_MIN = 1_500
-HANG_S = 20.0
 
 
 def say(line: str) -> None:
@@ -42,7 +40,7 @@ async def main(connect: str, session_timeout_ms: int) -> None:
         last_ms = now_ms
         loop.call_later(0.01, look)
 
-    loop.add_signal_handler(signal.SIGUSR1, time.sleep, HANG_S)
+    loop.add_signal_handler(signal.SIGUSR1, os.read, sys.stdin.fileno(), 1)
     look()
     say(f"ready {session.session_id}")
     await over.wait()
