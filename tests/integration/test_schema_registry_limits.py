@@ -28,6 +28,8 @@ from tests.eventually import eventually
 from tests.registry_process import CONTENT_TYPE, Server, ask, serving
 
 NEVER_MS = 10**15
+# Far beyond the 20 s in which a body must arrive.
+ENDS_WITHIN_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,15 @@ def server(broker: ControlledBroker, request: pytest.FixtureRequest) -> Iterator
     topic = f"schemas-{request.node.name[:60].replace('[', '-').rstrip(']')}"
     with serving(broker.bootstrap, "--topic", topic) as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unfinished_request(broker: ControlledBroker) -> Iterator[socket.socket]:
+    """The connection of a request whose body does not arrive: its time passes while the other tests run."""
+    with serving(broker.bootstrap, "--topic", "unfinished") as server, connected(server) as connection:
+        connection.sendall(b"POST /subjects/s/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        connection.settimeout(ENDS_WITHIN_S)
+        yield connection
 
 
 def union_of_records(count: int, *more_fields: object) -> str:
@@ -195,17 +206,6 @@ def test_bodies_that_do_not_arrive_hold_little_memory(server: Server) -> None:
         assert held < 3 * BODIES_BYTES_MAX, f"{held // MIB} MiB"
 
 
-def test_body_that_does_not_arrive_is_answered_and_its_connection_closed(server: Server) -> None:
-    with connected(server) as connection:
-        connection.sendall(b"POST /subjects/s/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-        connection.settimeout(120)
-        received = b""
-        while data := connection.recv(65_536):
-            received += data
-    assert received.startswith(b"HTTP/1.1 408 ")
-    assert b"did not arrive within 20 s" in received
-
-
 def test_connections_that_send_nothing_make_room_and_are_closed(server: Server) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 2_048), hard), hard))
@@ -217,7 +217,7 @@ def test_connections_that_send_nothing_make_room_and_are_closed(server: Server) 
             assert open_count < CONNECTIONS_MAX + 40
             # The oldest made room, and the others have a deadline for their first request.
             for connection in (idle[0], idle[-1]):
-                connection.settimeout(120)
+                connection.settimeout(ENDS_WITHIN_S)
                 assert ends(connection)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -261,3 +261,11 @@ def test_host_names_of_a_brokers_registry_are_a_setting() -> None:
             connection.request("GET", "/subjects", headers={"Host": host})
             assert connection.getresponse().status == expected
             connection.close()
+
+
+def test_body_that_does_not_arrive_is_answered_and_its_connection_closed(unfinished_request: socket.socket) -> None:
+    received = b""
+    while data := unfinished_request.recv(65_536):
+        received += data
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b"did not arrive within 20 s" in received
