@@ -565,6 +565,14 @@ LONG_SUITES: Final = (
         "connector: counts of one broker, single kills and the other logins stay",
     ),
     LongSuite(
+        ("tests/interop/test_log_import.py::test_import_copies*[--copy]",),
+        (
+            "tests/interop/test_log_import.py::test_import_copies*[--link]",
+            "tests/unit/cli/log/test_log_import.py::test_import_makes_topics",
+        ),
+        "the same import of a directory of Apache Kafka, with copies instead of links: both are tested on a small one",
+    ),
+    LongSuite(
         (
             "tests/interop/test_compacted_topics.py::test_reader*[gzip]",
             "tests/interop/test_compacted_topics.py::test_reader*[lz4]",
