@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (key 50), v0-v0.
 
-The mechanisms and iterations of users, never their keys; without names those of all users.  A user without credentials:
-RESOURCE_NOT_FOUND; named twice: DUPLICATE_RESOURCE.
+The mechanisms and iterations of users, never their keys; of all users where the list is null or empty.  A user without
+credentials: RESOURCE_NOT_FOUND; named twice: DUPLICATE_RESOURCE.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def handle(
 ) -> DescribeUserScramCredentialsResponse:
     turn = LoopOffload()
     results: list[DescribeUserScramCredentialsResult] = []
-    if request.users is None:
+    if not request.users:
         for name in sorted(context.configs.users()):
             found = _credentials(name, context)
             if found:

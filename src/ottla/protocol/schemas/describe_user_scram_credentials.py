@@ -14,7 +14,7 @@ class UserName:
 
 @dataclass(slots=True)
 class DescribeUserScramCredentialsRequest:
-    users: list[UserName] | None = nullable_array(UserName)  # None: all
+    users: list[UserName] | None = nullable_array(UserName)  # None, or no names: all
 
 
 @dataclass(slots=True)

@@ -114,3 +114,10 @@ async def test_users_are_described_without_their_keys() -> None:
         ("quota", ErrorCode.RESOURCE_NOT_FOUND, []),
     ]
     assert await describe(broker, "alice", "alice") == [("alice", ErrorCode.DUPLICATE_RESOURCE, [])]
+
+
+async def test_an_empty_list_describes_all_users_as_librdkafka_requests_them() -> None:
+    request = DescribeUserScramCredentialsRequest([])
+    api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    response = await broker_with_alice().ask(api, 0, request, DescribeUserScramCredentialsResponse)
+    assert [each.user for each in response.results] == ["alice"]
