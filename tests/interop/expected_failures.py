@@ -2,8 +2,8 @@
 
 One entry a line; a line that starts with white space continues the reason:
 
-    ottla         fails   0103_transactions -- transactions are not offered
-    both          varies  0123_timing       -- measures the machine's load
+    ottla         fails   0081_admin@AlterConfigs -- alters a setting of the broker, which is read at the start
+    both          varies  0123_timing             -- measures the machine's load
 
 `fails` must fail each time, `varies` may pass.  A failure that is not listed is a problem, and so is an entry that
 passes, or that names a test which was not run: so the list cannot become stale.

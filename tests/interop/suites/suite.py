@@ -11,6 +11,11 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 # A member that is silent for a second is dropped in some of the tests; Kafka's lowest limit is six.
 GROUP_SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+# Tests of access rules need an authorizer, and all others a client that may do everything.
+AUTHORIZER: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class NotThatSource(ValueError):
@@ -118,7 +123,7 @@ SUITES: Final = {
             requirements=("crc32c", "lz4", "pytest", "pytest-mock", "pytest-timeout", "python-snappy", "zstandard"),
             environment=_kafka_uri,
             # Its tests place replicas on broker 0.
-            settings={**GROUP_SETTINGS, "num.partitions": "4", "node.id": "0"},
+            settings={**GROUP_SETTINGS, **AUTHORIZER, "num.partitions": "4", "node.id": "0"},
         ),
         Suite(
             name="confluent-kafka-python",
@@ -139,7 +144,7 @@ SUITES: Final = {
             ),
             environment=_brokers,
             # One of its tests expects a session time-out to be refused.
-            settings={"group.initial.rebalance.delay.ms": "0"},
+            settings={**AUTHORIZER, "group.initial.rebalance.delay.ms": "0"},
             arguments=("--timeout=120", "--override-ini=asyncio_default_fixture_loop_scope=function"),
         ),
     )
