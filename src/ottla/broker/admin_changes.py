@@ -43,9 +43,24 @@ def _grown_topics(request: Any, response: Any) -> Outcomes:
 
 
 def _records(request: Any, response: Any) -> Outcomes:
-    for topic in response.topics:
+    return _partitions(response.topics)
+
+
+def _moves(request: Any, response: Any) -> Outcomes:
+    yield from _cluster(response)
+    yield from _partitions(response.responses)
+
+
+def _partitions(topics: Any) -> Outcomes:
+    for topic in topics:
         for each in topic.partitions:
             yield f"TOPIC:{topic.name}-{each.partition_index}", each.error_code
+
+
+def _cluster(response: Any) -> Outcomes:
+    """Where the whole request was refused."""
+    if response.error_code:
+        yield f"CLUSTER:{CLUSTER_NAME}", response.error_code
 
 
 def _configs(request: Any, response: Any) -> Outcomes:
@@ -55,19 +70,10 @@ def _configs(request: Any, response: Any) -> Outcomes:
 
 
 def _elections(request: Any, response: Any) -> Outcomes:
-    if response.error_code:
-        yield f"CLUSTER:{CLUSTER_NAME}", response.error_code
+    yield from _cluster(response)
     for topic in response.replica_election_results:
         for each in topic.partition_result:
             yield f"TOPIC:{topic.topic}-{each.partition_id}", each.error_code
-
-
-def _moves(request: Any, response: Any) -> Outcomes:
-    if response.error_code:
-        yield f"CLUSTER:{CLUSTER_NAME}", response.error_code
-    for topic in response.responses:
-        for each in topic.partitions:
-            yield f"TOPIC:{topic.name}-{each.partition_index}", each.error_code
 
 
 def _created_acls(request: Any, response: Any) -> Outcomes:
