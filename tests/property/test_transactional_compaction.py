@@ -21,6 +21,7 @@ from ottla.storage.compaction.cleaner import clean
 from ottla.storage.compaction.plan import CleanJob
 from ottla.storage.directory import flushed_ends
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_aborted import LogAborted
 from ottla.storage.log_config import FlushPolicy
 from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.storage.producers.producer_state import ProducerStates
@@ -181,7 +182,7 @@ def read_committed(log: Log, start_offset: int, end_offset: int) -> Iterable[Rec
         run = log.read(start_offset, end_offset, 300, whole_first_batch=True)
         if run is None:
             return
-        aborted = log.aborted_in(run, start_offset, end_offset)
+        aborted = log.aborted.in_run(run, start_offset, end_offset)
         batches = split_log(whole_batches(run.file.read_at(run.position, run.length_bytes)))
         for record in filtered(batches, [(each.first_offset, each.producer_id) for each in aborted]):
             if record.offset >= start_offset:
@@ -288,7 +289,7 @@ def clean_up_to_unflushed_markers(patch: pytest.MonkeyPatch) -> None:
 
 def forget_later_aborts(patch: pytest.MonkeyPatch) -> None:
     """What ends in the active segment is taken for committed."""
-    patch.setattr(Log, "aborted_across", lambda *_: [])
+    patch.setattr(LogAborted, "across", lambda *_: [])
 
 
 @pytest.mark.parametrize(

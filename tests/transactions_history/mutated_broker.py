@@ -18,7 +18,7 @@ from ottla.cli import main
 from ottla.groups.group_table import GroupTable
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
-from ottla.storage.log.log import Log
+from ottla.storage.log.log_aborted import LogAborted
 from ottla.storage.producers.log_transactions import LogTransactions
 from ottla.transactions import decisions
 from ottla.transactions.end_markers import EndMarkers
@@ -38,7 +38,7 @@ def show_what_is_open() -> None:
 
 def show_what_was_aborted() -> None:
     """Fetches list no aborted transactions."""
-    Log.aborted_in = lambda *_: []  # type: ignore[method-assign]
+    LogAborted.in_run = lambda *_: []  # type: ignore[method-assign]
 
 
 def commit_aborts() -> None:

@@ -636,7 +636,7 @@ class Partition:
                 if reads_committed and run is not None:
                     aborted = [
                         (each.producer_id, each.first_offset)
-                        for each in log.aborted_in(run, fetch_offset, limit_offset)
+                        for each in log.aborted.in_run(run, fetch_offset, limit_offset)
                     ]
             elif fetch_offset > high_watermark:
                 # It has read further from a former leader than is known to be committed here, or reads from a follower

@@ -188,7 +188,7 @@ def clean_job(
         kept_last_offsets=tuple(last_offset for last_offset in sorted(kept) if last_offset < part.limit_offset),
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
-        aborted_later=tuple(log.aborted_across(part.limit_offset)),
+        aborted_later=tuple(log.aborted.across(part.limit_offset)),
         segment_bytes=config.segment_bytes,
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

@@ -54,10 +54,10 @@ from ottla.storage.errors import (
 from ottla.storage.log import reads, retention, time_search
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.leader_run import check_run
+from ottla.storage.log.log_aborted import LogAborted
 from ottla.storage.log.reads import ReadPlaces
 from ottla.storage.log_config import FOREVER, LogConfig
 from ottla.storage.log_files import DISTRUSTED_FILE, UNFLUSHED_FILE
-from ottla.storage.producers.aborted_transactions import AbortedIndex, AbortedTransaction, aborted_between
 from ottla.storage.producers.log_transactions import LogTransactions, VerificationGuard
 from ottla.storage.producers.producer_snapshot import (
     remove_snapshots,
@@ -66,7 +66,7 @@ from ottla.storage.producers.producer_snapshot import (
     write_snapshot,
 )
 from ottla.storage.producers.producer_state import ProducerStates
-from ottla.storage.producers.replay import aborted_at, ensure_snapshot
+from ottla.storage.producers.replay import ensure_snapshot
 from ottla.storage.producers.truncated_producers import truncated_producers
 from ottla.storage.room import Room
 from ottla.storage.segment.indexes import IndexCache, OffsetIndex, TimeIndex, TimestampOffset
@@ -243,7 +243,6 @@ class Log:
     """One partition's log; the module's docstring says what holds between its offsets."""
 
     __slots__ = (
-        "_aborted_seen",
         "_active",
         "_appended_count",
         "_appended_offset",
@@ -268,6 +267,7 @@ class Log:
         "_room",
         "_scheduler",
         "_segments",
+        "aborted",
         "config",
         "failure",
         "flush_ms_max",
@@ -317,8 +317,7 @@ class Log:
         self.producers = parts.producers
         self.transactions = parts.transactions
         self._open_transactions = self.transactions.open
-        # None: not known before all segments were searched.
-        self._aborted_seen: bool | None = None
+        self.aborted: Final = LogAborted(self, self._segments, disk, host)
         self._epochs = parts.epochs
         latest = parts.epochs.latest_epoch
         self.leader_epoch = latest if latest is not None else NO_LEADER_EPOCH
@@ -526,8 +525,7 @@ class Log:
         """A batch of a producer is in the active segment."""
         aborted = self.transactions.replay(header, marker, now_ms)
         if aborted is not None:
-            self._active.aborted().add(aborted)
-            self._aborted_seen = True
+            self.aborted.add(aborted)
 
     def expect_beginnings(self, expected: bool) -> None:
         """Whether `append` refuses a producer that the log does not know and that does not start with sequence 0.
@@ -916,49 +914,6 @@ class Log:
             places.remember(limit_offset, limit_segment, limit_position)
         return run
 
-    def aborted_in(self, run: FileRun, start_offset: int, limit_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in a run that `read` returned for these offsets, by first offset.
-
-        Transactions that have none, but start near its end, may be among them.  Raises `CorruptLog` or `OSError`.
-        """
-        if not self._has_aborted():
-            return []
-        slot = self._segments.slot_for(start_offset)
-        segment = next((each for each in self._segments.from_slot(slot) if each.file is run.file), self._active)
-        end_offset = segment.end_offset_near(run.position + run.length_bytes)
-        if end_offset is None:
-            following = self._segments.after(segment)
-            end_offset = limit_offset if following is None else following.base_offset
-        return aborted_between(self._ended_from(start_offset), start_offset, min(end_offset, limit_offset))
-
-    def aborted_across(self, offset: int) -> list[AbortedTransaction]:
-        """Those that start below `offset` and end there or above."""
-        return aborted_between(self._ended_from(offset), offset, offset) if self._has_aborted() else []
-
-    def _ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        for segment in self._segments.from_slot(self._segments.slot_for(offset)):
-            aborted = self._aborted_of(segment)
-            if len(aborted):
-                yield from aborted.ended_from(offset)
-
-    def _has_aborted(self) -> bool:
-        """Whether some transaction of this log was aborted, as far as that is remembered; mostly none was."""
-        if self._aborted_seen is None:
-            self._aborted_seen = any(len(self._aborted_of(segment)) for segment in self._segments)
-        return self._aborted_seen
-
-    def _aborted_of(self, segment: Segment) -> AbortedIndex:
-        try:
-            return segment.aborted()
-        except CorruptLog as damage:
-            _log.warning("txnindex.damaged", extra=fields(path=damage.path, reason=str(damage)))
-        following = self._segments.after(segment)
-        end_offset = self.log_end_offset if following is None else following.base_offset
-        now_ms = self._host.now_ms()
-        found = aborted_at(self._disk, self.path, self._segments.with_removed(), segment, end_offset, now_ms)
-        segment.replace_aborted(found)
-        return found
-
     def _place_to_read(self, offset: int) -> tuple[Segment, int]:
         try:
             return self._place_of(offset)
@@ -1256,7 +1211,7 @@ class Log:
     def _cut_files(self, removed: Sequence[Segment], end_offset: int) -> None:
         for segment in reversed(removed):
             self._remove_files(segment)
-        self._aborted_of(self._active)
+        self.aborted.load(self._active)
         left = self._active.truncate_to(end_offset)
         assert left == end_offset
         # Settings may have changed while it was closed.

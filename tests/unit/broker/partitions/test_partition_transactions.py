@@ -313,7 +313,7 @@ def test_cut_marker_opens_its_transaction_again() -> None:
     here.be(ELSEWHERE, 2)
     run_inline(here.served.log.truncate_to(1, INLINE))
     assert here.served.log.transactions.open == {P: 0}
-    assert here.served.log.aborted_across(1) == []
+    assert here.served.log.aborted.across(1) == []
 
 
 def restarted(served: ServedLog, *, high_watermark: int = 0, is_clean: bool = True) -> Partition:

@@ -99,7 +99,7 @@ def test_damaged_index_is_rebuilt_from_the_log(place: Place, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         run = log.read(0, 5, 10_000, whole_first_batch=True)
         assert run is not None
-        assert log.aborted_in(run, 0, 5) == FOUND
+        assert log.aborted.in_run(run, 0, 5) == FOUND
     assert "txnindex.damaged" in caplog.text
     assert path_of(place).read_bytes() == struct.pack(">hqqqq", 0, P, 0, 2, 1)
 
@@ -164,9 +164,9 @@ def test_search_reads_no_segment_after_the_one_that_ends_it(place: Place) -> Non
         segment.drop_indexes()
     run = log.read(0, 4, 10_000, whole_first_batch=True)
     assert run is not None
-    assert log.aborted_in(run, 0, 4) == FOUND
+    assert log.aborted.in_run(run, 0, 4) == FOUND
     assert log.segments[-2]._aborted is None
-    assert len(log.aborted_across(0)) == 0
+    assert len(log.aborted.across(0)) == 0
 
 
 def test_log_without_aborted_transactions_is_searched_once(place: Place) -> None:
@@ -174,8 +174,8 @@ def test_log_without_aborted_transactions_is_searched_once(place: Place) -> None
     append_many(log, 3)
     run = log.read(0, 3, 10_000, whole_first_batch=True)
     assert run is not None
-    assert log.aborted_in(run, 0, 3) == []
-    assert log._aborted_seen is False
+    assert log.aborted.in_run(run, 0, 3) == []
+    assert log.aborted._has_any is False
     produce(log)
     mark(log)
-    assert log.aborted_across(4) == [AbortedTransaction(3, 4, P, 5)]
+    assert log.aborted.across(4) == [AbortedTransaction(3, 4, P, 5)]
