@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.consumers.claims import Need, PartitionClaim, Phase
 from ottla.consumers.consumer import Consumer
@@ -20,24 +20,8 @@ from tests.consumers_simulation.consumer import HandOut, SimulatedConsumer
 from tests.consumers_simulation.link import Link
 from tests.consumers_simulation.plan import CLOCK_DRIFT_MAX, Plan
 from tests.consumers_simulation.scale import SESSION_MS
-from tests.consumers_simulation.simulation import Simulation
 from tests.consumers_simulation.tree import SimulatedTree
-from tests.seeds.planted import Killed, Patch, seeds_needed
-
-
-class Mutant(NamedTuple):
-    """A planted bug: the replaced functions, and the faults that it requires where the usual ones seldom reveal it."""
-
-    bug: str
-    patches: tuple[Patch, ...]
-    plan: Callable[[Plan], Plan]
-
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """The number of seeds until a guarantee breaks, and which one; None when none does."""
-        return seeds_needed(
-            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
-        )
-
+from tests.seeds.planted import Mutant
 
 _claim_on_written: Final = PartitionClaim.on_written
 _claim_on_nodes: Final = PartitionClaim.on_nodes
@@ -219,7 +203,7 @@ def with_resets(plan: Plan) -> Plan:
     return replace(plan, fault_kinds=("reset_offset",), fault_interval_ms=20)
 
 
-def mutant(bug: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual) -> Mutant:
+def mutant(bug: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual) -> Mutant[Plan]:
     return Mutant(bug, patches, plan)
 
 

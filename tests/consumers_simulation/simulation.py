@@ -16,6 +16,7 @@ from tests.consumers_simulation.plan import Plan
 from tests.consumers_simulation.scale import CONVERGENCE_MS, QUIET_MS, SEND_MS
 from tests.consumers_simulation.tree import SimulatedTree
 from tests.seeds.search import Violation
+from tests.seeds.simulator import Simulator
 from tests.simulation.timeline import Timeline
 
 TOPICS: Final = ("orders", "views")
@@ -140,3 +141,6 @@ class Simulation:
         """A hash that is equal for equal runs: of the final state, and of the trace when there is one."""
         content = repr((self.timeline.events_count, self.timeline.now, self.tree.owners, self.tree.offsets, self.lines))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+SIMULATOR: Final = Simulator[Plan]("./dev sim --consumers", Simulation, Plan.of_seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -10,9 +9,8 @@ from typing import Final
 import pytest
 
 from tests.consumers_simulation.plan import FAULT_KINDS, HERD_COUNT, Plan
-from tests.consumers_simulation.search import replay, run_seeds
-from tests.consumers_simulation.simulation import Simulation
-from tests.seeds.search import TRACE_LINES, seeds_until
+from tests.consumers_simulation.simulation import SIMULATOR, Simulation
+from tests.seeds.fresh_seeds import run_fresh_seeds
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
 FRESH_SECONDS: Final = (6, 40)
@@ -26,16 +24,10 @@ def test_equal_seeds_are_equal_runs() -> None:
 
 @pytest.mark.parametrize("seconds", FRESH_SECONDS)
 def test_guarantees_hold_in_fresh_seeds(seconds: int, record_property: Callable[[str, object], None]) -> None:
-    # Of the current time in milliseconds, so that no range is run twice.
-    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
-    found = run_seeds(seeds_until(time.monotonic() + seconds, first_seed))
-    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
-    for seed, violation in found.violations.items():
-        trace = "\n".join(replay(seed)[-TRACE_LINES:])
-        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --consumers --seed {seed}", pytrace=False)
+    found = run_fresh_seeds(SIMULATOR, seconds, record_property)
     # A run without deliveries proves nothing.
-    assert found.handed_out_count > 100 * found.seeds_count
-    assert found.claims_count > 5 * found.seeds_count
+    assert found.counts["handed_out"] > 100 * found.seeds_count
+    assert found.counts["claims"] > 5 * found.seeds_count
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)

@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tests.producer_simulation.mutants import MUTANTS
-from tests.producer_simulation.search import replay, run_seeds
+from tests.producer_simulation.simulation import SIMULATOR
 from tests.seeds.command import Command
 
-COMMAND: Final = Command(
-    "./dev sim --producer",
-    __doc__,
-    run_seeds,
-    replay,
-    ("Bug",),
-    {(mutant.bug,): mutant.seeds_needed for mutant in MUTANTS.values()},
-    1000,
-)
+COMMAND: Final = Command(__doc__, SIMULATOR, MUTANTS.values(), 1000)
 
 if __name__ == "__main__":
     raise SystemExit(COMMAND.main())

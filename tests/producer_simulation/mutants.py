@@ -5,9 +5,9 @@ The product has no switches for them: they are patched in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.client.producing.produce_machine import ProduceMachine
 from ottla.client.producing.produce_queue import PendingBatch, ProduceQueue
@@ -16,23 +16,7 @@ from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ProducerStoppe
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from tests.producer_simulation.plan import Plan
-from tests.producer_simulation.simulation import Simulation
-from tests.seeds.planted import Killed, Patch, seeds_needed
-
-
-class Mutant(NamedTuple):
-    """A planted bug: what is replaced by what, and the faults that it needs, where the usual ones seldom meet it."""
-
-    bug: str
-    patches: tuple[Patch, ...]
-    plan: Callable[[Plan], Plan]
-
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """How many seeds from the first one on until a promise breaks, and which; None when none does."""
-        return seeds_needed(
-            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
-        )
-
+from tests.seeds.planted import Mutant
 
 _take: Final = ProduceQueue.take
 _put_back: Final = ProduceQueue.put_back

@@ -15,6 +15,7 @@ from tests.producer_simulation.link import NOTICE_MS
 from tests.producer_simulation.plan import FAULTS_MS, Plan
 from tests.producer_simulation.producer import REQUEST_MS, SimulatedProducer
 from tests.seeds.search import Violation
+from tests.seeds.simulator import Simulator
 from tests.simulation.timeline import Timeline
 
 # Of unsettled batches: the user waits then.
@@ -202,3 +203,6 @@ class Simulation:
         logs = [found.values() for found in self.partitions.values()]
         content = repr((self.timeline.events_count, self.timeline.now, logs, self.lines))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+SIMULATOR: Final = Simulator[Plan]("./dev sim --producer", Simulation, Plan.of_seed)

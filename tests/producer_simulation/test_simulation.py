@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -11,9 +10,8 @@ import pytest
 
 from tests.producer_simulation.mutants import moving_with_refusals
 from tests.producer_simulation.plan import FAULT_KINDS, Plan
-from tests.producer_simulation.search import replay, run_seeds
-from tests.producer_simulation.simulation import Simulation
-from tests.seeds.search import TRACE_LINES, seeds_until
+from tests.producer_simulation.simulation import SIMULATOR, Simulation
+from tests.seeds.fresh_seeds import run_fresh_seeds
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
 FRESH_SECONDS: Final = (5, 40)
@@ -27,15 +25,9 @@ def test_equal_seeds_are_equal_runs() -> None:
 
 @pytest.mark.parametrize("seconds", FRESH_SECONDS)
 def test_promises_hold_in_fresh_seeds(seconds: int, record_property: Callable[[str, object], None]) -> None:
-    # Of the current time in milliseconds, so that no range is run twice.
-    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
-    found = run_seeds(seeds_until(time.monotonic() + seconds, first_seed))
-    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
-    for seed, violation in found.violations.items():
-        trace = "\n".join(replay(seed)[-TRACE_LINES:])
-        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --producer --seed {seed}", pytrace=False)
+    found = run_fresh_seeds(SIMULATOR, seconds, record_property)
     # A run that shows nothing proves nothing.
-    assert found.acknowledged_count > 20 * found.seeds_count
+    assert found.counts["acknowledged"] > 20 * found.seeds_count
 
 
 @pytest.mark.parametrize("halts_on_refusal", [False, True])

@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Generic, NamedTuple, TypeVar
 
-from tests.seeds.planted import Killed
-from tests.seeds.search import Found, seeds_until
+from tests.seeds.planted import Mutant
+from tests.seeds.search import seeds_until
+from tests.seeds.simulator import Simulator
+
+P = TypeVar("P")
 
 
-class Command(NamedTuple):
-    """`prog` is the command's name.  `mutants`: the first cells of each row, and the function that counts the seeds."""
+class Command(NamedTuple, Generic[P]):
+    """`mutant_seeds_max`: so many seeds may miss a planted bug, unless another limit is given."""
 
-    prog: str
     about: str
-    run_seeds: Callable[[Iterable[int]], Found]
-    replay: Callable[[int], list[str]]
-    headings: Sequence[str]
-    mutants: Mapping[Sequence[str], Callable[[int], Killed]]
+    simulator: Simulator[P]
+    mutants: Collection[Mutant[P]]
     mutant_seeds_max: int
 
     def main(self) -> int:
-        parser = argparse.ArgumentParser(prog=self.prog, description=self.about)
+        parser = argparse.ArgumentParser(prog=self.simulator.command, description=self.about)
         parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
         parser.add_argument("--minutes", type=float, default=1.0, help="search fresh seeds for so long")
         parser.add_argument("--first", type=int, help="search from this seed on, not from a random one")
@@ -38,7 +38,7 @@ class Command(NamedTuple):
         if options.mutants:
             return self._show_mutants(options.seeds)
         if options.seed is not None:
-            lines = self.replay(options.seed)
+            lines = self.simulator.replay(options.seed)
             print("\n".join(lines))
             return 1 if lines[-1].startswith("VIOLATION") else 0
         return self._search(
@@ -48,22 +48,24 @@ class Command(NamedTuple):
     def _search(self, minutes: float, first: int) -> int:
         """Run fresh seeds until the time is over or the first violation."""
         began, began_cpu = time.monotonic(), time.process_time()
-        found = self.run_seeds(seeds_until(began + minutes * 60, first))
+        found = self.simulator.run_seeds(seeds_until(began + minutes * 60, first))
         spent = time.process_time() - began_cpu
         print(f"seeds {first} to {first + found.seeds_count - 1}: {found}")
-        print(f"{found.events_count / spent * 60 / 1e6:.1f} M events a minute of one core, {spent:.0f} s")
+        print(f"{found.counts['events'] / spent * 60 / 1e6:.1f} M events a minute of one core, {spent:.0f} s")
         for seed, violation in found.violations.items():
-            print(f"VIOLATION in seed {seed}: {violation}\nreplay it: {self.prog} --seed {seed}")
+            print(f"VIOLATION in seed {seed}: {violation}\nreplay it: {self.simulator.command} --seed {seed}")
         return 1 if found.violations else 0
 
     def _show_mutants(self, seeds_max: int) -> int:
         """A row of the documented table for each planted bug."""
         survivors = 0
-        headings = [*self.headings, "Seeds", "What broke"]
+        with_references = any(mutant.reference for mutant in self.mutants)
+        headings = ["Bug", *(["Reference"] if with_references else []), "Seeds", "What broke"]
         print(f"| {' | '.join(headings)} |\n| {' | '.join('---' for _ in headings)} |")
-        for cells, seeds_needed in self.mutants.items():
-            killed = seeds_needed(seeds_max)
+        for mutant in self.mutants:
+            killed = self.simulator.seeds_needed(mutant, seeds_max)
             survivors += killed is None
             seeds, broken = (f"over {seeds_max}", "nothing") if killed is None else (killed[0], killed[1].split(":")[0])
-            print(f"| {' | '.join(cells)} | {seeds} | {broken} |", flush=True)
+            cells = [mutant.bug, *([mutant.reference] if with_references else []), str(seeds), broken]
+            print(f"| {' | '.join(cells)} |", flush=True)
         return 1 if survivors else 0

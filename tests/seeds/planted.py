@@ -1,18 +1,26 @@
-"""Planted bugs, which a simulation must find."""
+"""Planted bugs, which a simulation must find.  The product has no switches for them: they are patched in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from unittest.mock import patch
 
-from tests.seeds.search import Violation
+P = TypeVar("P")
 
 # The owner, the name of the replaced attribute, and its replacement.
 Patch: TypeAlias = tuple[Any, str, Any]
-# The number of seeds until a guarantee broke, and which one; None: none did.
-Killed: TypeAlias = tuple[int, str] | None
+
+
+class Mutant(NamedTuple, Generic[P]):
+    """`patches`: what is replaced.  `plan` changes a seed's plan: the bug may require faults that are rare."""
+
+    bug: str
+    patches: tuple[Patch, ...]
+    plan: Callable[[P], P]
+    # Where the bug was known before.
+    reference: str = ""
 
 
 @contextmanager
@@ -21,14 +29,3 @@ def planted(patches: Iterable[Patch]) -> Iterator[None]:
         for owner, name, replacement in patches:
             stack.enter_context(patch.object(owner, name, replacement))
         yield
-
-
-def seeds_needed(patches: Iterable[Patch], run: Callable[[int], object], seeds_max: int, first_seed: int) -> Killed:
-    """The number of seeds until a guarantee breaks, and which one; None when none does."""
-    with planted(patches):
-        for seed in range(first_seed, first_seed + seeds_max):
-            try:
-                run(seed)
-            except Violation as violation:
-                return seed - first_seed + 1, str(violation)
-    return None

@@ -6,18 +6,10 @@ from typing import Final
 
 from tests.seeds.command import Command
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.search import replay, run_seeds
+from tests.simulation.simulation import SIMULATOR
 
 # The table of mutants is in docs/replication.md.
-COMMAND: Final = Command(
-    "./dev sim",
-    __doc__,
-    run_seeds,
-    replay,
-    ("Bug", "Reference"),
-    {(mutant.bug, mutant.reference): mutant.seeds_needed for mutant in MUTANTS.values()},
-    3000,
-)
+COMMAND: Final = Command(__doc__, SIMULATOR, MUTANTS.values(), 3000)
 
 if __name__ == "__main__":
     raise SystemExit(COMMAND.main())

@@ -7,9 +7,8 @@ has no switches for them: they are patched in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from ottla.coordination import elections, reassignment
 from ottla.coordination.reassignment import Reassigned
@@ -19,34 +18,15 @@ from ottla.model.partition_state import ChangeResult, Members, PartitionState, R
 from ottla.replication.following import BACK_OFF, FollowerAction, FollowerFetch, FollowerStep, Following, LeaderAnswer
 from ottla.replication.leadership import InSyncChange, Leadership
 from ottla.replication.replica import FetchVerdict, Replica
-from tests.seeds.planted import Killed, Patch, planted, seeds_needed
+from tests.seeds.planted import Mutant
 from tests.simulation.broker import Disk
 from tests.simulation.kinds import Kinds
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_log import SimulatedLog
-from tests.simulation.simulation import Simulation
 
 Live = Mapping[NodeId, int]
 
 _reassigned = reassignment._reassigned
-
-
-class Mutant(NamedTuple):
-    """A planted bug: the replaced functions, and the faults that it requires where the usual ones seldom reveal it."""
-
-    bug: str
-    reference: str
-    patches: tuple[Patch, ...]
-    plan: Callable[[Plan], Plan]
-
-    def planted(self) -> AbstractContextManager[None]:
-        return planted(self.patches)
-
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """The number of seeds until a guarantee breaks, and which one; None when none does."""
-        return seeds_needed(
-            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
-        )
 
 
 _follow: Final = Replica._follow
@@ -306,8 +286,10 @@ def reassigned_in_the_same_epoch(partition: PartitionNode, *others: Any) -> Reas
     return after._replace(state=after.state._replace(leader_epoch=partition.state.leader_epoch))
 
 
-def mutant(bug: str, reference: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual) -> Mutant:
-    return Mutant(bug, reference, patches, plan)
+def mutant(
+    bug: str, reference: str, *patches: tuple[Any, str, Any], plan: Callable[[Plan], Plan] = usual
+) -> Mutant[Plan]:
+    return Mutant(bug, patches, plan, reference)
 
 
 _ALL: Final = (

@@ -13,6 +13,7 @@ from ottla.model.identifiers import LeaderEpoch, NodeId
 from ottla.model.partition_state import NO_LEADER, PartitionState, ReplicaIncarnation
 from ottla.replication.replica import Role
 from tests.seeds.search import Violation
+from tests.seeds.simulator import Simulator
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.checks import Checks
 from tests.simulation.faults import Faults
@@ -202,3 +203,6 @@ class Simulation:
             )
         )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+SIMULATOR: Final = Simulator[Plan]("./dev sim", Simulation, Plan.of_seed)

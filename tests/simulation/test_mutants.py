@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.search import run_seeds
+from tests.simulation.simulation import SIMULATOR
 
 SEEDS_MAX: Final = 1000
 DOCS: Final = Path(__file__).parents[2] / "docs" / "replication.md"
@@ -19,11 +19,11 @@ SCRIPTED: Final = {"a fetch counts in any leader epoch"}
 
 @pytest.mark.parametrize("bug", [bug for bug in MUTANTS if bug not in SCRIPTED])
 def test_planted_bug_breaks_a_guarantee(bug: str) -> None:
-    assert MUTANTS[bug].seeds_needed(SEEDS_MAX) is not None
+    assert SIMULATOR.seeds_needed(MUTANTS[bug], SEEDS_MAX) is not None
 
 
 def test_same_seeds_break_nothing_without_the_bugs() -> None:
-    assert run_seeds(range(30)).violations == {}
+    assert SIMULATOR.run_seeds(range(30)).violations == {}
 
 
 def test_docs_list_every_planted_bug_with_its_reference() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.model.error_code import ErrorCode
+from tests.seeds.planted import planted
 from tests.simulation.mutants import MUTANTS
 from tests.unit.replication.replicas import Answer, OnePartition, log_of, state_of
 
@@ -46,6 +47,6 @@ def test_late_fetch_of_a_former_leadership_is_ignored() -> None:
 
 @pytest.mark.parametrize("bug", ["a fetch counts in any leader epoch"])
 def test_late_fetch_commits_unreplicated_records_when_epochs_are_not_compared(bug: str) -> None:
-    with MUTANTS[bug].planted():
+    with planted(MUTANTS[bug].patches):
         _, leader, follower = late_fetch_of_a_former_leadership()
     assert leader.replica.high_watermark > follower.log.log_end_offset

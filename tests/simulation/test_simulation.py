@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.seeds.search import TRACE_LINES, seeds_until
+from tests.seeds.fresh_seeds import run_fresh_seeds
 from tests.simulation.plan import FAULT_KINDS, Plan
-from tests.simulation.search import replay, run_seeds
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import SIMULATOR, Simulation
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
 FRESH_SECONDS = (8, 60)
@@ -27,16 +25,10 @@ def test_equal_seeds_are_equal_runs() -> None:
 def test_nothing_acknowledged_is_lost_in_fresh_seeds(
     seconds: int, record_property: Callable[[str, object], None]
 ) -> None:
-    # Of the current time in milliseconds, so that no range is run twice.
-    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
-    found = run_seeds(seeds_until(time.monotonic() + seconds, first_seed))
-    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
-    for seed, violation in found.violations.items():
-        trace = "\n".join(replay(seed)[-TRACE_LINES:])
-        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --seed {seed}", pytrace=False)
+    found = run_fresh_seeds(SIMULATOR, seconds, record_property)
     # A run without acknowledgements proves nothing.
-    assert found.acknowledged_count > 100 * found.seeds_count
-    assert found.elections_count > 2 * found.seeds_count
+    assert found.counts["acknowledged"] > 100 * found.seeds_count
+    assert found.counts["elections"] > 2 * found.seeds_count
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)

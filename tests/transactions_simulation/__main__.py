@@ -6,17 +6,9 @@ from typing import Final
 
 from tests.seeds.command import Command
 from tests.transactions_simulation.mutants import MUTANTS
-from tests.transactions_simulation.search import replay, run_seeds
+from tests.transactions_simulation.simulation import SIMULATOR
 
-COMMAND: Final = Command(
-    "./dev sim --transactions",
-    __doc__,
-    run_seeds,
-    replay,
-    ("Bug",),
-    {(mutant.bug,): mutant.seeds_needed for mutant in MUTANTS.values()},
-    1000,
-)
+COMMAND: Final = Command(__doc__, SIMULATOR, MUTANTS.values(), 1000)
 
 if __name__ == "__main__":
     raise SystemExit(COMMAND.main())

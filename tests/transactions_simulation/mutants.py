@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.groups.commands import WriteMarker
 from ottla.groups.group_table import GroupTable
@@ -30,27 +30,11 @@ from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.shard import TransactionShard
 from ottla.transactions.transaction import SAME_EPOCH, Transaction, TransactionState
 from ottla.transactions.transaction_records import TransactionRecord
-from tests.seeds.planted import Killed, Patch, seeds_needed
+from tests.seeds.planted import Mutant
 from tests.transactions_simulation import checks, partition
 from tests.transactions_simulation.coordinator import CoordinatorPartition, Serving
 from tests.transactions_simulation.offsets_partition import ShardLog
 from tests.transactions_simulation.plan import Plan
-from tests.transactions_simulation.simulation import Simulation
-
-
-class Mutant(NamedTuple):
-    """A planted bug: what is replaced by what, and the faults that it needs, where the usual ones seldom meet it."""
-
-    bug: str
-    patches: tuple[Patch, ...]
-    plan: Callable[[Plan], Plan]
-
-    def seeds_needed(self, seeds_max: int, first_seed: int = 0) -> Killed:
-        """How many seeds from the first one on until a guarantee breaks, and which; None when none does."""
-        return seeds_needed(
-            self.patches, lambda seed: Simulation(seed, self.plan(Plan.of_seed(seed))).run(), seeds_max, first_seed
-        )
-
 
 _answer: Final = TransactionShard._answer
 _write: Final = TransactionShard._write

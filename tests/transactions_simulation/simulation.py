@@ -15,6 +15,7 @@ from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.transaction import Transaction, TransactionState
 from ottla.transactions.transaction_records import transaction_record
 from tests.seeds.search import Violation
+from tests.seeds.simulator import Simulator
 from tests.simulation.timeline import Timeline
 from tests.transactions_simulation.checks import Checks
 from tests.transactions_simulation.coordinator import START_WALL_MS, CoordinatorPartition
@@ -228,3 +229,6 @@ class Simulation:
         logs = [[entry.content for entry in found.entries] for found in self.partitions.values()]
         content = repr((self.timeline.events_count, self.timeline.now, logs, self.lines))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+SIMULATOR: Final = Simulator[Plan]("./dev sim --transactions", Simulation, Plan.of_seed)

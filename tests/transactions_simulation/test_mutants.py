@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.transactions_simulation.mutants import MUTANTS
-from tests.transactions_simulation.search import run_seeds
+from tests.transactions_simulation.simulation import SIMULATOR
 
 SEEDS_MAX: Final = 200
 DOCS: Final = Path(__file__).parents[2] / "docs" / "transactions.md"
@@ -16,11 +16,11 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "transactions.md"
 
 @pytest.mark.parametrize("bug", MUTANTS)
 def test_planted_bug_breaks_a_guarantee(bug: str) -> None:
-    assert MUTANTS[bug].seeds_needed(SEEDS_MAX) is not None
+    assert SIMULATOR.seeds_needed(MUTANTS[bug], SEEDS_MAX) is not None
 
 
 def test_same_seeds_break_nothing_without_the_bugs() -> None:
-    assert run_seeds(range(6)).violations == {}
+    assert SIMULATOR.run_seeds(range(6)).violations == {}
 
 
 def test_docs_list_every_planted_bug() -> None:

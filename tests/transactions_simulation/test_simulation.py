@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from tests.seeds.search import TRACE_LINES, seeds_until
+from tests.seeds.fresh_seeds import run_fresh_seeds
 from tests.transactions_simulation.plan import FAULT_KINDS, Plan
-from tests.transactions_simulation.search import replay, run_seeds
-from tests.transactions_simulation.simulation import Simulation
+from tests.transactions_simulation.simulation import SIMULATOR, Simulation
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
 FRESH_SECONDS: Final = (5, 40)
@@ -26,15 +24,9 @@ def test_equal_seeds_are_equal_runs() -> None:
 
 @pytest.mark.parametrize("seconds", FRESH_SECONDS)
 def test_guarantees_hold_in_fresh_seeds(seconds: int, record_property: Callable[[str, object], None]) -> None:
-    # Of the current time in milliseconds, so that no range is run twice.
-    first_seed = int(time.clock_gettime(time.CLOCK_REALTIME)) * 1000
-    found = run_seeds(seeds_until(time.monotonic() + seconds, first_seed))
-    record_property("simulation", f"seeds {first_seed} to {first_seed + found.seeds_count - 1}: {found}")
-    for seed, violation in found.violations.items():
-        trace = "\n".join(replay(seed)[-TRACE_LINES:])
-        pytest.fail(f"{trace}\n{violation}\nreplay it: ./dev sim --transactions --seed {seed}", pytrace=False)
+    found = run_fresh_seeds(SIMULATOR, seconds, record_property)
     # A run that shows nothing proves nothing.
-    assert found.committed_count > 10 * found.seeds_count
+    assert found.counts["committed"] > 10 * found.seeds_count
 
 
 @pytest.mark.parametrize("advances_epoch", [True, False])
