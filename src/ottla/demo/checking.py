@@ -43,6 +43,7 @@ GAP_MS: Final = 30 * MINUTE_MS
 # A line of a narrow terminal has room for so many, when they are text.
 VALUE_BYTES_SHOWN: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
 
 
 class View(NamedTuple):
@@ -91,8 +92,7 @@ class Sent:
             self.views.append(View(facts["at_ms"], facts["member"], facts["page"]))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRows:
+class FoundRows(NamedTuple):
     """The rows of the tables; a row that is there twice is in the list twice."""
 
     top_pages: list[TopPage]
@@ -141,20 +141,16 @@ def top_pages(views: Iterable[View], until_ms: int) -> set[TopPage]:
 
 def sessions(views: Iterable[View], until_ms: int) -> set[MemberSession]:
     """Those that end by `until_ms`.  A member has one at a time, so they differ."""
-    times: dict[int, list[int]] = defaultdict(list)
-    for view in views:
-        times[view.member].append(view.at_ms)
-    found = (session for member, moments in times.items() for session in _sessions_of(member, sorted(moments)))
-    return {session for session in found if session.end_ms <= until_ms}
-
-
-def _sessions_of(member: int, moments: list[int]) -> Iterable[MemberSession]:
-    first = 0
-    for at in range(1, len(moments) + 1):
+    found: dict[int, list[MemberSession]] = defaultdict(list)
+    for at_ms, member, _ in sorted(views):
+        of_member = found[member]
         # Spark joins sessions that touch: a view at exactly the gap belongs to the session before it.
-        if at == len(moments) or moments[at] > moments[at - 1] + GAP_MS:
-            yield MemberSession(member, moments[first], moments[at - 1] + GAP_MS, at - first)
-            first = at
+        if of_member and at_ms <= of_member[-1].end_ms:
+            former = of_member.pop()
+            of_member.append(former._replace(end_ms=at_ms + GAP_MS, views=former.views + 1))
+        else:
+            of_member.append(MemberSession(member, at_ms, at_ms + GAP_MS, 1))
+    return {session for of_member in found.values() for session in of_member if session.end_ms <= until_ms}
 
 
 def differences(found: FoundRows, sent: Sent) -> Iterator[str]:
@@ -190,11 +186,10 @@ def result_lines(found: FoundRows, replayable_count: int) -> Iterator[str]:
         yield f"top pages  of {windows_count:,} windows of five minutes; in the busiest, at {at}:"
         yield "           " + ", ".join(f"{page.page} {page.views:,}" for page in busiest)
     yield f"late       {len(found.late_views):,} page views, too late for their windows: in a table of their own"
-    views, minutes = 0, 0
-    if longest := found.longest:
-        # From the first view to the last.
-        views, minutes = longest.views, (longest.end_ms - GAP_MS - longest.begin_ms) // MINUTE_MS
-    yield f"sessions   {len(found.sessions):,}; the longest has {views:,} views in {minutes:,} minutes"
+    longest = found.longest or MemberSession(0, 0, GAP_MS, 0)
+    # From the first view to the last.
+    minutes = (longest.end_ms - GAP_MS - longest.begin_ms) // MINUTE_MS
+    yield f"sessions   {len(found.sessions):,}; the longest has {longest.views:,} views in {minutes:,} minutes"
     yield f"malformed  {len(found.letters):,} events are dead letters; {replayable_count:,} can be put back"
     if found.letters:
         yield "           " + ", ".join(f"{topic} {count:,}" for topic, count in found.letters_by_topic.items())
@@ -211,21 +206,16 @@ def lake_files(table: Path) -> list[tuple[int, Path]]:
 
 def _read(lake: Path) -> FoundRows:
     def rows(table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        # There is no table where nothing was ever written to it.
+        """Moments as milliseconds.  There is no table where nothing was ever written to it."""
         if DeltaTable.is_deltatable(str(lake / table)):
             found = DeltaTable(str(lake / table)).to_pyarrow_table(columns=list(columns))
-            yield from zip(*(found.column(name).to_pylist() for name in columns), strict=True)
-
-    def ms(moment: datetime) -> int:
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
+            for row in zip(*(found.column(name).to_pylist() for name in columns), strict=True):
+                yield tuple((each - _EPOCH) // _MS if isinstance(each, datetime) else each for each in row)
 
     return FoundRows(
-        [TopPage(ms(start), *rest) for start, *rest in rows(TOP_PAGES, "window_start", "rank", "page", "views")],
-        [View(ms(at), *rest) for at, *rest in rows(LATE_VIEWS, "at", "member", "page")],
-        [
-            MemberSession(member, ms(begin), ms(end), views)
-            for member, begin, end, views in rows(SESSIONS, "member", "began_at", "ended_at", "views")
-        ],
+        [TopPage(*row) for row in rows(TOP_PAGES, "window_start", "rank", "page", "views")],
+        [View(*row) for row in rows(LATE_VIEWS, "at", "member", "page")],
+        [MemberSession(*row) for row in rows(SESSIONS, "member", "began_at", "ended_at", "views")],
         sorted(Letter(*row) for row in rows(DEAD_LETTERS, "topic", "partition", "offset", "value")),
     )
 

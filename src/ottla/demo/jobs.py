@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from ottla.spark.audit.table_counts import table_counts
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.lake import Loader
 from ottla.spark.lake.delta_appends import append_once
-from ottla.spark.lake.target import LakeTarget, parse_target
+from ottla.spark.lake.target import parse_target
 
 # Two cores are enough; more would not make the demo faster.
 MASTER: Final = "local[2]"
@@ -78,7 +79,7 @@ class Jobs:
     def set_aside(self) -> int:
         """Malformed events become dead letters, in their topics and a table; returns the count of the others."""
         rows = self._read(*TOPICS, includeHeaders="true")
-        letters = DeadLetters(self.task.bootstrap, error="error", table=self._place(DEAD_LETTERS), stage="PARSE")
+        letters = DeadLetters(self.task.bootstrap, error="error", table=self._table(DEAD_LETTERS), stage="PARSE")
         # By batch: one that runs again counts once.
         well_formed: dict[int, int] = {}
 
@@ -120,7 +121,7 @@ class Jobs:
 
     def drop_one_row(self) -> None:
         """Remove the last row from the table's largest file, without the table's knowledge: the audit must find it."""
-        _, file = lake_files(self._place(EVENTS))[0]
+        _, file = lake_files(self._table(EVENTS))[0]
         rows = pq.ParquetFile(file).read()
         pq.write_table(rows.slice(0, rows.num_rows - 1), file)
 
@@ -128,13 +129,13 @@ class Jobs:
         """Compare all tiers.  Returns `lines`, `duplicates` and `complete_hours` of `JobsDone`."""
         duplicates = self._publish_table_counts()
         self._wait_for_broker()
-        found = run_audit(self.spark, self.task.bootstrap, self._table(AUDIT), window_ms=HOUR_MS)
+        found = run_audit(self.spark, self.task.bootstrap, parse_target(self._table(AUDIT)), window_ms=HOUR_MS)
         lines = [line for line in found.lines if line.topic in TOPICS]
         return lines, duplicates, self._complete_hours()
 
     def _publish_table_counts(self) -> dict[str, int]:
         """A tier of its own for the table's rows, read back from its files; returns the duplicates of each topic."""
-        events = self._place(EVENTS)
+        events = self._table(EVENTS)
         files = (str(file) for _, file in lake_files(events))
         rows = self.spark.read.option("basePath", str(events)).parquet(*files)
         counted = table_counts(rows, window_ms=HOUR_MS).collect()
@@ -151,12 +152,9 @@ class Jobs:
         """As a batch job waits.  Records that are still missing after the timeout appear in the comparison."""
         rules = CompletenessRules(BROKER, HOUR_MS, threshold=1.0, delay_ms=0)
         day_end_ms = self.task.day_start_ms + DAY_MS
-        with Cluster(self.task.bootstrap) as cluster:
+        with suppress(NotComplete), Cluster(self.task.bootstrap) as cluster:
             for name in TOPICS:
-                try:
-                    wait_until_complete(cluster, name, day_end_ms, rules, timeout_ms=COUNTED_WITHIN_MS, poll_ms=200)
-                except NotComplete:
-                    return
+                wait_until_complete(cluster, name, day_end_ms, rules, timeout_ms=COUNTED_WITHIN_MS, poll_ms=200)
 
     def _complete_hours(self) -> dict[str, list[int]]:
         day_start_ms = self.task.day_start_ms
@@ -176,10 +174,7 @@ class Jobs:
     def _read(self, *topics: str, **more: str) -> DataFrame:
         return self.spark.readStream.format("ottla").options(**self._source(*topics, **more)).load()
 
-    def _table(self, name: str) -> LakeTarget:
-        return parse_target(self._place(name))
-
-    def _place(self, name: str) -> Path:
+    def _table(self, name: str) -> Path:
         return Path(self.task.lake) / name
 
     def _checkpoint(self, name: str) -> str:
@@ -187,7 +182,7 @@ class Jobs:
 
     def _append(self, name: str, rows: DataFrame, batch_id: int) -> None:
         """Append the rows of a batch to a table; once, also when the batch runs again."""
-        append_once(self._table(name), rows.toArrow(), app_id=name, version=batch_id)
+        append_once(parse_target(self._table(name)), rows.toArrow(), app_id=name, version=batch_id)
 
     def _run(self, name: str, writer: DataStreamWriter) -> None:
         """Run a stream from its checkpoint through everything that is there."""

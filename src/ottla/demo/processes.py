@@ -12,10 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.audit.comparison import TierLine
 from ottla.model.errors import OttlaError
@@ -31,8 +30,7 @@ KILLED_WITHIN_S: Final = 5.0
 MinuteRow: TypeAlias = tuple[str, list[int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One run, as every process sees it.
 
     `lake` has the tables, `checkpoints` the state of the streams; `scratch` is for temporary files.  `drop_one` loses
@@ -53,8 +51,7 @@ class Task:
 # Moments are milliseconds of the machine's monotonic clock.
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(NamedTuple):
     """`ended_ms` is None until every event is acknowledged."""
 
     acknowledged_count: int
@@ -62,8 +59,7 @@ class Produced:
     ended_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(NamedTuple):
     """`latest_ms` is when the last event so far was seen."""
 
     events_count: int
@@ -73,16 +69,12 @@ class Watched:
     latest_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageStarted:
-    """A stage of the jobs starts."""
-
+class StageStarted(NamedTuple):
     stage: str
     began_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobsDone:
+class JobsDone(NamedTuple):
     """`well_formed_count`: the events that are not dead letters.  `lines`: each topic, hour and tier.
 
     `duplicates`: rows of the table beyond the first of a record, and `complete_hours`: the starts of the day's hours of
@@ -98,8 +90,7 @@ class JobsDone:
     ended_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """`problems`: where the results are not what was sent; `lines` of the report: the results."""
 
     problems: list[str]
@@ -108,8 +99,7 @@ class Checked:
     lines: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The process could not do its task, for a known reason."""
 
     reason: str
@@ -127,7 +117,7 @@ def run_task(work: Callable[[Task, Report], None]) -> None:
     """
     messages = Connection(int(sys.argv[1]), readable=False)
     try:
-        work(Task(**json.loads(sys.argv[2])), messages.send)
+        work(Task(*json.loads(sys.argv[2])), messages.send)
     except OttlaError as error:
         messages.send(Failed(str(error)))
         sys.exit(1)
@@ -154,7 +144,7 @@ class Child:
         self.messages, sending = Pipe(duplex=False)
         with sending:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"ottla.demo.{module}", str(sending.fileno()), json.dumps(asdict(task))],
+                [sys.executable, "-m", f"ottla.demo.{module}", str(sending.fileno()), json.dumps(task)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -186,6 +176,14 @@ class Child:
         self.process.wait()
         return True
 
+    def check_end(self) -> None:
+        """Its messages have ended, since it ends.  Raises `ProcessFailed`."""
+        code = self.process.wait()
+        if code != 0:
+            self.wait_end(1.0)
+            reason = f"ended with status {code}" if code > 0 else f"was ended by signal {-code}"
+            raise ProcessFailed(self.name, reason, list(self.error_lines))
+
 
 class Children:
     """Closing it ends every process that was started here, with all descendants."""
@@ -193,9 +191,9 @@ class Children:
     def __init__(self, interrupts: Interrupts, environment: Mapping[str, str]) -> None:
         self._interrupts = interrupts
         self._environment = {**os.environ, **environment}
-        self._children: list[Child] = []
-        # Those whose messages have not ended.
+        # By the pipe of its messages, which is not read after its end.
         self._reporting: dict[object, Child] = {}
+        self._children: list[Child] = []
 
     def start(self, name: str, module: str, task: Task) -> Child:
         child = Child(name, module, task, self._environment)
@@ -214,8 +212,8 @@ class Children:
             try:
                 message: Message = child.messages.recv()
             except EOFError:
-                del self._reporting[child.messages]
-                self._check_end(child)
+                del self._reporting[pipe]
+                child.check_end()
                 continue
             if isinstance(message, Failed):
                 raise ProcessFailed(child.name, message.reason, [])
@@ -223,14 +221,12 @@ class Children:
 
     def end(self, *children: Child) -> None:
         """End these processes, and wait until they have ended."""
-        for child in children:
-            child.signal(signal.SIGTERM)
-        ends_s = time.monotonic() + ENDED_WITHIN_S
-        stubborn = [child for child in children if not child.wait_end(ends_s - time.monotonic())]
-        for child in stubborn:
-            child.signal(signal.SIGKILL)
-        for child in stubborn:
-            child.wait_end(KILLED_WITHIN_S)
+        running = list(children)
+        for number, within_s in ((signal.SIGTERM, ENDED_WITHIN_S), (signal.SIGKILL, KILLED_WITHIN_S)):
+            for child in running:
+                child.signal(number)
+            ends_s = time.monotonic() + within_s
+            running = [child for child in running if not child.wait_end(ends_s - time.monotonic())]
         for child in children:
             self._reporting.pop(child.messages, None)
             child.messages.close()
@@ -238,12 +234,3 @@ class Children:
 
     def close(self) -> None:
         self.end(*self._children)
-
-    def _check_end(self, child: Child) -> None:
-        """A process closes its pipe when it ends."""
-        code = child.process.wait()
-        if code == 0:
-            return
-        child.wait_end(1.0)
-        reason = f"ended with status {code}" if code > 0 else f"was ended by signal {-code}"
-        raise ProcessFailed(child.name, reason, list(child.error_lines))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import IO, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -107,14 +106,6 @@ class Screen:
         self._next_s = 0.0
         self._line = ""
 
-    def __enter__(self) -> Screen:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.settle()
-
     def say(self, *texts: RenderableType) -> None:
         for text in texts:
             self._console.print(text, soft_wrap=isinstance(text, str), markup=False)
@@ -126,21 +117,20 @@ class Screen:
             return
         if self._is_live:
             self._next_s = now_s + REFRESH_EVERY_S
-            if self._live is None:
-                # Nothing else writes to the terminal, so nothing must be captured.
-                self._live = Live(
-                    console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-                )
-                self._live.start()
+            # Nothing else writes to the terminal, so nothing must be captured.
+            self._live = self._live or Live(
+                console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
             self._live.update(picture, refresh=True)
         elif line != self._line:
             self._next_s = now_s + line_every_s
             self._line = line
             self.say(line)
         if is_last:
-            self.settle()
+            self.close()
 
-    def settle(self) -> None:
+    def close(self) -> None:
         """Continue below the last picture."""
         self._next_s = 0.0
         if self._live is not None:

@@ -10,8 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -58,15 +57,16 @@ def run_demo(events_count: int, seed: int, keep: Path | None, *, drop_one: bool)
     """`keep` is the directory that keeps the broker's data and the lake; `drop_one` loses one record on purpose.
 
     Raises `CountsDiffer`, `ProcessFailed`, and `KeyboardInterrupt`, each after everything is cleaned up."""
-    with Interrupts() as interrupts, Screen() as screen:
+    screen = Screen()
+    with Interrupts() as interrupts, closing(screen):
         try:
             with ExitStack() as stack:
-                home = _home(keep)
+                kept = _kept(keep)
                 temporary = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
                 stack.callback(_remove, temporary)
                 scratch = temporary / "tmp"
                 scratch.mkdir()
-                home = home or temporary
+                home = kept or temporary
                 broker = RunningBroker(home / "broker", settings=BROKER_SETTINGS, own_group=True)
                 stack.callback(broker.close)
                 # Entered last, ended first: clients before their broker.
@@ -87,17 +87,17 @@ def run_demo(events_count: int, seed: int, keep: Path | None, *, drop_one: bool)
                     )
                     _Run(task, home, broker, children, screen).run(began_s, keeps=keep is not None)
                 except OttlaError as error:
-                    screen.settle()
+                    screen.close()
                     _print_complaints(screen, error, broker)
                     raise
-                screen.say("\nnext steps:", *(f"  {step}" for step in next_steps(keep and home, os.environ)))
+                screen.say("\nnext steps:", *(f"  {step}" for step in next_steps(kept, os.environ)))
         except KeyboardInterrupt:
-            screen.settle()
+            screen.close()
             screen.say("stopped; nothing is left running")
             raise
 
 
-def _home(keep: Path | None) -> Path | None:
+def _kept(keep: Path | None) -> Path | None:
     """The directory of the data that is kept.  Raises `UnfitDirectory`."""
     if keep is None:
         return None
@@ -176,7 +176,7 @@ class _Run:
         watcher = self._children.start("online consumer", "watching", task)
         prepare_steps(steps_path(task.scratch))
         for service in SERVICES:
-            self._children.start(service.name, "producing", replace(task, service=service.name))
+            self._children.start(service.name, "producing", task._replace(service=service.name))
         progress, deadline_s, is_done = self._progress, 0.0, False
         while not is_done:
             self._take_messages()
