@@ -21,7 +21,7 @@ from ottla.coordination.tree import (
     Tree,
     batches,
 )
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, indexes_by_topic
 from ottla.model.partition_state import NO_STATE_VERSION, ChangeOutcome, ChangeResult, PartitionState
 
 # So many subjects of topics with one partition each still fit into an item of the ring of changes.
@@ -132,7 +132,4 @@ def _resolved(change: StateChange, node: Node | None) -> ChangeOutcome:
 
 
 def _subjects(changes: Sequence[StateChange]) -> list[str]:
-    indexes: dict[str, list[int]] = {}
-    for change in changes:
-        indexes.setdefault(change.topic_partition.topic, []).append(change.topic_partition.partition)
-    return [states_subject(name, of_topic) for name, of_topic in indexes.items()]
+    return [states_subject(*of_topic) for of_topic in indexes_by_topic(change.topic_partition for change in changes)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Final, NamedTuple, NewType
 from uuid import UUID
 
@@ -36,6 +38,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def indexes_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Each topic with the numbers of its partitions, both in order: the form of most requests."""
+    return [
+        (topic, [each.partition for each in group])
+        for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic)
+    ]
 
 
 def topic_name_problem(name: str) -> str | None:

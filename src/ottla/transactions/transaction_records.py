@@ -12,13 +12,11 @@ Version 0 has no tags, and lengths of int16 and int32.  Both are read, version 1
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
-from ottla.model.identifiers import NO_PRODUCER_ID, TopicPartition
+from ottla.model.identifiers import NO_PRODUCER_ID, TopicPartition, indexes_by_topic
 from ottla.protocol.primitives import (
     check_count,
     read_compact_length,
@@ -105,7 +103,7 @@ def encode_transaction(transaction: Transaction) -> bytes:
         assert not transaction.partitions
         write_uvarint(out, 0)
     else:
-        by_topic = _by_topic(transaction.partitions)
+        by_topic = indexes_by_topic(transaction.partitions)
         write_uvarint(out, len(by_topic) + 1)
         for topic, partitions in by_topic:
             encoded = topic.encode()
@@ -131,13 +129,6 @@ def encode_transaction(transaction: Transaction) -> bytes:
         write_uvarint(out, len(content))
         out += content
     return bytes(out)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(partitions):
-        by_topic[topic].append(partition)
-    return list(by_topic.items())
 
 
 def decode_transaction(value: bytes) -> Transaction:

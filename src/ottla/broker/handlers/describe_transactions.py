@@ -6,11 +6,11 @@ unknown one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 
 from ottla.broker.context import BrokerContext, Call
 from ottla.broker.shards.shard_table import Gathering
+from ottla.model.identifiers import indexes_by_topic
 from ottla.protocol.schemas.describe_transactions import (
     DescribedTransactionState,
     DescribeTransactionsRequest,
@@ -48,9 +48,6 @@ def _state(described: DescribedTransaction) -> DescribedTransactionState:
     found = described.transaction
     if found is None:
         return DescribedTransactionState(described.error, described.transactional_id)
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(found.partitions):
-        by_topic[topic].append(index)
     return DescribedTransactionState(
         described.error,
         described.transactional_id,
@@ -59,5 +56,5 @@ def _state(described: DescribedTransaction) -> DescribedTransactionState:
         found.started_ms,
         found.producer_id,
         found.producer_epoch,
-        [TransactionTopic(topic, indexes) for topic, indexes in by_topic.items()],
+        [TransactionTopic(topic, indexes) for topic, indexes in indexes_by_topic(found.partitions)],
     )

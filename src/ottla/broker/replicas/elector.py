@@ -26,7 +26,7 @@ from ottla.coordination.topics_view import NO_TOPICS, PartitionNode, Topic, Topi
 from ottla.coordination.tree import Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError, WireError
-from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.identifiers import NodeId, TopicPartition, indexes_by_topic
 from ottla.model.partition_state import ChangeOutcome, ChangeResult, PartitionState, ReplicaIncarnation
 from ottla.observe.events import fields
 from ottla.protocol.api import ApiKey
@@ -533,10 +533,7 @@ class RemoteLogs:
         address = self._address_of(node_id)
         if address is None:
             return None
-        by_topic: dict[str, list[int]] = {}
-        for name, index in wanted:
-            by_topic.setdefault(name, []).append(index)
-        topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic.items()]
+        topics = [DescribableLogDirTopic(name, indexes) for name, indexes in indexes_by_topic(wanted)]
         body = encode_request(ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS_VERSION, DescribeLogDirsRequest(topics))
         try:
             peer = await PeerConnection.open(

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.identifiers import NodeId, TopicPartition, indexes_by_topic
 from ottla.observe.events import frequent
 from ottla.protocol.schemas.write_txn_markers import (
     WritableTxnMarker,
@@ -257,24 +257,22 @@ class MarkerSender:
 
 
 def _request_of(markers: Sequence[Marker]) -> WriteTxnMarkersRequest:
-    by_transaction: defaultdict[tuple[int, int, bool, int, bool], defaultdict[str, list[int]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_transaction: defaultdict[tuple[int, int, bool, int, bool], list[TopicPartition]] = defaultdict(list)
     for marker in markers:
         end = marker.markers
         transaction = (end.producer_id, end.producer_epoch, end.commits, end.coordinator_epoch, end.advances_epoch)
-        by_transaction[transaction][marker.partition.topic].append(marker.partition.partition)
+        by_transaction[transaction].append(marker.partition)
     return WriteTxnMarkersRequest(
         [
             WritableTxnMarker(
                 producer_id,
                 producer_epoch,
                 commits,
-                [WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+                [WritableTxnMarkerTopic(name, indexes) for name, indexes in indexes_by_topic(partitions)],
                 coordinator_epoch,
                 NEXT_EPOCH if advances_epoch else SAME_EPOCH,
             )
-            for (producer_id, producer_epoch, commits, coordinator_epoch, advances_epoch), topics in (
+            for (producer_id, producer_epoch, commits, coordinator_epoch, advances_epoch), partitions in (
                 by_transaction.items()
             )
         ]

@@ -6,14 +6,13 @@ not add its partitions itself: then they are added.  The coordinator may be this
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NodeId
+from ottla.model.identifiers import NodeId, indexes_by_topic
 from ottla.protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -76,10 +75,7 @@ class TransactionVerifier:
 def verification_request(sent: Sequence[PeerVerification]) -> AddPartitionsToTxnRequest:
     transactions = []
     for wanted, _ in sent:
-        by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, index in sorted(wanted.partitions):
-            by_topic[topic].append(index)
-        topics = [AddPartitionsToTxnTopic(*topic) for topic in by_topic.items()]
+        topics = [AddPartitionsToTxnTopic(*topic) for topic in indexes_by_topic(wanted.partitions)]
         transactions.append(AddPartitionsToTxnTransaction(*wanted[:3], isinstance(wanted, VerifyPartitions), topics))
     return AddPartitionsToTxnRequest(transactions)
 

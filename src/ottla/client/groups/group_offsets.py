@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from ottla.client.groups.group_types import CommittedOffset
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, indexes_by_topic
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.protocol.schemas.offset_fetch import (
     OffsetFetchRequest,
@@ -41,7 +40,7 @@ def offset_fetch(
     topics = (
         None
         if partitions is None
-        else [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions)]
+        else [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in indexes_by_topic(partitions)]
     )
     require_stable = is_stable and version >= STABLE_FROM
     if version < _GROUPS_FROM:
@@ -77,13 +76,5 @@ def commit_topics(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Off
                 for each in [offsets[TopicPartition(topic, index)]]
             ],
         )
-        for topic, indexes in by_topic(offsets)
-    ]
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """The numbers of each topic's partitions, in order."""
-    return [
-        (topic, [each.partition for each in group])
-        for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic)
+        for topic, indexes in indexes_by_topic(offsets)
     ]

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from ottla.client.groups.group_offsets import (
     STABLE_FROM,
-    by_topic,
     commit_topics,
     group_error_of,
     offset_fetch,
@@ -32,7 +31,7 @@ from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.group_partition import partition_of
-from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition, indexes_by_topic
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -371,7 +370,7 @@ class GroupAdmin:
         UnknownGroup."""
         topics = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
-            for topic, indexes in by_topic(partitions)
+            for topic, indexes in indexes_by_topic(partitions)
         ]
 
         def attempt(connection: Connection, deadline: Deadline) -> dict[TopicPartition, BrokerRefused | None]:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla.client.groups.group_offsets import by_topic
 from ottla.client.groups.group_types import CommittedOffset, GroupMetadata
 from ottla.client.producing.errors import (
     InvalidTransactionState,
@@ -28,7 +27,7 @@ from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
 from ottla.client.wire.retrying import Backoff, Deadline, Retrying
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, indexes_by_topic
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.schemas.add_partitions_to_txn import (
@@ -393,7 +392,7 @@ class TransactionMachine:
         return CoordinatorCall(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, at_least=at_least)
 
     def _add_partitions(self) -> CoordinatorCall:
-        topics = [AddPartitionsToTxnTopic(topic, indexes) for topic, indexes in by_topic(self._wanted)]
+        topics = [AddPartitionsToTxnTopic(topic, indexes) for topic, indexes in indexes_by_topic(self._wanted)]
         request = AddPartitionsToTxnRequest([], self.transactional_id, *self.identity, topics)
         return CoordinatorCall(
             ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, at_most=_ADD_PARTITIONS_MAX
@@ -414,7 +413,7 @@ class TransactionMachine:
                     for each in [commit.unsent[TopicPartition(topic, index)]]
                 ],
             )
-            for topic, indexes in by_topic(commit.unsent)
+            for topic, indexes in indexes_by_topic(commit.unsent)
         ]
         request = TxnOffsetCommitRequest(
             self.transactional_id,

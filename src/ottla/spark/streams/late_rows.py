@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ottla.model.identifiers import indexes_by_topic
 from ottla.spark.errors import BadCheckpoint, SparkOptionError
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.registration import register_source
@@ -230,12 +231,9 @@ class LateRows:
         places = sorted(place for place in end.next_offsets if first[place] < end.next_offsets[place])
         if not places:
             return None
-        assign: dict[str, list[int]] = {}
-        for place in places:
-            assign.setdefault(place.topic, []).append(place.partition)
         options = {name: value for name, value in self._source.items() if name.lower() not in _RANGE_OPTIONS}
         options |= {
-            "assign": json.dumps(assign),
+            "assign": json.dumps(dict(indexes_by_topic(places))),
             "startingOffsets": json.dumps(to_dict({place: first[place] for place in places})),
             "endingOffsets": json.dumps(to_dict({place: end.next_offsets[place] for place in places})),
         }

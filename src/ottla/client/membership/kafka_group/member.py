@@ -29,7 +29,7 @@ from ottla.consumers.rebalance_pace import RebalancePace, Retries
 from ottla.consumers.share import StreamId, share
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import NO_OFFSET, TopicPartition
+from ottla.model.identifiers import NO_OFFSET, TopicPartition, indexes_by_topic
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataResponse
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -490,13 +490,10 @@ class KafkaGroupMember:
 
     def _by_stream(self, assigned: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, Wanted]:
         """A partition of a topic that is not read here any more is given back."""
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in assigned:
-            by_topic.setdefault(topic, []).append(partition)
         streams = self._claims.streams()
         return {
             (place := TopicPartition(topic, partition)): Wanted(stream, assigned[place])
-            for topic, partitions in by_topic.items()
+            for topic, partitions in indexes_by_topic(assigned)
             if topic in self._topics.streams_counts
             for partition, stream in spread(
                 partitions, self._topics.streams_counts[topic], self._consumer_id, streams.get(topic, {})
