@@ -82,6 +82,7 @@ class PendingOffsets:
         held_bytes = bytes_of_pending(key, value)
         if (before := of_producer.get(place)) is not None:
             self._count(group_id, -before.held_bytes, before.network)
+            # The group's own bytes, where the former offset was the first one of its group.
             held_bytes += before.held_bytes - bytes_of_pending(before.key, before.value)
         elif group_id not in self._by_group:
             # The first one of a group: there may be no other offset that the group counts for.

@@ -1,7 +1,7 @@
 """The server's side of a SASL login: handshakes and tokens in, replies out.  Pure: the caller owns frames and time.
 
-A login is a handshake, which names the mechanism, then tokens until the exchange succeeds or fails.  A failure has one
-text for an unknown user, a wrong password and a broken message, and is the end of the connection.
+A login is a handshake, which names the mechanism, then tokens until the exchange succeeds or fails.  An unknown user, a
+wrong password and a malformed message fail with the same text, and the connection ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Authenticated(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The reason is for the log; the client gets none.  `username` is what it claimed."""
+    """The reason is for the log; the client gets none.  `username` is the one that the client claims."""
 
     reason: str
     username: str = ""
@@ -129,7 +129,7 @@ class SaslLogin:
         self._rules: Final = rules
         self._exchange: Exchange | None = None
         self._mechanism: SaslMechanism | None = None
-        # Of the login that counts.
+        # Of the present login.
         self._user: tuple[str, SaslMechanism] | None = None
         self._expires_ms: int | None = None
         self._lifetime_ms = 0

@@ -1,7 +1,7 @@
 """The table of the rights that each API needs, and the calls through it.
 
-Every API that the broker offers has a row (a test compares the tables).  Produce and Fetch are guarded where they look
-up partitions (`partitions/authorized_topics.py`): their rows say what that is.
+Every API that the broker offers has a row (a test compares the tables).  Produce and Fetch check their rights where
+they look up partitions (`partitions/authorized_topics.py`): their rows only name them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ API_GUARDS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
 
 
 class GuardedCalls:
-    """Calls handlers for connections that have an access."""
+    """Calls a handler with the part of a request for which its sender has the rights."""
 
     async def serve(
         self, api: ApiKey, handler: Handler, request: object, context: BrokerContext, call: Call, access: Access

@@ -63,7 +63,7 @@ from ottla.runtime.steps import Steps
 from ottla.security.acl import Operation
 
 _MESSAGE: Final = MESSAGES[CLUSTER_DENIED]
-# Of configuration requests, whose numbers are others than those of access rules.
+# The resource types of configuration requests; access rules number them differently.
 _CONFIGS_OF_TOPIC: Final = 2
 _CONFIGS_OF_CLUSTER: Final = frozenset({4, 8, 16})
 _CONFIGS_OF_GROUP: Final = 32

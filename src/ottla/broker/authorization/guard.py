@@ -1,4 +1,4 @@
-"""What a guard is: it divides a request before its handler sees it, and completes the response after.
+"""Guards: each divides a request before its handler gets it, and completes the handler's response.
 
 A guard decides before anything is looked up, so that a refusal does not show whether a resource exists.  Elements
 without the right are taken out of the request and answered in the response; where nothing is left, or the right is one

@@ -18,8 +18,8 @@ from ottla.transactions.commands import AddPartitions, VerifyPartitions
 
 _ADDS_FROM_VERSION: Final = 12
 _ABORTABLE_FROM_VERSION: Final = 11
-# What older clients do not repeat gets an error that they do.
-_AWAY: Final = frozenset(
+# Older clients do not retry a produce that fails with these: they get a code that they retry.
+_COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 
@@ -113,7 +113,7 @@ class TransactionalProduce:
             return ErrorCode.TRANSACTION_ABORTABLE
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if error in _AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds):
+        if error in _COORDINATOR_AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return error
 

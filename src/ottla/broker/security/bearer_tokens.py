@@ -68,7 +68,7 @@ def _algorithm(row: Mapping[str, Any]) -> str | None:
 
 
 class BearerRules(NamedTuple):
-    """What a token must say."""
+    """What a token must contain."""
 
     issuer: str
     audiences: Sequence[str]
@@ -77,7 +77,7 @@ class BearerRules(NamedTuple):
 
 
 class BearerTokens:
-    """Checks tokens with the keys of now."""
+    """Verifies tokens with the issuer's present keys."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class BearerTokens:
             raise WireError(f"the token is not valid: {type(error).__name__}") from None
         expires_s = claims["exp"]
         if not isinstance(expires_s, int | float) or not 0 < expires_s <= _EXPIRES_S_MAX:
-            # The library takes any number, and text that is one.
+            # The library accepts any number, and the text of one.
             raise WireError("the token is not valid: exp is no time")
         subject = claims.get(rules.subject_claim)
         if not isinstance(subject, str) or not subject or "\0" in subject:

@@ -35,7 +35,7 @@ class ScramCredentials:
         self._iterations: dict[SaslMechanism, int] = {}
 
     def find(self, mechanism: SaslMechanism, username: str) -> Found:
-        """In the same time for any name."""
+        """Takes the same time for any name, so that it does not reveal which users exist."""
         view = self._view()
         found = decoy(mechanism, self._secret, username, self._usual_iterations(view, mechanism))
         text = view.of(ConfigEntity.user(username)).get(mechanism)
@@ -47,7 +47,7 @@ class ScramCredentials:
             return found
 
     def _usual_iterations(self, view: ConfigsView, mechanism: SaslMechanism) -> int:
-        """Those of most users."""
+        """The count that most users have: a decoy with another one would reveal that its user does not exist."""
         if view is not self._counted:
             self._counted = view
             self._iterations.clear()
@@ -68,14 +68,14 @@ class PlainUsers:
     """
 
     def __init__(self, path: str | None, configured: Mapping[str, Secret] = MappingProxyType({})) -> None:
-        """The passwords of the file win."""
+        """A name in the file overrides the same name in the settings."""
         self._path: Final = path
         self._configured: Final = configured
         self._identity = None if path is None else _identity(path)
         self._passwords = configured if path is None else {**configured, **_read(path)}
 
     def is_password(self, username: str, password: Secret) -> bool:
-        """In the same time for any name."""
+        """Takes the same time for any name."""
         self._follow()
         expected = self._passwords.get(username)
         compared = hmac.compare_digest(

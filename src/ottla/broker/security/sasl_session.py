@@ -1,5 +1,5 @@
-"""The requests of one connection of a SASL listener: those of logins here, all others by the router once it is logged
-in."""
+"""The requests of one connection of a SASL listener: the session serves logins, and once the client is logged in the
+router serves all others."""
 
 from __future__ import annotations
 

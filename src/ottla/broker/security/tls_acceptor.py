@@ -1,7 +1,7 @@
 """Accepts the connections of a server for HTTP with TLS: each is given to its protocol after the handshake.
 
-Each handshake has the certificate of its moment, so a replaced one counts without another socket.  A handshake that
-does not end takes a place until its time is over; above the places, of one address or of all, the oldest ends.
+A handshake uses the certificate of the time at which it starts, so a replaced certificate needs no new socket.  The
+pending handshakes are bounded, for each address and in all: above a bound the oldest one is cancelled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ACCEPTS_PER_TURN: Final = 16
 
 
 class TlsAcceptor:
-    """`connected` returns the protocol of a connection.  It has the form of an asyncio server that is closed."""
+    """`connected` returns the protocol of a connection.  `close` and `wait_closed` are those of an `asyncio.Server`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TlsAcceptor:
             peer.setblocking(False)
             host = without_mapping(address[0])
             task = self._loop.create_task(self._shake_hands(peer, host))
-            # The loop ends a handshake in time: no sweep is counted.
+            # The loop's own time-out ends a handshake, so none is swept.
             oldest = self._handshakes.add(task, host, sweep=0)
             if oldest is not None:
                 oldest.cancel()
@@ -101,7 +101,7 @@ class TlsAcceptor:
 
 
 def certificate_principal(tls: TlsServer, transport: asyncio.BaseTransport) -> str | None:
-    """Of the client's certificate; None: it has none.  Raises `WireError` for one whose name no rule maps."""
+    """The principal of the client's certificate, None without one.  Raises `WireError` where no rule maps its name."""
     connection = transport.get_extra_info("ssl_object")
     if connection is None:
         raise WireError("the connection ended with its handshake")

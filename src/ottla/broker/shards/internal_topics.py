@@ -20,8 +20,8 @@ _REPLICATION_FACTOR = {
 def internal_topic(name: str, settings: BrokerSettings, *, is_sole: bool) -> NewTopic:
     """The topic as Apache Kafka creates it.
 
-    As there it is not created while fewer brokers are live than it is to have replicas (KIP-115): it would keep the
-    first brokers' few for ever.  A broker that `is_sole` has no use for more than one: no other can come.
+    As there, it is not created while fewer brokers are live than its replication factor (KIP-115): it would keep too
+    few replicas for ever.  A broker that `is_sole` needs one replica: no other broker can join.
     """
     return NewTopic(
         name,

@@ -66,7 +66,7 @@ class Gathering(Generic[T]):
 class ShardSources:
     """What shards are served from: the partitions, the clock, the loop, and this broker among others.
 
-    `lifecycle`: None when this is the only broker.  `lease_watch`: compared once the lease is over; None where no
+    `lifecycle`: None when this is the only broker.  `lease_watch`: is checked once the lease is over; None where no
     session could end.
     """
 

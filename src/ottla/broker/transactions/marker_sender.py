@@ -94,7 +94,7 @@ class Marker:
 
     @property
     def peer_key(self) -> Hashable:
-        """By this the response distinguishes markers."""
+        """By which a response names the marker."""
         return self.markers.producer_id, self.partition
 
 

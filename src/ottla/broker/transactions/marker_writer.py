@@ -39,7 +39,7 @@ class MarkerWriter:
     def write(self, partition: TopicPartition, markers: EndMarkers, on_done: Callable[[ErrorCode], None]) -> None:
         """See `MarkerWriting.write`.  The partition is one of those that the markers are for."""
         if partition.topic == TRANSACTIONS_TOPIC:
-            # No transaction has a record there; its shard would be behind its own log.
+            # No transaction has records there, and its shard expects that only its own appends move the log's end.
             on_done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         found = self._partitions.find(partition.topic, partition.partition)

@@ -1,11 +1,11 @@
-"""The state of a transactional producer: what the coordinators must know next, and what may be sent.  Pure.
+"""The state of a transactional producer: the next call to a coordinator, and which batches may be sent.  Pure.
 
-Events go in: of the user's calls, of answers, of batches that failed.  Calls of coordinators come out, one at a time.
-The machine knows no lock, thread or socket and does not wait: `SendEngine` drives it.  Its time is that of the clock of
+Events go in: the user's calls, answers, failed batches.  Calls to coordinators come out, one at a time.  The machine
+uses no lock, thread or socket and never waits: `SendEngine` and `BatchTransactions` drive it, by the clock of
 `retrying`.
 
-A coordinator's answer decides; a leader's refusal only makes the transaction one that must be aborted, since the
-coordinator knows what became of it.
+A leader's refusal does not stop the producer: the transaction must be aborted, and the coordinator's answer to the
+abort shows whether the producer was fenced.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class TransactionMachine:
         self._check_not_failed()
         pending = self._pending
         if pending is not None and pending.operation is Operation.ABORT and pending.is_done:
-            # Also when it was not awaited: it has no other result than that the next transaction may begin.
+            # Even if no call has waited for it: its only result is that the next transaction may start.
             self._pending = None
         if self._pending is not None:
             raise InvalidTransactionState(
@@ -209,7 +209,7 @@ class TransactionMachine:
         self.transactions_count += 1
 
     def commit(self) -> Pending:
-        """End the transaction when nothing of it is under way.  Repeated, it gives the same."""
+        """Commit once no batch of the transaction is in flight.  A repeated call returns the same `Pending`."""
         pending = self._repeated(Operation.COMMIT)
         if pending is None:
             self.check_open("commit")
@@ -218,7 +218,7 @@ class TransactionMachine:
         return pending
 
     def abort(self) -> Pending:
-        """End the transaction without its effects, also one that has failed.  Repeated, it gives the same."""
+        """Abort the transaction, also one that has failed.  A repeated call returns the same `Pending`."""
         pending = self._repeated(Operation.ABORT)
         if pending is None:
             self._check_not_failed()
@@ -238,7 +238,7 @@ class TransactionMachine:
             return pending
         commit = self._groups.setdefault(group.group_id, _GroupCommit(group))
         if not commit.unsent:
-            # Offsets must not be committed as a later member than the one that had their partitions.
+            # Unsent offsets keep the member that owned their partitions: a later one may not own them.
             commit.group = group
         commit.unsent.update(offsets)
         commit.waiting.append(pending)
@@ -255,7 +255,7 @@ class TransactionMachine:
         return True
 
     def check_open(self, to_do: str = "send") -> None:
-        """Raise why the transaction takes nothing more."""
+        """Raise the reason why nothing can be added to the transaction."""
         self._check_not_failed()
         if self.state is TransactionState.ABORTABLE:
             assert self._reason is not None
@@ -354,7 +354,7 @@ class TransactionMachine:
         return call
 
     def _needs_end(self, *, is_idle: bool) -> bool:
-        """Whether a transaction ends of which its coordinator knows nothing."""
+        """Whether a transaction ends that no coordinator knows: there is no call to make."""
         return (
             self.is_ending
             and is_idle
@@ -493,8 +493,8 @@ class TransactionMachine:
         if answer.producer_id >= 0:
             self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         elif self.state is TransactionState.ABORTING:
-            # Numbers of batches that were not sent are missing: the next epoch starts them again.  It also fences
-            # batches that are still on their way.
+            # The logs lack the sequence numbers of unsent batches: a new epoch starts at 0, and fences the batches
+            # that are still in flight.
             self._must_init = True
             return False
         self._end()
@@ -534,7 +534,7 @@ class TransactionMachine:
         if not errors:
             self._on_opened()
             return False
-        # That one was not attempted says nothing: the refusal is another's.
+        # OPERATION_NOT_ATTEMPTED gives no reason: the error of another partition does.
         errors.sort(key=lambda error: error.code is ErrorCode.OPERATION_NOT_ATTEMPTED)
         return self._on_refusal(errors[0])
 
@@ -576,7 +576,7 @@ class TransactionMachine:
         return False
 
     def _on_opened(self) -> None:
-        """A coordinator took something of the transaction."""
+        """A coordinator has accepted a part of the transaction."""
         self._may_be_open = self._is_open = True
         self._pause = self._backoff = None
 

@@ -1,7 +1,7 @@
 """Writes that are at least once: each task is a producer.
 
 An idempotent producer stores a retried request once; a task that Spark runs again writes its rows again.  A task ends
-only when every batch is acknowledged as `kafka.acks` asks, by all in-sync replicas by default.
+only when every batch is acknowledged as `kafka.acks` requires, by all in-sync replicas by default.
 """
 
 from __future__ import annotations
