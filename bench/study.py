@@ -188,6 +188,10 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
 def with_spread(observed: Observed, scenario: str, peer: str, metric: str, unit: float = 1.0) -> str:
     """The median in units of `unit`, with the least and the greatest where they differ."""
     middle, spread = observed.median(scenario, peer, metric), observed.spread(scenario, peer, metric)

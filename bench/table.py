@@ -6,6 +6,7 @@ from typing import Final
 
 from bench.outcome import Line, Results
 from bench.scenarios.scenario import BROKER_CPU, MB_PER_S, RECORDS_PER_S, REQUESTS_PER_S, RSS_MB, STARTUP_S
+from bench.study import number
 from bench.targets import RATIOS, RatioTarget
 
 UNITS: Final = {
@@ -31,8 +32,8 @@ def line_row(results: Results, line: Line) -> str:
     return LAYOUT.format(
         line.scenario,
         line.peer,
-        f"{_number(medians[line.headline])} {UNITS[line.headline]}",
-        f"{_number(low)}..{_number(high)}",
+        f"{number(medians[line.headline])} {UNITS[line.headline]}",
+        f"{number(low)}..{number(high)}",
         _milliseconds(medians.get("p50_us")),
         _milliseconds(medians.get("p99_us")),
         f"{medians['client_cpu_share']:.0%}" if "client_cpu_share" in medians else "",
@@ -71,7 +72,7 @@ def _verdicts(results: Results, line: Line) -> str:
     if len(judgements) == 1 and judgements[0].is_ratio:
         return judgements[0].verdict.value
     return ", ".join(
-        f"{each.metric} {_number(each.value)} (at most {_number(each.floor)}): {each.verdict.value}"
+        f"{each.metric} {number(each.value)} (at most {number(each.floor)}): {each.verdict.value}"
         for each in judgements
     )
 
@@ -82,7 +83,3 @@ def _bounds(target: RatioTarget | None) -> str:
 
 def _milliseconds(microseconds: float | None) -> str:
     return f"{microseconds / 1000:.3f}" if microseconds is not None else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -21,7 +21,7 @@ from bench.client.contenders.names import (
 )
 from bench.client.job import BATCH_BYTES, BUFFER_BYTES, LINGER_MS, MESSAGES_PER_LOOK, SET_MESSAGES
 from bench.client.matrix import USUAL_BYTES, Shape
-from bench.study import Observed, markdown_table, number
+from bench.study import Observed, markdown_table, number, times, with_spread
 
 RATE: Final = "messages_per_s"
 
@@ -125,7 +125,7 @@ def _rates(observed: Observed, rates: Rates) -> str:
         found = _SCENARIO.fullmatch(scenario)
         if found is None or found[1] != rates.mode:
             continue
-        cells = [_with_spread(observed, scenario, contender, RATE) for contender in rates.columns]
+        cells = [with_spread(observed, scenario, contender, RATE) for contender in rates.columns]
         ratios = [_ratio(observed, scenario, compared) for compared in rates.ratios]
         if any(cell != "-" for cell in cells):
             rows.append([_shape_text(found), *cells, *ratios])
@@ -147,9 +147,9 @@ def _other_ways(observed: Observed) -> str:
         found = _SCENARIO.fullmatch(scenario)
         for mode, contender, title, ours in OTHER_WAYS:
             if found is not None and found[1] == mode and (scenario, contender) in observed.rounds:
-                cells = [_with_spread(observed, scenario, name, RATE) for name in (contender, ours)]
+                cells = [with_spread(observed, scenario, name, RATE) for name in (contender, ours)]
                 value = ratio(observed, scenario, Ratio(ours, contender, 0.0))
-                rows.append([f"{mode}, {_shape_text(found)}", title, *cells, _times(value)])
+                rows.append([f"{mode}, {_shape_text(found)}", title, *cells, times(value)])
     if not rows:
         return ""
     table = markdown_table(("messages", "way", "messages/s", "ottla, one by one", "ottla ÷ it"), rows)
@@ -165,9 +165,7 @@ def _costs(observed: Observed) -> str:
             continue
         for contender in observed.peers():
             if (scenario, contender) in observed.rounds:
-                cells = [
-                    _with_spread(observed, scenario, contender, name) for name in ("cpu_us_per_message", "peak_mb")
-                ]
+                cells = [with_spread(observed, scenario, contender, name) for name in ("cpu_us_per_message", "peak_mb")]
                 share = number(observed.median(scenario, contender, "cpu_share"))
                 broker = number(observed.median(scenario, contender, "broker_cpu_us_per_message"))
                 rows.append([f"{found[1]}, {_shape_text(found)}", contender, *cells, share, broker])
@@ -187,7 +185,7 @@ def _costs(observed: Observed) -> str:
 def _latencies(observed: Observed) -> str:
     metrics = ("p50_ms", "p99_ms", "max_ms", "cpu_share", "peak_mb")
     rows = [
-        [contender, *(_with_spread(observed, LATENCY, contender, metric) for metric in metrics)]
+        [contender, *(with_spread(observed, LATENCY, contender, metric) for metric in metrics)]
         for contender in observed.peers()
         if (LATENCY, contender) in observed.rounds
     ]
@@ -205,18 +203,5 @@ def _shape_text(found: re.Match[str]) -> str:
 
 def _ratio(observed: Observed, scenario: str, compared: Ratio) -> str:
     value = ratio(observed, scenario, compared)
-    text = _times(value)
+    text = times(value)
     return f"**{text}**" if value is not None and value < compared.aim else text
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
-
-
-def _with_spread(observed: Observed, scenario: str, contender: str, metric: str) -> str:
-    spread = observed.spread(scenario, contender, metric)
-    if spread is None:
-        return "-"
-    middle = number(observed.median(scenario, contender, metric))
-    low, high = spread
-    return middle if low == high else f"{middle} ({number(low)}..{number(high)})"

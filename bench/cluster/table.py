@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, OTTLA_OS
-from bench.study import Observed, markdown_table, number
+from bench.study import Observed, markdown_table, number, with_spread
 
 
 class Row(NamedTuple):
@@ -58,7 +57,7 @@ def cluster_table(observed: Observed) -> str:
         )
         medians = {peer: observed.median(scenario, peer, row.metric) for peer in COLUMNS}
         ratios = [_ratio(medians[peer], medians[APACHE_KAFKA]) for peer in (OTTLA_OS, OTTLA_ACK)]
-        values = [_with_spread(observed, scenario, peer, row.metric) for peer in COLUMNS]
+        values = [with_spread(observed, scenario, peer, row.metric) for peer in COLUMNS]
         rows.append([label, *values, *ratios, row.aim])
     headings = ("three brokers", *COLUMNS, "os ÷ Kafka", "ack ÷ Kafka", "aim")
     return markdown_table(headings, rows) if rows else "Nothing was measured."
@@ -76,12 +75,3 @@ def _first_peer(observed: Observed, scenario: str) -> str:
 
 def _ratio(value: float | None, baseline: float | None) -> str:
     return "-" if value is None or not baseline else f"{value / baseline:.2g}x"
-
-
-def _with_spread(observed: Observed, scenario: str, peer: str, metric: str) -> str:
-    """The median, with least and greatest where it was measured more than once."""
-    values = [figures[metric] for figures in observed.rounds.get((scenario, peer), []) if metric in figures]
-    if not values:
-        return "-"
-    middle = number(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({number(min(values))}..{number(max(values))})"

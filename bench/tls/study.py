@@ -15,7 +15,7 @@ from bench.raw_client.load import FetchLoad, LoadFailed, LoadResult, ProduceLoad
 from bench.scenarios.fetch import FILL
 from bench.scenarios.scenario import BROKER_CPU, MB_PER_S, REQUESTS_PER_S, Figures
 from bench.scenarios.topics import count_records, create_topic, delete_topic, settle_disk
-from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number, say, with_spread
+from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, number, say, times, with_spread
 from bench.tls.peers import TLS_PEERS, Keys, TlsPeer
 
 PLAIN: Final = "plain"
@@ -147,9 +147,9 @@ def tls_table(observed: Observed) -> str:
             saved = observed.paired_ratio(scenario, APACHE_KAFKA, OTTLA_OS, cpu)
             row = [f"{line}, {UNITS[headline]}", transport]
             row += [with_spread(observed, scenario, name, headline) for name in (APACHE_KAFKA, OTTLA_OS)]
-            row += [_times(ratio), _verdict(ratio, aim)]
+            row += [times(ratio), _verdict(ratio, aim)]
             row += [f"{_cost(observed, scenario, name, cpu)} {unit}" for name in (APACHE_KAFKA, OTTLA_OS)]
-            rows.append([*row, _times(saved)])
+            rows.append([*row, times(saved)])
     note = (
         "Medians (least..greatest) of the rounds; ratios are medians of the rounds' own. CPU: processor time of the "
         "broker, with the cores that it kept busy in brackets. TLS 1.3, AES-256-GCM; records of 200 B, one partition, "
@@ -161,10 +161,6 @@ def tls_table(observed: Observed) -> str:
 def _cost(observed: Observed, scenario: str, name: str, metric: str) -> str:
     cost, cores = observed.median(scenario, name, metric), observed.median(scenario, name, CORES)
     return f"{number(cost)} ({number(cores)})"
-
-
-def _times(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}x"
 
 
 def _verdict(ratio: float | None, aim: float | None) -> str:

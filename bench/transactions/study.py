@@ -10,7 +10,7 @@ from bench.peers.peer import Peer
 from bench.raw_client.load import FetchLoad, LoadFailed, TransactionLoad, put_load
 from bench.scenarios.scenario import MB_PER_S, Figures
 from bench.scenarios.topics import count_records, create_topic, delete_topic, settle_disk
-from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, say, with_spread
+from bench.study import ROUND, Observed, Study, StudyOptions, markdown_table, say, times, with_spread
 
 TRANSACTIONS_PER_S: Final = "transactions_per_s"
 COMMIT_P50_MS: Final = "commit_p50_ms"
@@ -136,7 +136,7 @@ def _compared(observed: Observed, line: str, metric: str) -> list[str]:
     row = [line, with_spread(observed, line, APACHE_KAFKA, metric)]
     for name in OURS:
         ratio = observed.paired_ratio(line, name, APACHE_KAFKA, metric)
-        row += [with_spread(observed, line, name, metric), "-" if ratio is None else f"{ratio:.2f}x"]
+        row += [with_spread(observed, line, name, metric), times(ratio)]
     return row
 
 
