@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.groups.commands import NO_GENERATION, MemberAssignment
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, GroupMetadata, parse_group_value
 from ottla.groups.offset_records import OFFSET_KEY_VERSION, decode_offset_value, parse_offset_key
 from ottla.groups.replies import JoinReply

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.offset_records import decode_offset_value, parse_offset_key
 from ottla.model.identifiers import TopicPartition
 from ottla.records.end_marker import EndMarker

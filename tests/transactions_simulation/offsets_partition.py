@@ -17,7 +17,7 @@ from ottla.groups.commands import (
     TransactionalProducer,
     WriteMarker,
 )
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.replies import CommitReply, FetchReply
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard

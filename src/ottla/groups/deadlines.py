@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from ottla.groups.decision import Decision
+from ottla.groups.group_log import Decision
 from ottla.runtime.clock import Moment
 
 

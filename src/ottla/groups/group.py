@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol
 
 from ottla.groups.commands import CommitOffsets, TransactionalProducer
 from ottla.groups.deadlines import Deadline, DeadlineOwner, Deadlines
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shared_bytes import SharedBytes
 from ottla.model.error_code import ErrorCode

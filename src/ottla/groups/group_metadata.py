@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.groups.decision import GroupRecord, GroupRecordError
+from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.model.errors import WireError
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.protocol.reader import read_message

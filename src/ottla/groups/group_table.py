@@ -10,8 +10,8 @@ from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.commands import TopicPartitions
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.records import decode_key, is_consumer_record
-from ottla.groups.decision import GroupRecord, GroupRecordError
 from ottla.groups.group import GroupKind
+from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.groups.group_metadata import GROUP_KEY_VERSION, parse_group_key, parse_group_value
 from ottla.groups.offset_records import (
     OFFSET_KEY_VERSION,

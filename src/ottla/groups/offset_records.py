@@ -14,7 +14,7 @@ import struct
 from typing import Final, NamedTuple
 
 from ottla.groups.commands import OffsetToCommit
-from ottla.groups.decision import GroupRecordError
+from ottla.groups.group_log import GroupRecordError
 from ottla.model.errors import WireError
 from ottla.model.identifiers import NO_LEADER_EPOCH
 from ottla.protocol.primitives import read_compact_length, skip_tagged_fields, take_text

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final
 
 from ottla.groups.commands import CommitOffsets, DeleteOffsets, FetchOffsets, OffsetToCommit, TopicPartitions
-from ottla.groups.decision import GroupRecord
 from ottla.groups.group import CONSUMER, ShardServices
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.group_table import NONE_UNSTABLE, AnyGroup, GroupTable
 from ottla.groups.offset_records import (
     METADATA_BYTES_MAX,

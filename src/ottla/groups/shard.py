@@ -30,8 +30,8 @@ from ottla.groups.commands import (
 )
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.deadlines import Deadlines
-from ottla.groups.decision import GroupLog, GroupRecord
 from ottla.groups.group import IssuedMemberIds
+from ottla.groups.group_log import GroupLog, GroupRecord
 from ottla.groups.group_table import GroupMetrics, GroupTable
 from ottla.groups.offset_requests import DeletedTopicTombstones, OffsetExpiry, OffsetRequests, write_in_batches
 from ottla.groups.refusals import code_for_member, refusal, refused

@@ -43,7 +43,7 @@ from ottla.runtime.clock import Moment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.groups.decision import GroupRecord
+    from ottla.groups.group_log import GroupRecord
 
 R = TypeVar("R")
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.groups import offset_requests
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.groups.replies import CommitReply, JoinReply, SyncReply
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.decision import GroupRecordError
+from ottla.groups.group_log import GroupRecordError
 from ottla.groups.group_metadata import (
     GroupMetadata,
     StoredMember,

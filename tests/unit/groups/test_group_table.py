@@ -4,7 +4,7 @@ import pytest
 
 from ottla.groups import group_table
 from ottla.groups.commands import OffsetToCommit
-from ottla.groups.decision import GroupRecordError
+from ottla.groups.group_log import GroupRecordError
 from ottla.groups.group_metadata import GroupMetadata, StoredMember, group_key, group_record
 from ottla.groups.offset_records import offset_key, offset_key_prefix, offset_value
 from ottla.groups.replies import DescribedMember

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ottla.groups.commands import OffsetToCommit
-from ottla.groups.decision import GroupRecordError
+from ottla.groups.group_log import GroupRecordError
 from ottla.groups.offset_records import (
     checked_offset_value,
     committed_ms,

@@ -16,8 +16,8 @@ from ottla.groups.commands import (
     SyncGroup,
 )
 from ottla.groups.deadlines import Deadline
-from ottla.groups.decision import Decision, GroupRecord
 from ottla.groups.group import CLASSIC, GroupKind, ShardServices
+from ottla.groups.group_log import Decision, GroupRecord
 from ottla.groups.group_metadata import GroupMetadata, group_key
 from ottla.groups.replies import (
     DescribedGroup,

@@ -34,8 +34,8 @@ from ottla.groups.consumer.member import (
 from ottla.groups.consumer.records import ConsumerRecordKey, ConsumerRecordType, RecordDraft, tombstone
 from ottla.groups.consumer.state import ConsumerGroupState
 from ottla.groups.deadlines import Deadline, Deadlines
-from ottla.groups.decision import Decision, GroupRecord
 from ottla.groups.group import CONSUMER, Group, GroupKind
+from ottla.groups.group_log import Decision, GroupRecord
 from ottla.groups.replies import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
-from ottla.groups.decision import GroupRecord
+from ottla.groups.group_log import GroupRecord
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import INT16
 from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message

@@ -20,7 +20,7 @@ from ottla.runtime.clock import Moment
 
 if TYPE_CHECKING:
     from ottla.groups.assignors import Assignment
-    from ottla.groups.decision import Decision, GroupRecord
+    from ottla.groups.group_log import Decision, GroupRecord
 
 WALL_START_MS = 1_700_000_000_000
 

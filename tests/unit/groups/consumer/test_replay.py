@@ -19,7 +19,7 @@ from ottla.model.error_code import ErrorCode
 from tests.unit.groups.consumer.small_group import SmallGroup, image, owned
 
 if TYPE_CHECKING:
-    from ottla.groups.decision import GroupRecord
+    from ottla.groups.group_log import GroupRecord
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""A decision about a group: its time, and its result (records to append, then a reply); and the log of a shard, which
-takes the records: a partition of `__consumer_offsets`, reduced to two members."""
+"""The log of a shard, a partition of `__consumer_offsets` as far as groups need it: its records, and the decisions
+that append them."""
 
 from __future__ import annotations
 
