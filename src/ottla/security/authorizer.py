@@ -201,7 +201,7 @@ class _OfType:
 
 
 def _permissions(of_pattern: _OfPattern, principal: str, host: str, operation: Operation) -> set[Permission]:
-    """What a pattern's entries say of the operation."""
+    """The permissions that a pattern's entries give for the operation."""
     _, by_principal = of_pattern
     return {
         entry.permission
@@ -218,7 +218,7 @@ class Authorizer:
     """The rules in force.  Each `Rights` follows them: a decision after `follow` is by the new rules."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allows_uncovered: bool = False) -> None:
-        """`allows_uncovered`: everyone may do everything with resources that no rule covers."""
+        """`allows_uncovered`: every principal may do everything with resources that no rule covers."""
         self._super_users: Final = frozenset(super_users)
         self._allows_uncovered: Final = allows_uncovered
         self._rights: Final[WeakValueDictionary[tuple[str, str], Rights]] = WeakValueDictionary()
@@ -303,7 +303,7 @@ class Rights:
         return topic in self._readable or self._is_topic_allowed(Operation.READ, topic, self._readable)
 
     def decide(self, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
-        """With the rule that decided; not kept."""
+        """The decision with its rule, which is not cached."""
         return self._authorizer.decide(self.principal, self.host, operation, resource_type, name)
 
     def authorized_operations(self, operations: Iterable[Operation], resource_type: ResourceType, name: str) -> int:

@@ -1,7 +1,7 @@
 """The logins of a server for HTTP: passwords are verified in threads, tokens and certificates at once.
 
-The rules are those of `security/http_access.py`; what is here is the time and the threads that a check takes, and its
-report.
+The rules are those of `security/http_access.py`; this module adds the threads and the time that a check takes, and
+reports to the security log.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TreeUsers:
         self._view, self._credentials = view, credentials
 
     def check_of(self, username: str) -> PasswordCheck:
-        """Of both mechanisms, which take the same time for every name."""
+        """The check tries both mechanisms, so that it takes the same time for every name."""
         if self._view is None or self._credentials is None:
             raise UsersUnavailable("the broker has not read its users yet")
         texts = self._view().of(ConfigEntity.user(username))
@@ -126,7 +126,7 @@ class HttpLogins:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def admit(self, head: HttpHead, peer: Peer, role: Role | None) -> str:
-        """The principal of a request, which has the role; None: any client.  Raises `HttpRefused`."""
+        """The principal of a request, which has this role (None: the request needs no role).  Raises `HttpRefused`."""
         try:
             principal = await self._principal(self._access.claim(head, peer), peer)
             if role is not None:
@@ -141,7 +141,7 @@ class HttpLogins:
         return self._access.allows(principal, role)
 
     def changed(self, principal: str, head: HttpHead, peer: Peer, status: int) -> None:
-        """The request has changed something, or was refused while it did."""
+        """Report a request that has changed something, or was refused while it did."""
         self._log.http_changed(HttpChange(principal, peer.host, self._name, head.method, _path(head), status))
 
     def _authorize(self, principal: str, role: Role, head: HttpHead, peer: Peer) -> None:

@@ -1,6 +1,6 @@
 """The TLS of one listener: its certificate, its trusted CAs and the principals of its clients.
 
-A changed file is loaded for the connections that come after it.  One that cannot be used leaves the former in force.
+A changed file is loaded for later connections.  If it cannot be used, the former one stays in force.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class TlsServer:
         return context, leaf.not_after
 
     def _warn_of_expiry(self) -> None:
-        """Once for each day of the last ones."""
+        """Once a day, from `DAYS_LEFT_WARNING` days before the end."""
         days = int(self.days_left)
         if days < self._warned_days and days <= DAYS_LEFT_WARNING:
             self._warned_days = days
@@ -222,7 +222,7 @@ def _text(settings: BrokerSettings, source: Setting[str | None]) -> str | None:
         with open(value, "rb") as file:
             data = file.read(_PEM_BYTES_MAX)
     except OSError as error:
-        # Of a key given as text that is none, nothing is shown.
+        # A value that is neither PEM nor a path may be a damaged key: it is not shown.
         shown = "its file" if source.is_sensitive and "/" not in value else value
         raise ConfigError(f"{source.name}: cannot read {shown}: {error.strerror or error}") from None
     if data.startswith((_JKS_MAGIC, _DER_MAGIC)):

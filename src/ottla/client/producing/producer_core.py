@@ -39,7 +39,7 @@ _ABANDONED_JOIN_S: Final = 1.0
 # So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
 _READY_MAX: Final = 1
 _YIELD_S: Final = 0.01
-# A producer whose brokers stay away says so again after this.
+# A producer that still reaches no broker warns again after this time.
 _WARN_AGAIN_MS: Final = 60_000
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class ProducerCore:
                 sleep=waits.sleep,
                 on_wait=waiting.on_wait,
             )
-        except BaseException:  # an address that is none
+        except BaseException:  # an address that cannot be parsed
             self._wake_up.close()
             raise
         self.accumulator = Accumulator(settings, self.monitor, clock, choose, self._wake)

@@ -1,4 +1,4 @@
-"""The thread of a producer: takes closed batches, encodes and compresses them, has them sent, and settles them."""
+"""The thread of a producer: encodes, compresses and sends closed batches, and completes their deliveries."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class LookUp:
-    """Asked by the sending thread, again and again until there is an answer: partitions, or an `error` that stays.
+    """The sending thread's query for a topic's partitions, repeated until they or a final `error` are known.
 
-    `missing_until`: so long the topic may be missing, since it may just have been created.
+    `missing_until`: until then the topic may be missing, since it may just have been created.
     """
 
     def __init__(self, topic: str, backoff: Backoff, missing_until: Deadline) -> None:
@@ -62,7 +62,7 @@ class LookUp:
 
 
 class _Encoded:
-    """A batch that was handed over; `give_up` is the end of its time, also when the raw producer is replaced."""
+    """A batch for the raw producer; `give_up` is its delivery time-out, which another raw producer does not restart."""
 
     __slots__ = ("batch", "data", "give_up")
 
@@ -117,7 +117,7 @@ class SendEngine:
                 self._on_transaction_end,
             )
         )
-        # What is reported when its transaction has committed, and what is due since it has.
+        # Batches to be reported once their transaction has committed, and those of one that has.
         self._uncommitted: list[Acknowledged] = []
         self._committed: list[Acknowledged] = []
         # What was stored of the open transaction, as long as a user has its delivery.
@@ -151,7 +151,7 @@ class SendEngine:
             self._monitor.sender_has_ended()
 
     def wake(self) -> None:
-        """There is something to do, perhaps earlier than it thought."""
+        """Interrupt the thread's wait if something is due before the end of it."""
         if self._is_asleep:
             due_ms = self._accumulator.next_due_ms
             is_earlier = due_ms is not None and due_ms < self._asleep_until_ms
@@ -160,13 +160,13 @@ class SendEngine:
                 self._is_asleep = False
 
     def hurry(self) -> None:
-        """There is something to do for a transaction; with the lock."""
+        """Interrupt the thread's wait, since a transaction needs a call; with the lock."""
         if self._is_asleep:
             self._interrupt()
             self._is_asleep = False
 
     def look_up(self, topic: str) -> LookUp:
-        """Learn the partitions of a topic, now."""
+        """Query the partitions of a topic, now."""
         found = self._look_ups.get(topic)
         if found is None:
             retrying = self._cluster.retrying

@@ -1,6 +1,5 @@
-"""The steps of one `send`: to know its topic, and to append to a batch when there is room; and those of a transaction.
-
-Each may have to wait.
+"""The steps of a `send` and of a transaction that may have to wait: for a topic's partitions, for room in the buffer,
+for a coordinator's answer.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class SendStep(Protocol[Taken]):
     """`attempt` and `too_late` are called with the monitor's lock held."""
 
     def attempt(self) -> Taken | None:
-        """None as long as something is missing that may still come.  Raises what will not change."""
+        """None while something is missing that may still arrive.  Raises an error that waiting would not change."""
         ...
 
     def too_late(self, waited_ms: float) -> OttlaError:
-        """What was missing until now."""
+        """The error of a wait that has ended: what was missing."""
         ...
 
 
@@ -44,7 +43,7 @@ class TopicStep:
         look_up: Callable[[str], LookUp],
         check: Callable[[], None],
     ) -> None:
-        """`check` raises why nothing is taken."""
+        """`check` raises the reason why nothing may be sent."""
         self._topic = topic
         self._partitions_min = partitions_min
         self._check = check
