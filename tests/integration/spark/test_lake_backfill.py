@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from ottla.spark.errors import DataLoss, LakeError
 from ottla.spark.lake import Loader, load
+from ottla.spark.lake.spark_jobs import run_job
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark]
@@ -97,7 +98,6 @@ def test_records_deleted_during_the_rebuild_stay_in_the_table_with_any_options(
     peer.produce(topic, events(4, hour=9))
     loader = Loader(spark, peer.bootstrap, topic, target, options={"failOnDataLoss": "false"})
     loader.load()
-    run_job = load.run_job
 
     def deleted_before(*arguments: Any) -> Any:
         peer.delete_records_before(topic, 0, 2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ottla.audit.commits import load_counts
@@ -32,6 +29,7 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
+from ottla.spark.lake.changes import BUCKET, BUCKETS_DEFAULT, UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.formats import open_table, table_target
 from ottla.spark.lake.lake_table import LakeTable, TableCommit, TableTarget
@@ -48,6 +46,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
+from ottla.spark.lake.spark_jobs import run_job
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -61,6 +60,7 @@ from ottla.spark.lake.tasks import (
     run_batches,
     run_ranges,
 )
+from ottla.spark.lake.upserts import Upserter, first_schema
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
@@ -96,9 +96,13 @@ _NOT_OF_LOADS: Final = {
     "includeHeaders": 'columns=(..., "headers")',
     "pushFilters": "a load that reads every record",
 }
+APPEND: Final = "append"
+UPSERT: Final = "upsert"
+HISTORY: Final = "history"
+KEYS_DEFAULT: Final = ("key",)
+PARTITION_BY_DEFAULT: Final = ("topic", "event_hour")
 # How often a waiting follower checks `should_stop`.
 _CHECK_EVERY_S: Final = 0.2
-_ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +164,8 @@ class Loader:
         loader.follow(every_s=10)        # until interrupted
 
     `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an `IcebergTarget`.  The table
-    is created when there is none, partitioned by `partition_by`: `topic`, `event_hour` (UTC, as in 2011-06-12-09),
-    `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
+    is created when there is none, partitioned by `partition_by`: `topic` and `event_hour` (UTC, as in 2011-06-12-09)
+    unless given, or `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
     Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
@@ -172,6 +176,11 @@ class Loader:
     `start`: where loads of a topic that the table does not have yet start: "earliest", "latest", or milliseconds since
     1970. A partition that is added later, and a topic that is recreated, are loaded from their start. `options`:
     further options of the source.
+
+    `mode="upsert"`: the table has one row for each key, of the columns `keys`, as the key's last change left it.  A
+    record without a value, or with true in a column `deleted` of `decode`, deletes the row.  The changes of a key are
+    ordered by their log, or by the column `sequence_by` (`UpsertRule`).  `buckets`: that the keys' hashes divide the
+    table into.  `mode="history"`: a row for each version of each key, valid from its `sequence_by` up to the next's.
 
     `tells_audit`: after each commit, the counts of the newest ones are published to the audit topic, as tier `lake`.
 
@@ -193,7 +202,11 @@ class Loader:
         event_time: str | EventTime = "timestamp",
         decode: Decode | None = None,
         columns: Sequence[str] = KEPT_BY_DEFAULT,
-        partition_by: Sequence[str] = ("topic", "event_hour"),
+        partition_by: Sequence[str] | None = None,
+        mode: str = APPEND,
+        keys: Sequence[str] = KEYS_DEFAULT,
+        sequence_by: str | None = None,
+        buckets: int = BUCKETS_DEFAULT,
         start: Start = EARLIEST_START,
         options: Mapping[str, str] | None = None,
         rows_per_commit: int = ROWS_PER_COMMIT,
@@ -209,6 +222,11 @@ class Loader:
         self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
         self._options = parse_read_options(self._source, is_stream=False)
         self._sql_time = event_time if isinstance(event_time, str) and event_time != "timestamp" else None
+        self._upserts = upsert_rule(mode, names, keys, sequence_by, buckets, partition_by)
+        if self._upserts is not None:
+            partition_by = self._upserts.partition_by
+        elif partition_by is None:
+            partition_by = PARTITION_BY_DEFAULT
         self._shape = RowShape(
             tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
         )
@@ -304,7 +322,7 @@ class Loader:
         job = replace(self._job(table, ids), options=options, offsets=offsets)
         tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
         try:
-            reports = run_job(self._spark, job, tasks)
+            reports = run_job(self._spark, partial(run_ranges, job), tasks)
         except DataLoss as loss:
             raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
@@ -317,7 +335,10 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
-            self._opened = open_table(self._target, self._shape.first_schema, self._shape.partition_by)
+            schema = self._shape.first_schema
+            if self._upserts is not None:
+                schema = first_schema(schema, self._upserts)
+            self._opened = open_table(self._target, schema, self._shape.partition_by)
         else:
             self._opened.refresh()
         return self._opened
@@ -328,22 +349,28 @@ class Loader:
     def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
         self._at(Stage.PLANNED)
         reports = self._write(table, part) if part.ranges else []
-        self._at(Stage.WRITTEN)
         files = [file for report in reports for file in report.files]
-        rows_count = sum(file.rows_count for file in files)
+        rows_count = sum(report.records_count for report in reports)
         read_bytes = sum(report.read_bytes for report in reports)
         if rows_count:
             self._seen = Commit(rows_count, read_bytes, len(files))
-        commit = TableCommit(files, numbers=part.numbers, facts=facts_of(part, reports))
-        self._at(Stage.COMMITTING)
-        version = publish(table, commit, part.expected)
+        commit = TableCommit(numbers=part.numbers, facts=facts_of(part, reports))
+        if self._upserts is None:
+            self._at(Stage.WRITTEN)
+            self._at(Stage.COMMITTING)
+            version, files_count = publish(table, replace(commit, added=files), part.expected), len(files)
+        else:
+            run = partial(run_job, self._spark, slices_max=self._spark.sparkContext.defaultParallelism)
+            upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at)
+            version, files_count = upserter.commit(table, files, commit, part.expected)
         self._at(Stage.COMMITTED)
-        return LakeLoad(rows_count, len(files), part.end, version, part.progress.recreated_topics, 1)
+        return LakeLoad(rows_count, files_count, part.end, version, part.progress.recreated_topics, 1)
 
     def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
         job = self._job(table, part.topic_ids)
         if self._sql_time is None:
-            return run_job(self._spark, job, share_out(part.ranges, self._spark.sparkContext.defaultParallelism))
+            tasks = share_out(part.ranges, self._spark.sparkContext.defaultParallelism)
+            return run_job(self._spark, partial(run_ranges, job), tasks)
         reports = self._write_by_sql(job, part, self._sql_time)
         check_same_topics(self._options, part)
         return reports
@@ -353,9 +380,11 @@ class Loader:
             self._options,
             self._shape,
             self._location,
-            table.partition_by,
+            # Of its changes an upsert's tasks know the bucket alone.
+            table.partition_by if self._upserts is None else (BUCKET,),
             {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},
             self._target_file_bytes,
+            upserts=self._upserts,
             at=self._at,
         )
 
@@ -375,6 +404,28 @@ class Loader:
         return [report_of(row["report"], row["schemas"]) for row in found]
 
 
+def upsert_rule(
+    mode: str,
+    topics: Sequence[str],
+    keys: Sequence[str],
+    sequence_by: str | None,
+    buckets: int,
+    partition_by: Sequence[str] | None,
+) -> UpsertRule | None:
+    """None for loads that append.  Raises `LakeError` for arguments that do not suit the mode."""
+    if mode in (UPSERT, HISTORY):
+        if len(topics) != 1:
+            raise LakeError("an upsert reads one topic", hint="give each topic of changes a table")
+        if partition_by is not None:
+            raise LakeError("a table of upserts is partitioned by buckets", hint="give no partition_by")
+        return UpsertRule(tuple(keys), sequence_by, buckets, mode == HISTORY)
+    if mode != APPEND:
+        raise LakeError(f"mode is {mode!r}", hint=f"give {APPEND!r}, {UPSERT!r} or {HISTORY!r}")
+    if tuple(keys) != KEYS_DEFAULT or sequence_by is not None or buckets != BUCKETS_DEFAULT:
+        raise LakeError("keys, sequence_by and buckets are of upserts", hint=f"give mode={UPSERT!r}")
+    return None
+
+
 def refuse_others_options(options: Mapping[str, str]) -> None:
     """Raises `SparkOptionError` for an option that a load would not follow."""
     others = {name.lower(): (name, hint) for name, hint in _NOT_OF_LOADS.items()}
@@ -382,28 +433,6 @@ def refuse_others_options(options: Mapping[str, str]) -> None:
         if given.lower() in others:
             name, instead = others[given.lower()]
             raise SparkOptionError(f"the option {name!r} does not apply to a load", hint=f"a load has: {instead}")
-
-
-def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...]]) -> list[TaskReport]:
-    """Raises a task's own error; `LakeError` where a task died."""
-    try:
-        shares = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
-        reports: list[TaskReport] = shares.mapPartitions(advised(partial(run_ranges, job))).collect()
-    except (Py4JJavaError, PySparkException) as error:
-        raise LakeError(
-            f"a task failed, nothing of it was committed: {reason_of(str(error))}", hint="run the load again"
-        ) from error
-    for report in reports:
-        if report.failure is not None:
-            raise report.failure
-    return reports
-
-
-def reason_of(trace: str) -> str:
-    """The error of a task in the trace that Spark shows."""
-    found = _ERROR_LINE.findall(trace)
-    ours = [f"{name}: {text}" for name, text in found if not name.startswith(("Spark", "Py4J", "Python"))]
-    return ours[-1] if ours else next(iter(trace.splitlines()), "unknown")
 
 
 def facts_of(part: LoadPlan, reports: Iterable[TaskReport]) -> dict[str, str]:

@@ -20,6 +20,10 @@ _PAUSE_LIMIT_FIRST_S: Final = 0.02
 _PAUSE_LIMIT_MAX_S: Final = 2.0
 
 
+class FilesReplaced(LakeError):
+    """Another writer has removed files that the commit removes, or rows of them; nothing was committed."""
+
+
 def publish(
     table: LakeTable,
     commit: TableCommit,
@@ -32,7 +36,8 @@ def publish(
 
     `expected`: the table's numbers on which the commit was planned.  `listed_at`: the version at which the files that
     the commit removes were listed.  A conflict is retried after a pause by `sleep` (seconds).  Raises `LakeError` when
-    another writer has moved the numbers, or has removed those files or rows of them; nothing was committed then.
+    another writer has moved the numbers, and `FilesReplaced` when it has removed those files or rows of them; nothing
+    was committed then.
     """
     commit_id = str(uuid.uuid4())
     commit = replace(commit, facts={**commit.facts, COMMIT_ID: commit_id})
@@ -69,7 +74,7 @@ def _check_numbers(table: LakeTable, expected: Mapping[str, int | None]) -> None
 def _check_files(table: LakeTable, commit: TableCommit) -> None:
     untouched = {file.path for file in table.files() if not file.has_deletes}
     if not untouched.issuperset(file.path for file in commit.removed):
-        raise LakeError(
+        raise FilesReplaced(
             f"files of {table.name} were replaced meanwhile, by a compaction or a backfill, or rows of them deleted",
             hint="run this one again",
         )

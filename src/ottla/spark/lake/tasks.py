@@ -19,6 +19,8 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
+from ottla.spark.lake.change_files import CHANGES_COMPRESSION, ChangeFiles
+from ottla.spark.lake.changes import UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
@@ -67,6 +69,9 @@ class Stage(StrEnum):
     PLANNED = "planned"
     TASK_BEGAN = "task began"
     TASK_WROTE = "task wrote"
+    APPLYING = "applying"
+    APPLY_BEGAN = "apply began"
+    APPLY_WROTE = "apply wrote"
     WRITTEN = "written"
     COMMITTING = "committing"
     COMMITTED = "committed"
@@ -78,7 +83,10 @@ def no_observer(_stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TaskJob:
-    """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all."""
+    """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all.
+
+    `upserts`: the tasks write the changes that may count, for `apply_changes`.
+    """
 
     options: ReadOptions
     shape: RowShape
@@ -87,13 +95,14 @@ class TaskJob:
     topic_ids: Mapping[str, str]
     target_file_bytes: int = TARGET_FILE_BYTES
     offsets: OffsetsByPartition | None = None
+    upserts: UpsertRule | None = None
     at: Callable[[Stage], None] = no_observer
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """`counts`: records by topic id and start of the window of their timestamp.  `read_bytes`: of the records,
-    in memory.
+    in memory.  `removed`: the table's files that `files` replace.
 
     `failure` is the user's or the log's: to repeat the task would not help.
     """
@@ -101,7 +110,12 @@ class TaskReport:
     files: tuple[DataFile, ...] = ()
     counts: Counts = field(default_factory=dict)
     read_bytes: int = 0
+    removed: tuple[DataFile, ...] = ()
     failure: OttlaError | None = None
+
+    @property
+    def records_count(self) -> int:
+        return sum(sum(windows.values()) for windows in self.counts.values())
 
 
 def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterator[TaskReport]:
@@ -129,7 +143,9 @@ def _reported(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | N
 
 
 def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | None]]) -> TaskReport:
-    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes)
+    compression = "zstd" if job.upserts is None else CHANGES_COMPRESSION
+    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes, compression=compression)
+    changes = None if job.upserts is None else ChangeFiles(files, job.upserts)
     counts: Counts = {}
     read_bytes = 0
     for batch, times in batches:
@@ -140,8 +156,11 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
         read_bytes += batch.nbytes
         rows = job.shape.rows(batch, job.topic_ids, times)
         _count(batch, job.topic_ids, counts)
-        files.add(rows)
-    return TaskReport(tuple(files.close()), counts, read_bytes)
+        if changes is None:
+            files.add(rows)
+        else:
+            changes.add(rows, batch.column("value"))
+    return TaskReport(tuple((files if changes is None else changes).close()), counts, read_bytes)
 
 
 def kept(batch: pa.RecordBatch, offsets: OffsetsByPartition, topic_ids: Mapping[str, str]) -> pa.RecordBatch:
