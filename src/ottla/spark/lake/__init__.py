@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
+from ottla.spark.lake.debezium import debezium_json
 from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.lake_table import TableTarget
@@ -22,6 +23,7 @@ __all__ = [
     "TableTarget",
     "append_once",
     "compact",
+    "debezium_json",
     "json_field",
     "load_topic_to_lake",
     "parse_target",
