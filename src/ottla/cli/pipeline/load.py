@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import click
@@ -109,10 +110,8 @@ _partition_by = click.option(
     "--partition-by",
     "partition_by",
     multiple=True,
-    default=("topic", "event_hour"),
-    show_default=True,
     metavar="COLUMN",
-    help="topic, event_hour or event_date; may be repeated, in order.",
+    help="topic, event_hour or event_date; may be repeated, in order.  [default: topic, event_hour]",
 )
 _columns = click.option(
     "--column",
@@ -129,6 +128,77 @@ _event_time_field = click.option(
 _options = click.option(
     "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
 )
+
+
+_upsert_flags: Final = flags(
+    click.option("--upsert", is_flag=True, help="One row for each key, as its last record left it."),
+    click.option("--history", is_flag=True, help="With --upsert: one row for each version of a key."),
+    click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="COLUMN",
+        help="A column of the key, for --upsert; may be repeated.  [default: the record's key]",
+    ),
+    click.option("--sequence-by", metavar="COLUMN", help="What orders the changes of a key.  [default: their log]"),
+    click.option(
+        "--buckets",
+        type=click.IntRange(1, 10_000),
+        default=16,
+        show_default=True,
+        help="That partition the table of upserts, by the key's hash.",
+    ),
+    click.option(
+        "--debezium",
+        metavar="COLUMNS",
+        help='Values are events of Debezium in JSON, of rows with these columns: "id bigint, name string".',
+    ),
+)
+# As Spark names them.
+_COLUMN_TYPES: Final = ("bigint", "int", "double", "string", "boolean")
+
+
+def _upsert_arguments(
+    upsert: bool,
+    history: bool,
+    keys: tuple[str, ...],
+    sequence_by: str | None,
+    buckets: int,
+    debezium: str | None,
+) -> dict[str, Any]:
+    """Of `Loader`."""
+    if not upsert:
+        if history or keys or sequence_by is not None or debezium is not None:
+            raise click.UsageError("--history, --key, --sequence-by and --debezium are for --upsert.")
+        return {}
+    if history and sequence_by is None:
+        raise click.UsageError("--history needs --sequence-by, from which a version is valid.")
+    found: dict[str, Any] = {"mode": "history" if history else "upsert", "sequence_by": sequence_by, "buckets": buckets}
+    if keys:
+        found["keys"] = keys
+    if debezium is not None:
+        if not keys:
+            raise click.UsageError("--debezium needs the columns of the key: give --key.")
+        found["decode"] = _debezium(debezium, keys, sequence_by)
+    return found
+
+
+def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> object:
+    """`source_NAME` as the sequence is a whole number of the event's source."""
+    import pyarrow as pa
+
+    from ottla.spark.lake import debezium_json
+
+    kinds = dict(zip(_COLUMN_TYPES, (pa.int64(), pa.int32(), pa.float64(), pa.string(), pa.bool_()), strict=True))
+    columns = []
+    for each in text.split(","):
+        name, _, kind = each.strip().rpartition(" ")
+        if not name.strip() or kind.lower() not in kinds:
+            raise click.UsageError(f"--debezium: {each.strip()!r} is not a name and one of {', '.join(_COLUMN_TYPES)}.")
+        columns.append(pa.field(name.strip(), kinds[kind.lower()]))
+    of_source = sequence_by is not None and sequence_by.startswith("source_")
+    source = {str(sequence_by).removeprefix("source_"): pa.int64()} if of_source else None
+    return debezium_json(pa.schema(columns), keys, source)
 
 
 @command.command(name=_RUN)
@@ -156,6 +226,7 @@ _options = click.option(
     help="At most so many records.",
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@_upsert_flags
 @click.option("--tells-audit", is_flag=True, help="Report the loaded counts to the audit, as the tier lake.")
 @_options
 @spark_flag
@@ -167,11 +238,20 @@ def run(
     every: str | None,
     rows_per_commit: int,
     target_file_bytes: int,
+    upsert: bool,
+    history: bool,
+    keys: tuple[str, ...],
+    sequence_by: str | None,
+    buckets: int,
+    debezium: str | None,
     tells_audit: bool,
     as_json: bool,
     **flags: Unpack[_LoaderFlags],
 ) -> int:
-    """Append the records that the table does not have yet; with --every, until Ctrl-C."""
+    """Append the records that the table does not have yet; with --every, until Ctrl-C.
+
+    With --upsert the table has one row for each key, as the key's last record left it.
+    """
     if event_time is not None and flags["event_time_field"] is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
     every_ms = None if every is None else _every_ms(every)
@@ -179,6 +259,7 @@ def run(
         "ottla load",
         flags,
         event_time,
+        partial(_upsert_arguments, upsert, history, keys, sequence_by, buckets, debezium),
         start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
         rows_per_commit=rows_per_commit,
         target_file_bytes=target_file_bytes,
@@ -195,12 +276,22 @@ def run(
     return INTERRUPTED if every_ms is None and outcome.left_count else 0
 
 
-def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
-    """What starts Spark and makes a loader; flags that are wrong are found before."""
+def _prepared(
+    name: str,
+    flags: _LoaderFlags,
+    event_time: str | None = None,
+    arguments: Callable[[], Mapping[str, Any]] = dict,
+    **more: Any,
+) -> Callable[[], Loader]:
+    """What starts Spark and makes a loader; flags that are wrong are found before.
+
+    `arguments`: further ones of the loader, which need the packages of tables.
+    """
     options = source_options(assignments(flags["options"], "--option"))
     settings = assignments(flags["settings"], "--spark")
     place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
     field = flags["event_time_field"]
+    more |= arguments()
 
     def start() -> Loader:
         import ottla.spark
@@ -213,7 +304,7 @@ def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **m
             place,
             event_time=event_time or (json_field(field) if field else "timestamp"),
             columns=flags["columns"],
-            partition_by=flags["partition_by"],
+            partition_by=flags["partition_by"] or None,
             options=options,
             **more,
         )
