@@ -6,6 +6,7 @@ from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
 from ottla.spark.lake.debezium import debezium_json
 from ottla.spark.lake.delta_appends import append_once
+from ottla.spark.lake.erasure import Erasure, erase
 from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
@@ -14,6 +15,7 @@ from ottla.spark.lake.target import LakeTarget, parse_target
 
 __all__ = [
     "Compaction",
+    "Erasure",
     "IcebergTarget",
     "LakeError",
     "LakeLoad",
@@ -24,6 +26,7 @@ __all__ = [
     "append_once",
     "compact",
     "debezium_json",
+    "erase",
     "json_field",
     "load_topic_to_lake",
     "parse_target",
