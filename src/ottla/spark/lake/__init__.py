@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
-from ottla.spark.lake.debezium import debezium_json
+from ottla.spark.lake.debezium import debezium_json, debezium_registry
 from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.erasure import Erasure, erase
 from ottla.spark.lake.formats import IcebergTarget
@@ -26,6 +26,7 @@ __all__ = [
     "append_once",
     "compact",
     "debezium_json",
+    "debezium_registry",
     "erase",
     "json_field",
     "load_topic_to_lake",
