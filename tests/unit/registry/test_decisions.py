@@ -78,17 +78,18 @@ def test_setting_that_is_not_offered_is_refused(asked: dict[str, object], code: 
     assert code_of(raised) is code
 
 
-def test_json_schemas_have_one_version_until_the_level_is_none() -> None:
+def test_json_schemas_are_held_to_the_level() -> None:
     small = SmallState()
     small.register("page", '{"type":"object"}', type=SchemaType.JSON)
-    for refused in ("FULL", "BACKWARD"):
-        with pytest.raises(RegistryError) as raised:
-            decisions.set_config(small.now, "page", {"compatibility": refused})
-        assert raised.value.status == 422
-    with pytest.raises(RegistryError, match="level BACKWARD cannot be kept"):
+    with pytest.raises(RegistryError, match="TYPE_CHANGED at #") as raised:
         small.register("page", '{"type":"array"}', type=SchemaType.JSON)
+    assert raised.value.code is RegistryCode.INCOMPATIBLE_SCHEMA
+    assert small.register("page", '{"type":["object","null"]}', type=SchemaType.JSON).version == 2
+    small.take(decisions.set_config(small.now, "page", {"compatibility": "FULL"}))
+    with pytest.raises(RegistryError, match="the old schema cannot read"):
+        small.register("page", "{}", type=SchemaType.JSON)
     small.take(decisions.set_config(small.now, "page", {"compatibility": "NONE"}))
-    assert small.register("page", '{"type":"array"}', type=SchemaType.JSON).version == 2
+    assert small.register("page", '{"type":"array"}', type=SchemaType.JSON).version == 3
 
 
 def test_normalize_may_be_set_for_a_subject() -> None:
