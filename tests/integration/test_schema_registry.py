@@ -124,6 +124,9 @@ def test_json_goes_through_confluents_serializers(client: SchemaRegistryClient) 
     client.register_schema("pages-value", Schema(wider, "JSON"))
     found = client.get_latest_version("pages-value")
     assert found.version == 2
+    assert found.guid is not None
+    assert client.get_schema_by_guid(found.guid).schema_str == found.schema.schema_str
+    assert client.get_latest_with_metadata("pages-value", {}).version == 2
 
 
 def test_protobuf_goes_through_confluents_serializers_with_its_imports(client: SchemaRegistryClient) -> None:

@@ -100,6 +100,18 @@ def version_at(state: RegistryState, subject: str, number: int, *, deleted: bool
     return next((each for each in versions if each.version == number), None) or _no_version(number)
 
 
+def with_metadata(
+    state: RegistryState, subject: str, wanted: Mapping[str, str], *, deleted: bool = False
+) -> SubjectVersion:
+    """The newest version whose metadata has all these properties."""
+    for version in reversed(require_versions(state, subject, deleted=deleted)):
+        metadata = version.others.get("metadata")
+        properties = metadata.get("properties") if isinstance(metadata, Mapping) else None
+        if wanted.items() <= dict(properties or {}).items():
+            return version
+    raise schema_not_found()
+
+
 def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> RegistryDecision:
     """Softly first: it is not listed any more, and its id still decodes existing records."""
     require_writable(state, subject)
