@@ -46,11 +46,11 @@ def publish(
         if attempt:
             sleep(rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S)))
         try:
-            table.add_columns(new_columns(table.schema, [file.schema for file in commit.added]))
-            # The table may be newer than the plan: a commit of others that it has already is no conflict any more.
-            _check_numbers(table, expected)
-            if commit.removed and table.version != listed_at:
-                _check_files(table, commit)
+            _check_unchanged(table, commit, expected, listed_at)
+            if columns := new_columns(table.schema, [file.schema for file in commit.added]):
+                # They are a change of the table apart from the commit: only one that is not refused adds them.
+                table.add_columns(columns)
+                _check_unchanged(table, commit, expected, listed_at)
             return table.commit(commit)
         except CommitConflict:
             table.refresh()
@@ -58,6 +58,15 @@ def publish(
             if any(each.facts.get(COMMIT_ID) == commit_id for each in table.newest_facts(COMMITS_SEARCHED)):
                 return table.version
     raise LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
+
+
+def _check_unchanged(
+    table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None], listed_at: int | None
+) -> None:
+    """The table may be newer than the plan: a commit of others that it has already is no conflict any more."""
+    _check_numbers(table, expected)
+    if commit.removed and table.version != listed_at:
+        _check_files(table, commit)
 
 
 def _check_numbers(table: LakeTable, expected: Mapping[str, int | None]) -> None:
