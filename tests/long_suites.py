@@ -336,6 +336,12 @@ LONG_SUITES: Final = (
         "archive, Java from PyPI; the session of a user's tests stays",
     ),
     LongSuite(
+        ("tests/integration/spark/test_spark_connect.py",),
+        ("tests/unit/spark/lake/test_numbered_tasks.py", "tests/integration/spark/test_load_command.py"),
+        "a server of Spark Connect is another Spark and its start; tasks that are named by numbers, which loads use "
+        "there, and loads in a session of the tests stay",
+    ),
+    LongSuite(
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[classic]",
             "tests/interop/clients/test_apache_group_tools.py::test_configs_command",

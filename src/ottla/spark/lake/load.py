@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from pyspark.sql import SparkSession
 from ottla.audit.commits import load_counts
 from ottla.audit.topic import publish as publish_counts
 from ottla.client.wire.errors import ClientError
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
@@ -31,6 +31,7 @@ from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.changes import BUCKET, BUCKETS_DEFAULT, UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES
+from ottla.spark.lake.following import FollowedLoad, LoadTrack, follow_loads
 from ottla.spark.lake.formats import open_table, table_target
 from ottla.spark.lake.lake_table import LakeTable, TableCommit, TableTarget
 from ottla.spark.lake.plans import (
@@ -46,7 +47,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.spark_jobs import run_job
+from ottla.spark.lake.spark_jobs import master_of, parallelism_of, run_job
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -101,8 +102,6 @@ UPSERT: Final = "upsert"
 HISTORY: Final = "history"
 KEYS_DEFAULT: Final = ("key",)
 PARTITION_BY_DEFAULT: Final = ("topic", "event_hour")
-# How often a waiting follower checks `should_stop`.
-_CHECK_EVERY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +215,9 @@ class Loader:
         at: Callable[[Stage], None] = no_observer,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
-        refuse_others_options(options or {})
         self._spark = spark
         self._topics = names
-        self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
-        self._options = parse_read_options(self._source, is_stream=False)
+        self._source, self._options = source_of(bootstrap, names, options or {})
         self._sql_time = event_time if isinstance(event_time, str) and event_time != "timestamp" else None
         self._upserts = upsert_rule(mode, names, keys, sequence_by, buckets, partition_by)
         if self._upserts is not None:
@@ -233,10 +230,11 @@ class Loader:
         self._target = table_target(target, storage)
         # Where the tasks write.
         self._location = self._target.location
-        self._location.refuse_remote_master(spark.sparkContext.master or "")
+        self._location.refuse_remote_master(master_of(spark))
         self._start = start
         self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
+        self._parallelism = parallelism_of(spark)
         self._seen: Commit | None = None
         self._has_published = False
         self._tells_audit = tells_audit
@@ -247,10 +245,11 @@ class Loader:
         self,
         on_progress: Callable[[LoadState], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        track: LoadTrack | None = None,
     ) -> LakeLoad:
         """Everything that the logs have when the load starts, in one commit after the other.
 
-        `on_progress` is called after each commit; `should_stop` is called before each.
+        `on_progress` is called after each commit; `should_stop` is called before each.  `track` counts the commits.
         """
         table = self._table()
         plan = plan_load(table, self._options, self._start)
@@ -259,11 +258,16 @@ class Loader:
             # Of commits whose process died before it published them.
             self._publish_counts(table)
             self._has_published = True
+        if track is not None:
+            track.committed(left_count=plan.offsets_count)
         while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
-            total = total.plus(self._load_part(table, part))
-            self._publish_counts(table)
+            loaded = self._load_part(table, part)
+            total = total.plus(loaded)
             plan = plan.rest(part)
+            if track is not None:
+                track.committed(loaded.rows_count, loaded.files_count, 1, left_count=plan.offsets_count)
+            self._publish_counts(table)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
         return replace(total, next_offsets=plan.first if plan.ranges else plan.end, left_count=plan.offsets_count)
@@ -277,22 +281,39 @@ class Loader:
         every_s: float = 10.0,
         *,
         on_progress: Callable[[LoadState], None] | None = None,
+        on_failure: Callable[[OttlaError, int | None], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> LakeLoad:
         """Load again and again, at most every `every_s` seconds, until `should_stop` or an interruption.
 
-        The table is the only state: after a kill the next process continues where the last commit ended.  Brokers that
-        cannot be reached end it as they end a load.
+        The table is the only state: after a kill the next process continues where the last commit ended.  A load that
+        fails, since brokers cannot be reached or another load was committed first, is repeated after a time that grows;
+        `on_failure` gets the error and this time in ms, and without it the log has them.
+
+        Raises `DataLoss`, and the errors of options and settings: a repetition would not help.
         """
         clock = SystemClock()
-        total: LakeLoad | None = None
-        while not should_stop():
-            began_ms = clock.monotonic_ms()
-            loaded = self.load(on_progress, should_stop)
-            total = loaded if total is None else total.plus(loaded)
-            while (rest_ms := every_s * 1000 - (clock.monotonic_ms() - began_ms)) > 0 and not should_stop():
-                time.sleep(min(rest_ms / 1000, _CHECK_EVERY_S))
-        return LakeLoad(0, 0, {}, None) if total is None else total
+        track = LoadTrack(int(every_s * 1_000), clock.monotonic_ms())
+        total = LakeLoad(0, 0, {}, None)
+
+        def run(stops: Callable[[], bool]) -> int:
+            nonlocal total
+            loaded = self.load(on_progress, stops, track)
+            total = total.plus(loaded)
+            return loaded.left_count
+
+        follow_loads([FollowedLoad(self.name, track, run, on_failure or self.log_failure)], clock, should_stop)
+        if track.stopped_by is not None:
+            raise track.stopped_by
+        return total
+
+    @property
+    def name(self) -> str:
+        """The place of the table."""
+        return self._location.url
+
+    def log_failure(self, error: OttlaError, retry_ms: int | None) -> None:
+        log.warning("lake.load_failed", extra=fields(table=self.name, reason=str(error), retry_ms=retry_ms))
 
     def backfill(self, from_ms: int, to_ms: int) -> LakeLoad:
         """Load the event times `[from_ms, to_ms)` of these topics again from their logs, in one commit.
@@ -320,7 +341,7 @@ class Loader:
             return LakeLoad(0, 0, {}, None)
         ids = {part.topic: part.topic_id for part in ranges}
         job = replace(self._job(table, ids), options=options, offsets=offsets)
-        tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
+        tasks = share_out(ranges, self._parallelism)
         try:
             reports = run_job(self._spark, partial(run_ranges, job), tasks)
         except DataLoss as loss:
@@ -344,7 +365,7 @@ class Loader:
         return self._opened
 
     def _offsets_per_commit(self) -> int:
-        return self._limits.offsets_max(self._seen, ROWS_PER_TASK_FIRST * self._spark.sparkContext.defaultParallelism)
+        return self._limits.offsets_max(self._seen, ROWS_PER_TASK_FIRST * self._parallelism)
 
     def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
         self._at(Stage.PLANNED)
@@ -360,7 +381,7 @@ class Loader:
             self._at(Stage.COMMITTING)
             version, files_count = publish(table, replace(commit, added=files), part.expected), len(files)
         else:
-            run = partial(run_job, self._spark, slices_max=self._spark.sparkContext.defaultParallelism)
+            run = partial(run_job, self._spark, slices_max=self._parallelism)
             upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at)
             version, files_count = upserter.commit(table, files, commit, part.expected)
         self._at(Stage.COMMITTED)
@@ -369,7 +390,7 @@ class Loader:
     def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
         job = self._job(table, part.topic_ids)
         if self._sql_time is None:
-            tasks = share_out(part.ranges, self._spark.sparkContext.defaultParallelism)
+            tasks = share_out(part.ranges, self._parallelism)
             return run_job(self._spark, partial(run_ranges, job), tasks)
         reports = self._write_by_sql(job, part, self._sql_time)
         check_same_topics(self._options, part)
@@ -424,6 +445,13 @@ def upsert_rule(
     if tuple(keys) != KEYS_DEFAULT or sequence_by is not None or buckets != BUCKETS_DEFAULT:
         raise LakeError("keys, sequence_by and buckets are of upserts", hint=f"give mode={UPSERT!r}")
     return None
+
+
+def source_of(bootstrap: str, topics: Sequence[str], options: Mapping[str, str]) -> tuple[dict[str, str], ReadOptions]:
+    """The options of the source of a load, as Spark takes them and as values.  Raises `SparkOptionError`."""
+    refuse_others_options(options)
+    source = {**options, "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics)}
+    return source, parse_read_options(source, is_stream=False)
 
 
 def refuse_others_options(options: Mapping[str, str]) -> None:

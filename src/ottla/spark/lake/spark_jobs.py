@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
 
-from ottla.spark.errors import LakeError
-from ottla.spark.lake.tasks import TaskReport
+from ottla.spark.errors import DataLoss, LakeError
+from ottla.spark.jvm import is_remote
+from ottla.spark.lake.tasks import REPORT_DDL, TaskReport, report_of, run_numbered
 from ottla.spark.worker_import import advised
 
 T = TypeVar("T")
 
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+# More than any cluster runs at once.
+_PARTITIONS_MAX: Final = 100_000
+# An error of a task that Spark gives as text.
+_DATA_LOSS: Final = f"{DataLoss.__name__}: "
+
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
+
+
+def master_of(spark: SparkSession) -> str:
+    """Where the tasks run: `local[2]`, `spark://...`.
+
+    A server of Spark Connect on another machine is one, wherever its own tasks run.
+    """
+    if not is_remote(spark):
+        return spark.sparkContext.master or ""
+    server = str(getattr(spark.client, "host", ""))
+    return (spark.conf.get("spark.master") or "") if server in _LOOPBACK else f"sc://{server}"
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    # Spark divides a range among all cores where no number is given.
+    numbers = spark.range(_PARTITIONS_MAX).select(sql.spark_partition_id().alias("number"))
+    return numbers.distinct().count()
 
 
 def run_job(
@@ -29,12 +58,19 @@ def run_job(
     """`slices_max`: small tasks share one of Spark's.  Raises a task's own error; `LakeError` where a task died."""
     slices_count = len(tasks) if slices_max is None else min(len(tasks), slices_max)
     try:
-        shares = spark.sparkContext.parallelize(tasks, max(1, slices_count))
-        reports: list[TaskReport] = shares.mapPartitions(advised(run)).collect()
+        if is_remote(spark):
+            # Spark Connect has no RDDs: the tasks are the rows of a range, and their reports come back as rows.
+            numbers = spark.range(0, len(tasks), 1, max(1, slices_count))
+            rows = numbers.mapInArrow(advised(partial(run_numbered, run, tasks)), REPORT_DDL).collect()
+            reports = [report_of(row["report"], row["schemas"]) for row in rows]
+        else:
+            shares = spark.sparkContext.parallelize(tasks, max(1, slices_count))
+            reports = shares.mapPartitions(advised(run)).collect()
     except (Py4JJavaError, PySparkException) as error:
-        raise LakeError(
-            f"a task failed, nothing of it was committed: {reason_of(str(error))}", hint="run the load again"
-        ) from error
+        reason = reason_of(str(error))
+        if reason.startswith(_DATA_LOSS):
+            raise DataLoss(reason.removeprefix(_DATA_LOSS).removesuffix(f"; {DataLoss.hint}")) from error
+        raise LakeError(f"a task failed, nothing of it was committed: {reason}", hint="run the load again") from error
     for report in reports:
         if report.failure is not None:
             raise report.failure

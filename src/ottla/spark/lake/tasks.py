@@ -6,10 +6,10 @@ The driver gets a report of each task, small enough for any number of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.range_reading import read_task, task_of
 from ottla.spark.worker_heap import settle_heap
+
+T = TypeVar("T")
 
 _US_PER_MS: Final = 1_000
 
@@ -126,6 +128,15 @@ def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterat
         yield _reported(job, ((batch, None) for batch in read_task(reading)))
 
 
+def run_numbered(
+    run: Callable[[Iterable[T]], Iterator[TaskReport]], tasks: Sequence[T], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`run` over those of the tasks whose numbers the batches have, as a column."""
+    own = (tasks[number] for batch in batches for number in batch.column(0).to_pylist())
+    for report in run(own):
+        yield report_batch(report)
+
+
 def run_batches(job: TaskJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same over records that Spark has read, with the event times that it has computed."""
     report = _reported(job, ((batch, batch.column(EVENT_TIME)) for batch in batches))
@@ -196,13 +207,16 @@ REPORT_DDL: Final = "report string, schemas array<binary>"
 def report_batch(report: TaskReport) -> pa.RecordBatch:
     if report.failure is not None:
         raise report.failure
-    files = [
-        [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
-        for file in report.files
-    ]
+    files, removed = (
+        [
+            [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
+            for file in each
+        ]
+        for each in (report.files, report.removed)
+    )
     counts = {topic: [[start, count] for start, count in windows.items()] for topic, windows in report.counts.items()}
-    text = json.dumps({"files": files, "counts": counts, "bytes": report.read_bytes})
-    schemas = [file.schema.serialize().to_pybytes() for file in report.files]
+    text = json.dumps({"files": files, "removed": removed, "counts": counts, "bytes": report.read_bytes})
+    schemas = [file.schema.serialize().to_pybytes() for file in (*report.files, *report.removed)]
     return pa.RecordBatch.from_arrays(
         [pa.array([text]), pa.array([schemas], pa.list_(pa.binary()))], names=["report", "schemas"]
     )
@@ -212,10 +226,13 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
     found = json.loads(text)
     files = [
         DataFile(path, partition, size, rows, pa.ipc.read_schema(pa.py_buffer(schema)), _bounds_of(bounds))
-        for (path, partition, size, rows, bounds), schema in zip(found["files"], schemas, strict=True)
+        for (path, partition, size, rows, bounds), schema in zip(
+            [*found["files"], *found["removed"]], schemas, strict=True
+        )
     ]
     counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
-    return TaskReport(tuple(files), counts, found["bytes"])
+    added_count = len(found["files"])
+    return TaskReport(tuple(files[:added_count]), counts, found["bytes"], tuple(files[added_count:]))
 
 
 def _bounds_json(bounds: Mapping[str, ColumnBounds]) -> dict[str, list[int | None]]:
