@@ -82,7 +82,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs.", "backup"),
     "restore": Verb("ottla.cli.log.backup", "Make a data directory of a backup.", "restore"),
     "cluster": Family("Run a cluster on this machine; show how a cluster is.", _CLUSTER),
-    "load": Verb("ottla.cli.pipeline.load", "Load topics into a lake table, exactly once."),
+    "load": Verb("ottla.cli.pipeline.load_verb", "Load topics into a lake table, exactly once."),
     "lake": Family("Erase rows of lake tables.", _LAKE),
     "registry": Family("Serve schemas to Kafka's clients.", _REGISTRY),
     "stream": Verb("ottla.cli.pipeline.stream", "Run streams of events: windows, sessions, joins."),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @json_flag()
 def erase(
-    target: str,
+    target: str | None,
     storage: tuple[str, ...],
     table: str | None,
     catalog: tuple[str, ...],
