@@ -357,6 +357,12 @@ LONG_SUITES: Final = (
         "archive, Java from PyPI; the session of a user's tests stays",
     ),
     LongSuite(
+        ("tests/integration/spark/test_spark_connect.py",),
+        ("tests/unit/spark/lake/test_numbered_tasks.py", "tests/integration/spark/test_load_command.py"),
+        "a server of Spark Connect is another Spark and its start; tasks that are named by numbers, which loads use "
+        "there, and loads in a session of the tests stay",
+    ),
+    LongSuite(
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[classic]",
             "tests/interop/clients/test_apache_group_tools.py::test_configs_command",
@@ -468,16 +474,20 @@ LONG_SUITES: Final = (
             "tests/integration/test_guide_of_spark.py::*[dead-letters.md]",
             "tests/integration/test_guide_of_spark.py::*[loads.md]",
             "tests/integration/test_guide_of_spark.py::*[mirror.md]",
+            "tests/integration/test_guide_of_spark.py::*[personal-data.md]",
             "tests/integration/test_guide_of_spark.py::*[streams.md]",
+            "tests/integration/test_guide_of_spark.py::*[upserts.md]",
             "tests/examples/test_examples_page_of_spark.py",
         ),
         (
             "tests/integration/test_guide_of_spark.py::*[spark-source.md]",
             "tests/examples/test_examples_page.py",
+            "tests/integration/lake/test_erasure.py",
             "tests/integration/spark/test_load_command.py",
             "tests/integration/spark/test_spark_dead_letters.py",
             "tests/integration/spark/test_spark_mirror.py",
             "tests/integration/spark/test_spark_streams.py",
+            "tests/integration/spark/test_spark_upserts.py",
         ),
         "the longest pages of documentation as they are printed, streams in processes that start Spark each time; "
         "the other pages stay, and the calls of these have tests",

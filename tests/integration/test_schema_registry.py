@@ -116,11 +116,17 @@ def test_json_goes_through_confluents_serializers(client: SchemaRegistryClient) 
     serialize, deserialize = JSONSerializer(schema, client), JSONDeserializer(schema, schema_registry_client=client)
     data = serialize({"url": "/"}, value_of("pages"))
     assert deserialize(data, value_of("pages")) == {"url": "/"}
-    with pytest.raises(SchemaRegistryError, match="set the subject's level to NONE") as raised:
+    with pytest.raises(SchemaRegistryError, match="TYPE_CHANGED at #") as raised:
         client.register_schema("pages-value", Schema('{"type":"array"}', "JSON"))
-    assert raised.value.http_status_code == 422
-    client.set_compatibility("pages-value", "NONE")
-    client.register_schema("pages-value", Schema('{"type":"array"}', "JSON"))
+    assert raised.value.error_code == 40901
+    assert not client.test_compatibility("pages-value", Schema('{"type":"array"}', "JSON"))
+    wider = schema.replace('"url":{"type":"string"}', '"url":{"type":["string","null"]}')
+    client.register_schema("pages-value", Schema(wider, "JSON"))
+    found = client.get_latest_version("pages-value")
+    assert found.version == 2
+    assert found.guid is not None
+    assert client.get_schema_by_guid(found.guid).schema_str == found.schema.schema_str
+    assert client.get_latest_with_metadata("pages-value", {}).version == 2
 
 
 def test_protobuf_goes_through_confluents_serializers_with_its_imports(client: SchemaRegistryClient) -> None:

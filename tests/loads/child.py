@@ -32,7 +32,7 @@ EXECUTOR: Final = "executor"
 # Of a load that another process has started, and that waits in its first task to be killed.
 EXECUTOR_OF_ANOTHER: Final = "executor of another load"
 HELD: Final = "held"
-IN_TASKS: Final = frozenset({Stage.TASK_BEGAN, Stage.TASK_WROTE})
+IN_TASKS: Final = frozenset({Stage.TASK_BEGAN, Stage.TASK_WROTE, Stage.APPLY_BEGAN, Stage.APPLY_WROTE})
 # Small, so that a load of some hundred records has several commits of several tasks.
 ROWS_PER_COMMIT: Final = 200
 ROWS_PER_TASK: Final = 40
@@ -154,7 +154,15 @@ def loader_of(spark: SparkSession, given: Mapping[str, Any]) -> Loader:
     if "hold" in given:
         at = Holder(folder, given["hold"])
     topic, bootstrap = given["topic"], given["bootstrap"]
-    return Loader(spark, bootstrap, topic, table.target(), rows_per_commit=ROWS_PER_COMMIT, at=at)
+    return Loader(
+        spark,
+        bootstrap,
+        topic,
+        table.target(),
+        mode="upsert" if table.is_upserted else "append",
+        rows_per_commit=ROWS_PER_COMMIT,
+        at=at,
+    )
 
 
 def answer(facts: Mapping[str, object]) -> None:

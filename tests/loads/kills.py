@@ -23,7 +23,7 @@ from ottla.spark.lake.tasks import Stage
 from ottla.testing import ControlledBroker, Record, Topic, produce
 from tests.eventually import eventually
 from tests.loads.child import DRIVER, EXECUTOR, EXECUTOR_OF_ANOTHER, ancestors, kill
-from tests.loads.tables import TableSpec, problems
+from tests.loads.tables import TableSpec, problems, problems_of_keys
 from tests.quick_java import QUICK_JAVA
 from tests.s3_server import BUCKET, S3Server
 
@@ -38,12 +38,28 @@ POINTS: Final[Mapping[str, Mapping[str, Stage]]] = {
     "before commit": {DRIVER: Stage.COMMITTING, EXECUTOR: Stage.COMMITTING},
     "after commit": {DRIVER: Stage.COMMITTED, EXECUTOR: Stage.COMMITTED},
 }
-TABLES: Final = ("delta-local", "delta-s3", "iceberg-local", "iceberg-s3")
+# Of an upsert, which applies changes between the first two and the last two.
+UPSERT_POINTS: Final[Mapping[str, Mapping[str, Stage]]] = {
+    "before write": POINTS["before write"],
+    "before applying": {DRIVER: Stage.APPLYING, EXECUTOR: Stage.APPLY_BEGAN},
+    "after applying": {DRIVER: Stage.WRITTEN, EXECUTOR: Stage.APPLY_WROTE},
+    "before commit": POINTS["before commit"],
+    "after commit": POINTS["after commit"],
+}
+KEYS: Final = 70
+TABLES: Final = (
+    "delta-local",
+    "delta-s3",
+    "iceberg-local",
+    "iceberg-s3",
+    "delta-local-upserts",
+    "iceberg-local-upserts",
+)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`kills` by victim and point; `problems` are empty where each offset is in the table once."""
+    """`kills` by victim and point; `problems` are empty where the table is what its log gives."""
 
     table: str
     kills: Counter[str] = field(default_factory=Counter)
@@ -53,7 +69,7 @@ class Outcome:
 
     def __str__(self) -> str:
         kills = ", ".join(f"{count} x {what}" for what, count in sorted(self.kills.items()))
-        verdict = "; ".join(self.problems) or "each offset is in the table once"
+        verdict = "; ".join(self.problems) or "the table is what its log gives"
         return (
             f"{self.table}: {self.kills.total()} kills in {self.took_s:.0f} s ({kills}), "
             f"{self.records_count} records: {verdict}"
@@ -127,6 +143,8 @@ class Driver:
 class Site:
     """A topic that grows, and a table of it."""
 
+    points = POINTS
+
     def __init__(self, folder: Path, topic: Topic, table: TableSpec) -> None:
         self.folder, self.topic, self.table = folder, topic, table
         self.values: Counter[bytes] = Counter()
@@ -157,6 +175,34 @@ class Site:
         outcome.problems += self.problems()
 
 
+class UpsertSite(Site):
+    """A topic of changes, of which every seventh deletes a row, and a table with a row for each key."""
+
+    points = UPSERT_POINTS
+
+    def __init__(self, folder: Path, topic: Topic, table: TableSpec) -> None:
+        super().__init__(folder, topic, table)
+        self._chance = random.Random(23)
+        self._rows: dict[bytes, bytes] = {}
+
+    def produce(self, count: int = RECORDS_PER_LOAD) -> None:
+        first = self.values.total()
+        records = []
+        for number in range(first, first + count):
+            key = self._chance.randrange(KEYS)
+            value = None if number % 7 == 0 else b"%d" % number
+            records.append(Record(value, key=b"%d" % key, partition=key % PARTITIONS))
+            self.values[b"%d" % number] += 1
+            if value is None:
+                self._rows.pop(b"%d" % key, None)
+            else:
+                self._rows[b"%d" % key] = value
+        produce(self.topic, records)
+
+    def problems(self) -> list[str]:
+        return problems_of_keys(self.table.rows(), self._rows)
+
+
 @contextmanager
 def sites(*tables: str) -> Iterator[list[Site]]:
     with (
@@ -171,11 +217,13 @@ def sites(*tables: str) -> Iterator[list[Site]]:
             folder = Path(name) / table
             folder.mkdir()
             catalog = str(folder / "catalog.db") if table.startswith("iceberg-") else ""
-            spec = TableSpec(table, str(folder / "table"), {}, catalog)
+            is_upserted = table.endswith("-upserts")
+            spec = TableSpec(table, str(folder / "table"), {}, catalog, is_upserted)
             if table.endswith("-s3"):
                 s3 = s3 or stack.enter_context(S3Server())
                 spec = TableSpec(table, f"s3://{BUCKET}/{table}", s3.storage, catalog)
-            found.append(Site(folder, namespace.topic(table, partitions=PARTITIONS), spec))
+            topic = namespace.topic(table, partitions=PARTITIONS)
+            found.append(UpsertSite(folder, topic, spec) if is_upserted else Site(folder, topic, spec))
         yield found
 
 
@@ -184,11 +232,11 @@ def run_points(table: str, times: int) -> Outcome:
     outcome, began_s = Outcome(table), time.monotonic()
     with sites(table) as (here,), ExitStack() as stack:
         driver, next_one = (stack.enter_context(Driver(here.folder)) for _ in range(2))
-        for point in POINTS:
+        for point in here.points:
             for _ in range(times):
                 kill_workers(driver, here, point)
                 outcome.kills[f"{EXECUTOR} {point}"] += 1
-        for point in POINTS:
+        for point in here.points:
             for _ in range(times):
                 kill_driver(driver, [here], point)
                 outcome.kills[f"{DRIVER} {point}"] += 1
@@ -210,7 +258,7 @@ def kill_workers(driver: Driver, here: Site, point: str) -> None:
     """Kill it while it loads new records; the load continues to its end."""
     mark = f"{EXECUTOR} {point} {uuid.uuid4().hex[:8]}"
     here.produce()
-    driver.ask(here.command(kill={"mark": mark, "who": EXECUTOR, "stage": POINTS[point][EXECUTOR]}))
+    driver.ask(here.command(kill={"mark": mark, "who": EXECUTOR, "stage": here.points[point][EXECUTOR]}))
     answers = driver.answers()
     assert here.killed(mark) > 0, f"no process was killed {mark}: {answers}\n{driver.said}"
     assert answers is not None, f"{mark}: {driver.said}"
@@ -222,7 +270,7 @@ def kill_driver(driver: Driver, places: Sequence[Site], point: str) -> None:
     marks = [str(here.folder / mark) for here in places]
     for here in places:
         here.produce()
-    kill = {"mark": mark, "who": DRIVER, "stage": POINTS[point][DRIVER], "together": marks}
+    kill = {"mark": mark, "who": DRIVER, "stage": places[0].points[point][DRIVER], "together": marks}
     driver.ask(*(here.command(kill=kill) for here in places))
     answers = driver.answers()
     assert answers is None, f"{mark}: {answers}\n{driver.said}"
@@ -238,7 +286,7 @@ def kill_worker_of_second_load(first: Driver, second: Driver, here: Site, point:
     mark = f"{EXECUTOR_OF_ANOTHER} {point} {uuid.uuid4().hex[:8]}"
     here.produce()
     second.ask(here.command(hold=f"hold {mark}"))
-    first.ask(here.command(kill={"mark": mark, "who": EXECUTOR_OF_ANOTHER, "stage": POINTS[point][EXECUTOR]}))
+    first.ask(here.command(kill={"mark": mark, "who": EXECUTOR_OF_ANOTHER, "stage": here.points[point][EXECUTOR]}))
     answers = first.answers(), second.answers()
     assert here.killed(mark) > 0, f"no process was killed {mark}: {answers}\n{first.said}\n{second.said}"
     assert answers[0] is not None, f"{mark}: {first.said}"

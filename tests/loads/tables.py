@@ -16,12 +16,16 @@ from ottla.spark.lake.target import LakeTarget, parse_target
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """`storage`: settings of S3.  `catalog`: the file of an Iceberg table's catalog; empty for a Delta table."""
+    """`storage`: settings of S3.  `catalog`: the file of an Iceberg table's catalog; empty for a Delta table.
+
+    `is_upserted`: it has a row for each key.
+    """
 
     name: str
     url: str
     storage: Mapping[str, str]
     catalog: str = ""
+    is_upserted: bool = False
 
     def target(self) -> LakeTarget | IcebergTarget:
         place = parse_target(self.url, self.storage or None, {})
@@ -59,4 +63,16 @@ def problems(rows: pa.Table, log_ends: Mapping[int, int], values: Counter[bytes]
         wrong.append(f"{twice.total()} rows are too many, as {sorted(twice)[:5]}")
     if Counter(rows["value"].to_pylist()) != values:
         wrong.append("the values are not those that were produced")
+    return wrong
+
+
+def problems_of_keys(rows: pa.Table, expected: Mapping[bytes, bytes]) -> list[str]:
+    """How the table differs from a row for each of these keys, with its value."""
+    found = Counter(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
+    wanted = Counter(expected.items())
+    wrong = []
+    if lost := wanted - found:
+        wrong.append(f"{lost.total()} rows are missing, as {sorted(lost)[:5]}")
+    if others := found - wanted:
+        wrong.append(f"{others.total()} rows are too many, as {sorted(others)[:5]}")
     return wrong

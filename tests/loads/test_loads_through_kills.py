@@ -31,3 +31,17 @@ def test_loads_whose_workers_and_drivers_are_killed_lose_and_repeat_nothing() ->
         load(third, delta, iceberg)
         assert not delta.problems(), "drivers killed"
         assert not iceberg.problems(), "drivers killed"
+
+
+def test_upserts_whose_workers_and_drivers_are_killed_leave_the_rows_that_a_fold_leaves() -> None:
+    with sites("delta-local-upserts", "iceberg-local-upserts") as (delta, iceberg), ExitStack() as stack:
+        first, second, third = (stack.enter_context(Driver(delta.folder)) for _ in range(3))
+        for here in (delta, iceberg):
+            for point in here.points:
+                kill_workers(first, here, point)
+                assert not here.problems(), f"{here.table.name}, workers killed {point}"
+        kill_driver(first, [delta, iceberg], "before applying")
+        kill_driver(second, [delta, iceberg], "after commit")
+        load(third, delta, iceberg)
+        assert not delta.problems(), "drivers killed"
+        assert not iceberg.problems(), "drivers killed"

@@ -73,7 +73,17 @@ class Completeness:
         return self.reported_until_ms
 
     def is_complete(self, window: Window) -> bool:
-        """Independent of the windows before it."""
+        """Independent of the windows before it.
+
+        Raises ConfigError for a window that is not made of those of the rules: what was counted says nothing of it.
+        """
+        size_ms = self.rules.window_ms
+        if window.start_ms % size_ms or window.size_ms % size_ms:
+            raise ConfigError(
+                f"a window of {window.size_ms} ms at {time_text(window.start_ms)} is not made of the rules' windows of "
+                f"{size_ms} ms",
+                hint=f"ask with CompletenessRules(window_ms={window.size_ms}), or for whole windows of the rules",
+            )
         return self.is_complete_between(window.start_ms, window.end_ms)
 
     def is_complete_between(self, from_ms: int | None, until_ms: int) -> bool:

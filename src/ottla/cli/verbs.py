@@ -63,6 +63,10 @@ _AUDIT: Final[Mapping[str, Verb]] = {
     "run": Verb("ottla.cli.pipeline.audit", "Compare all tiers on Spark, into a table and a topic.", "run"),
 }
 
+_LAKE: Final[Mapping[str, Verb]] = {
+    "erase": Verb("ottla.cli.pipeline.lake", "Erase the rows of a key from a lake table.", "erase"),
+}
+
 VERBS: Final[Mapping[str, Verb | Family]] = {
     "serve": Verb("ottla.cli.serve", "Run a broker."),
     "topic": Verb("ottla.cli.topic", "Create, list, describe, alter and delete topics."),
@@ -78,7 +82,8 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "backup": Verb("ottla.cli.log.backup", "Copy a broker's data directory, also while it runs.", "backup"),
     "restore": Verb("ottla.cli.log.backup", "Make a data directory of a backup.", "restore"),
     "cluster": Family("Run a cluster on this machine; show how a cluster is.", _CLUSTER),
-    "load": Verb("ottla.cli.pipeline.load", "Load topics into a lake table, exactly once."),
+    "load": Verb("ottla.cli.pipeline.load_verb", "Load topics into a lake table, exactly once."),
+    "lake": Family("Erase rows of lake tables.", _LAKE),
     "registry": Family("Serve schemas to Kafka's clients.", _REGISTRY),
     "stream": Verb("ottla.cli.pipeline.stream", "Run streams of events: windows, sessions, joins."),
     "dead-letter": Verb(

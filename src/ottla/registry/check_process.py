@@ -14,15 +14,15 @@ import sys
 from functools import lru_cache
 from typing import Any, Final
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import Draft202012Validator, validator_for
-
 from ottla.model.limits import MIB
 from ottla.observe.events import DEFAULT_LEVEL, start_logging
-from ottla.registry.avro_format import AvroSchema, problems_of_reader, read_avro
+from ottla.registry.avro_format import PROBLEMS_SHOWN, AvroSchema, problems_of_reader, read_avro
 from ottla.registry.checks import Answer, Check, Comparison, Descriptor, KeptForm, Source, check_of, schema_too_large
 from ottla.registry.errors import RegistryError, invalid_schema
-from ottla.registry.protobuf_format import read_protobuf, serialized
+from ottla.registry.json_compatibility import json_problems
+from ottla.registry.json_format import json_root, read_json_schema
+from ottla.registry.protobuf_compatibility import protobuf_problems
+from ottla.registry.protobuf_format import descriptors, read_protobuf, serialized
 from ottla.registry.schema import SchemaType
 
 # A subject's newest version is compared with one schema after the other.
@@ -35,7 +35,7 @@ def answer(check: Check) -> Answer:
         case KeptForm(source, normalize):
             return _kept(source, normalize=normalize)
         case Comparison(reader, writer):
-            return problems_of_reader(_avro(reader), _avro(writer))
+            return problems(reader, writer)
         case Descriptor(source):
             return serialized(source.text, dict(source.referenced))
 
@@ -50,26 +50,24 @@ def _kept(source: Source, *, normalize: bool) -> str:
             return read_protobuf(source.text, dict(source.referenced))
 
 
+def problems(reader: Source, writer: Source) -> list[str]:
+    """Why `reader` cannot read what `writer` writes; empty when it can."""
+    if reader.type is not writer.type:
+        return [f"SCHEMA_TYPE_CHANGED from {writer.type} to {reader.type}"]
+    match reader.type:
+        case SchemaType.AVRO:
+            return problems_of_reader(_avro(reader), _avro(writer))
+        case SchemaType.JSON:
+            found = json_problems(*(json_root(each.text, each.referenced) for each in (reader, writer)))
+        case SchemaType.PROTOBUF:
+            found = protobuf_problems(*(descriptors(each.text, dict(each.referenced)) for each in (reader, writer)))
+    more = [f"{len(found) - PROBLEMS_SHOWN} more"] if len(found) > PROBLEMS_SHOWN else []
+    return [*found[:PROBLEMS_SHOWN], *more]
+
+
 @lru_cache(maxsize=_AVRO_KEPT)
 def _avro(source: Source) -> AvroSchema:
     return read_avro(source.text, [text for _, text in source.referenced])
-
-
-def read_json_schema(text: str, *, normalize: bool = False) -> str:
-    """Its text as it is kept, in one line.  Raises `RegistryError`."""
-    try:
-        schema: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise invalid_schema(f"a JSON Schema is JSON, and this is not: {error}") from None
-    if not isinstance(schema, dict | bool):
-        raise invalid_schema("a JSON Schema is an object, or true or false")
-    try:
-        validator_for(schema, Draft202012Validator).check_schema(schema)
-    except SchemaError as error:
-        raise invalid_schema(f"no JSON Schema: {error.json_path}: {error.message}") from None
-    except RecursionError:
-        raise invalid_schema("no JSON Schema: it is nested too deeply") from None
-    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
 
 
 log = logging.getLogger(__name__)

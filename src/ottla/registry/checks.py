@@ -18,8 +18,6 @@ from ottla.registry.schema import Level, Reference, Schema, SchemaType
 # Gives the schema of a subject's version, also of a deleted one; None when there is none.
 Lookup = Callable[[str, int], Schema | None]
 
-# Only these are compared; the others are refused where a level requires it.
-COMPARED: Final = frozenset({SchemaType.AVRO})
 SERIALIZED: Final = "serialized"
 
 # Of one schema, in all steps together.
@@ -114,15 +112,10 @@ def rendered(schema: Schema, lookup: Lookup, answers: Answers, form: str) -> str
 def incompatibilities(
     level: Level, new: Schema, previous: Sequence[Schema], lookup: Lookup, answers: Answers
 ) -> list[str]:
-    """Why a kept schema may not come after these, of which the newest is the last.
-
-    Raises `RegistryError` where that is not known: only Avro's are compared.
-    """
+    """Why a kept schema may not come after these, of which the newest is the last."""
     if level is Level.NONE or not previous:
         return []
     considered = previous if level.is_transitive else previous[-1:]
-    for schema in (new, *considered):
-        require_compared(schema.type, level)
     newer = _source(new, lookup)
     comparisons: list[tuple[str, Comparison]] = []
     for schema in reversed(considered):
@@ -133,16 +126,6 @@ def incompatibilities(
             comparisons.append(("the old schema cannot read what the new one writes", Comparison(older, newer)))
     found = answers.of([comparison for _, comparison in comparisons])
     return [f"{problem}: {why}" for (problem, _), reasons in zip(comparisons, found, strict=True) for why in reasons]
-
-
-def require_compared(kind: SchemaType, level: Level) -> None:
-    """Raises `RegistryError` when schemas of this type cannot be held to this level."""
-    if level is not Level.NONE and kind not in COMPARED:
-        raise RegistryError(
-            RegistryCode.INVALID_COMPATIBILITY_LEVEL,
-            f"the compatibility of {kind} schemas is not checked here, so the level {level} cannot be kept: set the "
-            "subject's level to NONE (PUT /config/SUBJECT) to register another version",
-        )
 
 
 def check_object(check: Check) -> dict[str, Any]:

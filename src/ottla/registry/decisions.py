@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ottla.registry.checks import Answers, incompatibilities, kept, require_compared
+from ottla.registry.checks import Answers, incompatibilities, kept
 from ottla.registry.errors import RegistryCode, RegistryError, schema_not_found, subject_not_found, version_not_found
 from ottla.registry.records import Change, ConfigKey, DeleteSubjectKey, ModeKey, SchemaKey, version_change
 from ottla.registry.schema import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode, Schema, SchemaType, SubjectVersion
@@ -100,6 +100,18 @@ def version_at(state: RegistryState, subject: str, number: int, *, deleted: bool
     return next((each for each in versions if each.version == number), None) or _no_version(number)
 
 
+def with_metadata(
+    state: RegistryState, subject: str, wanted: Mapping[str, str], *, deleted: bool = False
+) -> SubjectVersion:
+    """The newest version whose metadata has all these properties."""
+    for version in reversed(require_versions(state, subject, deleted=deleted)):
+        metadata = version.others.get("metadata")
+        properties = metadata.get("properties") if isinstance(metadata, Mapping) else None
+        if wanted.items() <= dict(properties or {}).items():
+            return version
+    raise schema_not_found()
+
+
 def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> RegistryDecision:
     """Softly first: it is not listed any more, and its id still decodes existing records."""
     require_writable(state, subject)
@@ -174,7 +186,7 @@ def set_config(state: RegistryState, subject: str | None, asked: Mapping[str, An
     value = dict(state.config(subject) or {})
     wanted = asked.get("compatibility", asked.get(LEVEL_FIELD))
     if wanted is not None:
-        value[LEVEL_FIELD] = _checked_level(state, subject, wanted).value
+        value[LEVEL_FIELD] = _checked_level(wanted).value
     if asked.get("normalize") is not None:
         value["normalize"] = bool(asked["normalize"])
     if subject is not None:
@@ -299,17 +311,14 @@ def _level(state: RegistryState, subject: str) -> Level:
         ) from None
 
 
-def _checked_level(state: RegistryState, subject: str | None, wanted: object) -> Level:
+def _checked_level(wanted: object) -> Level:
     try:
-        level = Level(str(wanted).upper())
+        return Level(str(wanted).upper())
     except ValueError:
         raise RegistryError(
             RegistryCode.INVALID_COMPATIBILITY_LEVEL,
             f"Invalid compatibility level {wanted}. Valid values are {', '.join(Level)}",
         ) from None
-    for version in () if subject is None else state.versions(subject):
-        require_compared(version.schema.type, level)
-    return level
 
 
 def _require_unused(state: RegistryState, versions: Sequence[SubjectVersion], *, permanent: bool) -> None:

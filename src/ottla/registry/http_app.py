@@ -153,7 +153,7 @@ class HttpApp:
     async def _respond(self, received: Received) -> Response:
         try:
             match = route(received.method, received.path)
-        except MethodNotAllowed:
+        except (MethodNotAllowed, RegistryError):
             match = None
         if match is None:
             return self.answer(received)
@@ -302,7 +302,11 @@ def _success(answer: object) -> Response:
 
 
 def _request(match: Match, received: Received, body: dict[str, Any]) -> Request:
-    return Request(match.path, dict(parse_qsl(received.query, keep_blank_values=True)), body)
+    pairs = parse_qsl(received.query, keep_blank_values=True)
+    repeated: dict[str, list[str]] = {}
+    for name, value in pairs:
+        repeated.setdefault(name, []).append(value)
+    return Request(match.path, dict(pairs), body, repeated)
 
 
 def _object(body: bytes) -> dict[str, Any]:

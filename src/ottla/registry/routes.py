@@ -20,6 +20,15 @@ from ottla.registry.state import RegistryState
 Json = Any
 
 VERSION_MAX: Final = 2**31 - 1
+# As paths have it, and as subjects do.
+DEFAULT_CONTEXT_NAMES: Final = (".", ":.:")
+# Paths of Confluent's platform, with what they are for.  Not among them is `associations`: serializers look a topic's
+# subject up there, and 404 means to them that it has none.
+_NOT_OFFERED: Final = {
+    "catalog": "catalogs",
+    "dek-registry": "encryption keys",
+    "exporters": "exporters",
+}
 # Fields of a request: supported ones, and unsupported ones that are refused unless they are empty.
 _SCHEMA_FIELDS: Final = frozenset({"schema", "schemaType", "references"})
 _UNUSED_FIELDS: Final = frozenset({"subject", "guid"})
@@ -56,6 +65,7 @@ def version_number(text: str) -> int:
 
 def version_answer(state: RegistryState, found: SubjectVersion, answers: Answers, form: str = "") -> dict[str, Json]:
     answer: dict[str, Json] = {"subject": found.subject, "version": found.version, "id": found.id}
+    answer["guid"] = found.schema.guid
     answer |= schema_answer(state.lookup, found.schema, answers, form)
     answer |= _shown_others(found)
     if found.is_deleted:
@@ -105,11 +115,15 @@ def _references(given: Json) -> tuple[Reference, ...]:
 
 
 class Request(NamedTuple):
-    """`path` is the part of each `*` in the route; `query` has the last value of each name; `body` is an object."""
+    """`path` is the part of each `*` in the route; `query` has the last value of each name; `body` is an object.
+
+    `repeated` has all values of each name of the query.
+    """
 
     path: Sequence[str]
     query: Mapping[str, str]
     body: Mapping[str, Json]
+    repeated: Mapping[str, Sequence[str]] = {}
 
     def flag(self, name: str) -> bool:
         return self.query.get(name, "").lower() == "true"
@@ -138,9 +152,11 @@ class Match(NamedTuple):
 def route(method: str, raw_path: str) -> Match | None:
     """The handler of a path; None: no such path.  `raw_path` is not unquoted yet: a subject may have a slash.
 
-    Raises `MethodNotAllowed`.
+    Raises `MethodNotAllowed`, and `RegistryError` for what registries have that this one does not offer.
     """
-    parts = [unquote(part) for part in raw_path.strip("/").split("/")]
+    parts = _in_default_context([unquote(part) for part in raw_path.strip("/").split("/")])
+    if parts[0] in _NOT_OFFERED:
+        raise RegistryError(RegistryCode.OPERATION_NOT_PERMITTED, f"{_NOT_OFFERED[parts[0]]} are not offered")
     others = False
     for (allowed, pattern), handler in _ROUTES.items():
         wanted = pattern.split("/")
@@ -153,13 +169,25 @@ def route(method: str, raw_path: str) -> Match | None:
     return None
 
 
+def _in_default_context(parts: list[str]) -> list[str]:
+    """A path may name the context first: `/contexts/:.:/subjects` is `/subjects`."""
+    if parts[0] != "contexts" or len(parts) == 1:
+        return parts
+    if parts[1] not in DEFAULT_CONTEXT_NAMES:
+        raise RegistryError(
+            RegistryCode.INVALID_SUBJECT,
+            f"there is no context {parts[1]}; contexts other than the default are not offered",
+        )
+    return parts[2:] or [""]
+
+
 def changes_something(method: str, raw_path: str) -> bool:
     """Whether a request needs the role write; lookups and tests of compatibility are sent with POST, too."""
     if method in ("GET", "HEAD"):
         return False
     try:
         match = route(method, raw_path)
-    except MethodNotAllowed:
+    except (MethodNotAllowed, RegistryError):
         return True
     return match is None or match.handler not in (_look_up, _compatible)
 
@@ -225,7 +253,7 @@ def _register(registry: Registry, request: Request) -> Json:
 
     decision = registry.answered(lambda answers: registry.change(lambda state: decide(state, answers)))
     made: SubjectVersion = decision.answer
-    return {"id": made.id, "version": made.version, **_plain(made.schema)}
+    return {"id": made.id, "version": made.version, "guid": made.schema.guid, **_plain(made.schema)}
 
 
 def _look_up(registry: Registry, request: Request) -> Json:
@@ -268,6 +296,7 @@ def _schema(registry: Registry, request: Request) -> Json:
         return registry.read_known(lambda state: state.lookup(subject, number))
 
     answer: dict[str, Json] = registry.answered(lambda answers: schema_answer(lookup, schema, answers, request.form))
+    answer["guid"] = schema.guid
     answer |= registry.read_known(lambda state: others_of_id(state, schema_id)) or {}
     if with_id_max:
         answer["maxId"] = id_max
@@ -304,6 +333,37 @@ def _places(registry: Registry, request: Request) -> list[SubjectVersion]:
         return [each for each in places if not wanted or each.subject == wanted]
 
     return registry.read(ask)
+
+
+def _with_metadata(registry: Registry, request: Request) -> Json:
+    """The subject's newest version that has all of these: another registry may have written it with metadata."""
+    keys, values = request.repeated.get("key", ()), request.repeated.get("value", ())
+    wanted = dict(zip(keys, values, strict=False))
+    deleted = request.flag("deleted")
+
+    def ask(state: RegistryState, answers: Answers) -> Json:
+        found = decisions.with_metadata(state, request.path[0], wanted, deleted=deleted)
+        return version_answer(state, found, answers, request.form)
+
+    return registry.answered(lambda answers: registry.read(lambda state: ask(state, answers)))
+
+
+def _schema_of_guid(registry: Registry, request: Request) -> Json:
+    return _schema(registry, request._replace(path=[str(_id_of_guid(registry, request))]))
+
+
+def _ids_of_guid(registry: Registry, request: Request) -> Json:
+    return [{"context": DEFAULT_CONTEXT_NAMES[0], "id": _id_of_guid(registry, request)}]
+
+
+def _id_of_guid(registry: Registry, request: Request) -> int:
+    guid = request.path[0].lower()
+    found = registry.read_known(lambda state: state.id_of_guid(guid))
+    if found is None:
+        found = registry.read(lambda state: state.id_of_guid(guid))
+    if found is None:
+        raise RegistryError(RegistryCode.SCHEMA_NOT_FOUND, f"Schema {guid} not found")
+    return found
 
 
 def _schema_subjects(registry: Registry, request: Request) -> Json:
@@ -390,9 +450,13 @@ def _nothing(_: Registry, __: Request) -> Json:
     return {}
 
 
+def _tag(_: Registry, __: Request) -> Json:
+    raise RegistryError(RegistryCode.OPERATION_NOT_PERMITTED, "tags are not offered: schemas have no metadata here")
+
+
 def _contexts(_: Registry, __: Request) -> Json:
     """There is the default one."""
-    return ["."]
+    return [DEFAULT_CONTEXT_NAMES[0]]
 
 
 class RawText(str):
@@ -432,7 +496,11 @@ _ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("DELETE", "subjects/*/versions/*"): _delete_version,
     ("GET", "subjects/*/versions/*/schema"): _version_text,
     ("GET", "subjects/*/versions/*/referencedby"): _referenced_by,
+    ("POST", "subjects/*/versions/*/tags"): _tag,
     ("GET", "schemas"): _schemas,
+    ("GET", "subjects/*/metadata"): _with_metadata,
+    ("GET", "schemas/guids/*"): _schema_of_guid,
+    ("GET", "schemas/guids/*/ids"): _ids_of_guid,
     ("GET", "schemas/types"): _types,
     ("GET", "schemas/ids/*"): _schema,
     ("GET", "schemas/ids/*/schema"): _schema_text,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+from uuid import UUID
+
+# A version is four bytes with a sign.
+_INT_MASK: Final = 2**32 - 1
 
 
 class Level(StrEnum):
@@ -70,6 +75,14 @@ class Schema:
     type: SchemaType
     text: str
     references: tuple[Reference, ...] = ()
+
+    @property
+    def guid(self) -> str:
+        """The same in every registry: the MD5 of text and references, as Confluent's registry computes it."""
+        digest = hashlib.md5(self.text.encode(), usedforsecurity=False)
+        for name, subject, version in self.references:
+            digest.update(f"{name}{subject}".encode() + (version & _INT_MASK).to_bytes(4))
+        return str(UUID(bytes=digest.digest()))
 
 
 @dataclass(frozen=True, slots=True)

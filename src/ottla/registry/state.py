@@ -60,6 +60,7 @@ class RegistryState:
         self._versions: dict[str, dict[int, SubjectVersion]] = {}
         self._ids: dict[int, Schema] = {}
         self._id_of: dict[Schema, int] = {}
+        self._of_guid: dict[str, Schema] = {}
         self._places: dict[int, set[SchemaKey]] = {}
         self._referrers: dict[tuple[str, int], set[SchemaKey]] = {}
         self._configs: dict[str | None, Value] = {}
@@ -133,6 +134,10 @@ class RegistryState:
     def id_of(self, schema: Schema) -> int | None:
         return self._id_of.get(schema)
 
+    def id_of_guid(self, guid: str) -> int | None:
+        found = self._of_guid.get(guid)
+        return None if found is None else self._id_of.get(found)
+
     def places(self, schema_id: int, *, deleted: bool = False) -> list[SubjectVersion]:
         """Where a schema is registered."""
         found = (self._versions[key.subject][key.version] for key in sorted(self._places.get(schema_id, ())))
@@ -204,6 +209,7 @@ class RegistryState:
         self.id_max = max(self.id_max, version.id)
         self._ids[version.id] = version.schema
         self._id_of.setdefault(version.schema, version.id)
+        self._of_guid.setdefault(version.schema.guid, version.schema)
         self._places.setdefault(version.id, set()).add(key)
         for place in _targets(version.schema.references):
             self._referrers.setdefault(place, set()).add(key)
@@ -223,6 +229,8 @@ class RegistryState:
             del self._ids[version.id]
             if self._id_of.get(version.schema) == version.id:
                 del self._id_of[version.schema]
+                if self._of_guid.get(version.schema.guid) == version.schema:
+                    del self._of_guid[version.schema.guid]
 
 
 def _targets(references: Iterable[Reference]) -> Iterator[tuple[str, int]]:

@@ -30,6 +30,10 @@ def register(spark: SparkSession) -> None:
     Spark finds it automatically where its Python (`PYSPARK_PYTHON`, else `python3`) has this package.  This call makes
     it work in an environment that is not activated, too, and ships what `addPyFile` has brought.
 
+    The session becomes the active one of the calling thread, in which Spark looks sources up: call it in each thread
+    that writes, and for each `spark.newSession()`.  A session of Spark Connect may be given as well; its server plans
+    and reads, so the server's Python must have this package.
+
     Raises `ottla.spark.worker_python.WorkerPythonMissing`.
     """
     from ottla.spark.registration import register_source

@@ -29,6 +29,11 @@ def default_session() -> SparkSession | None:
     return None if is_stopped else session
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect: its Java process is the server's, and is not reached from here."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def java_session(spark: SparkSession) -> Any:
     """Spark's own object of a session."""
     return spark._jsparkSession  # noqa: SLF001

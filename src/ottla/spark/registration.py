@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from ottla.spark.jvm import java_session, jvm_of
+from ottla.spark.jvm import is_remote, java_session, jvm_of
 from ottla.spark.worker_python import settle_worker_python
 
 
 def register_source(spark: SparkSession) -> None:
     """After this, `spark.read.format("ottla")`, `readStream`, `write` and `writeStream` work in this session.
 
-    It is the calling thread's active session from now on.
+    It is the calling thread's active session from now on.  With Spark Connect the server plans and reads: its Python
+    must have this package.
 
     Raises `WorkerPythonMissing` when Spark could not start the Python that plans reads and writes on the driver.
     """
     from ottla.spark.source.data_source import OttlaDataSource
 
+    if is_remote(spark):
+        spark.dataSource.register(OttlaDataSource)
+        return
     settle_worker_python(spark.sparkContext)
     # Spark looks a source up in the session that is active in the calling thread: in another one's it would find that
     # session's source, and refuse this one as a second of its name; a thread without one could read, and not write.

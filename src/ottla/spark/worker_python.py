@@ -7,9 +7,12 @@ Spark plans reads and writes of a Python source on the driver, with the very int
 from __future__ import annotations
 
 import atexit
+import contextlib
+import hashlib
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -43,6 +46,11 @@ exec {python} "$@"
 """
 
 
+_SHIM_NAME: Final = "python"
+# Of a hash: no two interpreters of a machine share it.
+_NAME_CHARS: Final = 16
+
+
 @cache
 def quick_python() -> str:
     """A Python for the workers of a local session that starts them sooner: the program to start.
@@ -55,35 +63,67 @@ def quick_python() -> str:
     It also starts the processes whose module no setting names by programs of Ottla: those beside streaming queries by
     `planner_start`, and daemons, also of planners, by `worker_daemon`.
 
-    It is this interpreter itself where PySpark is in no directory, or the system has no `sh`.  It is gone when this
-    process ends.
+    It is this interpreter itself where PySpark is in no directory, or the system has no `sh`.
+
+    All processes of a user share it: one of each would be left by every process that is killed.
     """
     installed = Path(pyspark.__file__).parent
     if os.name != "posix" or not installed.is_dir():
         return sys.executable
-    home = Path(tempfile.mkdtemp(prefix="ottla-python-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    shared = _private_folder()
+    if shared is None:
+        own = Path(tempfile.mkdtemp(prefix="ottla-python-"))
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        return str(_write_home(own, installed))
+    made_of = "\0".join((str(installed), sys.executable, str(_planner_start()), _SHIM))
+    home = shared / hashlib.sha256(made_of.encode()).hexdigest()[:_NAME_CHARS]
+    if not (home / _SHIM_NAME).exists():
+        new = Path(tempfile.mkdtemp(prefix="new-", dir=shared))
+        _write_home(new, installed, home)
+        try:
+            new.rename(home)
+        except OSError:  # another process was first
+            shutil.rmtree(new, ignore_errors=True)
+    return str(home / _SHIM_NAME)
+
+
+def _private_folder() -> Path | None:
+    """The user's, which no other user may write to; None: there is something else at its place."""
+    folder = Path(tempfile.gettempdir()) / f"ottla-python-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if is_private else None
+
+
+def _write_home(folder: Path, installed: Path, final: Path | None = None) -> Path:
+    """The shim with its packages, in a folder that has the name `final` later."""
     # Only PySpark: other packages are found in the order that the user chose.
-    packages = home / "packages"
+    packages = folder / "packages"
     packages.mkdir()
     (packages / "pyspark").symlink_to(installed)
-    return str(write_shim(home / "python", packages))
+    return write_shim(folder / _SHIM_NAME, (final or folder) / "packages")
 
 
 def write_shim(shim: Path, packages: Path) -> Path:
     """A script that runs this interpreter with `packages` first on its path."""
-    starter = find_spec("ottla.spark.planner_start")
-    assert starter is not None
-    assert starter.origin is not None
     shim.write_text(
         _SHIM.format(
             packages=shlex.quote(str(packages)),
             python=shlex.quote(sys.executable),
-            starter=shlex.quote(starter.origin),
+            starter=shlex.quote(_planner_start()),
         )
     )
     shim.chmod(0o755)
     return shim
+
+
+def _planner_start() -> str:
+    starter = find_spec("ottla.spark.planner_start")
+    assert starter is not None
+    assert starter.origin is not None
+    return starter.origin
 
 
 # What PySpark takes when nothing is chosen.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from pyiceberg.catalog import load_catalog
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.lake_table import TableCommit
+from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.target import parse_target
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("topic", pa.string())])
@@ -40,6 +43,23 @@ def test_numbers_are_found_below_others_snapshots_after_expiry_and_as_of_a_rollb
     theirs.maintenance.expire_snapshots().by_ids(ours).commit()
     lake.refresh()
     assert (lake.number_of("a"), lake.number_of("b")) == (5, 1)
+
+
+def test_first_loads_at_the_same_time_share_the_new_catalog_and_the_new_table(tmp_path: Path) -> None:
+    loads_count = 4
+    target = IcebergTarget("lake.events", parse_target(tmp_path / "events"))
+    together = threading.Barrier(loads_count)
+
+    def load(number: int) -> None:
+        together.wait()
+        lake = target.open(SCHEMA, ())
+        publish(lake, TableCommit(numbers={f"load-{number}": number}), {f"load-{number}": None})
+
+    with ThreadPoolExecutor(loads_count) as threads:
+        for loaded in [threads.submit(load, number) for number in range(loads_count)]:
+            loaded.result()
+    found = target.open(None)
+    assert [found.number_of(f"load-{number}") for number in range(loads_count)] == list(range(loads_count))
 
 
 def test_a_table_outside_the_target_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ottla.spark.errors import DataLoss, LakeError
-from ottla.spark.lake import Loader, load
+from ottla.spark.lake import Loader, erase, load
+from ottla.spark.lake.spark_jobs import run_job
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark]
@@ -90,6 +91,18 @@ def test_records_before_the_tables_beginning_are_not_added(
     assert [offset for offset, _ in hours(target)] == [3, 4]
 
 
+def test_rows_that_were_erased_are_not_brought_back(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    peer.produce(topic, events(3, hour=9))
+    loader = Loader(spark, peer.bootstrap, topic, target)
+    loader.load()
+    assert erase(target, {"value": [b"1"]}).rows_count == 1
+    assert loader.backfill(DAY_MS + 9 * HOUR_MS, DAY_MS + 10 * HOUR_MS).rows_count == 2
+    assert [offset for offset, _ in hours(target)] == [0, 2]
+
+
 def test_records_deleted_during_the_rebuild_stay_in_the_table_with_any_options(
     spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
@@ -97,7 +110,6 @@ def test_records_deleted_during_the_rebuild_stay_in_the_table_with_any_options(
     peer.produce(topic, events(4, hour=9))
     loader = Loader(spark, peer.bootstrap, topic, target, options={"failOnDataLoss": "false"})
     loader.load()
-    run_job = load.run_job
 
     def deleted_before(*arguments: Any) -> Any:
         peer.delete_records_before(topic, 0, 2)

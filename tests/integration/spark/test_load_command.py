@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,8 +17,10 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from ottla.cli.pipeline.load import command
+from ottla.cli.pipeline.load_verb import command
 from ottla.testing import ControlledBroker, consume_all, produce
+from tests.eventually import WITHIN_S, eventually
+from tests.integration.test_testing_command import free_port
 
 pytestmark = [pytest.mark.spark]
 
@@ -67,6 +74,61 @@ def test_a_wrong_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     refused = ottla("load", "--config", "job.toml", folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: job.toml: [load] topics is 5")
+
+
+def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with ControlledBroker() as broker, broker.namespace() as topics:
+        clicks, orders = topics.topic("clicks"), topics.topic("orders")
+        produce(clicks, [b"%d" % number for number in range(10)])
+        (tmp_path / "loads.toml").write_text(f"""
+            [load]
+            bootstrap-server = "{broker.bootstrap}"
+            every = "1s"
+            [load.tables.clicks]
+            topics = ["{clicks}"]
+            target = "{tmp_path}/clicks"
+            [load.tables.orders]
+            topics = ["{orders}"]
+            target = "{tmp_path}/orders"
+            [load.tables.away]
+            topics = ["any"]
+            target = "{tmp_path}/away"
+            bootstrap-server = "127.0.0.1:1"
+            option = {{ "kafka.default.api.timeout.ms" = "1000" }}
+        """)
+        port = free_port()
+
+        def metrics() -> dict[str, float]:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+                    lines = response.read().decode().splitlines()
+            except urllib.error.URLError:  # it has not started
+                return {}
+            return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+        def watch() -> None:
+            try:
+                eventually(metrics, lambda seen: seen.get('ottla_load_rows_total{table="clicks"}') == 10)
+                produce(orders, [b"a", b"b"])
+                seen = eventually(metrics, lambda seen: seen.get('ottla_load_rows_total{table="orders"}') == 2)
+                assert seen['ottla_load_failures_total{table="away"}'] >= 1
+                assert seen['ottla_load_lag_seconds{table="clicks"}'] < WITHIN_S
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with ThreadPoolExecutor(1) as threads:
+            watching = threads.submit(watch)
+            outcome = load("serve", "--config", str(tmp_path / "loads.toml"), "--http", f"127.0.0.1:{port}")
+            watching.result()
+    assert outcome.exit_code == 0, outcome.output
+    clicks_line, orders_line, away_line = outcome.stdout.splitlines()
+    assert clicks_line == "clicks: 10 rows in 1 commit"
+    assert orders_line.startswith("orders: 2 rows in ")
+    assert away_line == "away: 0 rows in 0 commits"
+    assert "away: not loaded, tried again in 1 s" in outcome.stderr
+    assert DeltaTable(str(tmp_path / "clicks")).to_pyarrow_table().num_rows == 10
 
 
 def test_a_tables_small_files_are_compacted_and_others_removed(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_load_whose_driver_and_then_a_worker_is_killed_loses_and_repeats_nothing
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plans, "ROWS_PER_TASK_MIN", ROWS_PER_TASK)
-    with sites("delta-local", "iceberg-local") as places:
+    with sites("delta-local", "iceberg-local", "delta-local-upserts") as places:
         with Driver(places[0].folder) as driver:
             kill_driver(driver, places, "after commit")
         for here in places:

@@ -31,6 +31,11 @@ def test_topic_is_complete_until_the_first_window_that_lacks_records() -> None:
     assert [line.missing_records for line in status.short] == [2]
     assert status.is_complete(Window(0, HOUR_MS))
     assert not status.is_complete(Window(HOUR_MS, HOUR_MS))
+    # Whole hours are made of hours; less than one is not.
+    assert not status.is_complete(Window(0, 2 * HOUR_MS))
+    for window in (Window(0, 10_000), Window(HOUR_MS // 2, HOUR_MS)):
+        with pytest.raises(ConfigError, match="is not made of the rules' windows of 3600000 ms"):
+            status.is_complete(window)
     corrected = found(told, *full, *short, count("lake", 1, start_ms=HOUR_MS, counter=2), now_ms=3 * HOUR_MS + 1_000)
     assert corrected.until_ms == 3 * HOUR_MS, "999 of 1,000 are 99.9 %"
 

@@ -9,8 +9,7 @@ import pytest
 
 from ottla.registry.avro_format import PROBLEMS_SHOWN, problems_of_reader, read_avro
 from ottla.registry.checks import incompatibilities, kept
-from ottla.registry.errors import RegistryCode, RegistryError
-from ottla.registry.schema import Level, Schema, SchemaType
+from ottla.registry.schema import Level, Schema
 from tests.unit.registry.small_registry import DirectAnswers, optional, record, schema
 
 PLAIN: Final = record("a")
@@ -100,19 +99,6 @@ def test_reason_says_where() -> None:
     [problem] = problems_of_reader(reader, writer)
     assert problem == "READER_FIELD_MISSING_DEFAULT_VALUE at /fields/1: b"
     assert problems_of_reader(writer, reader) == []
-
-
-@pytest.mark.parametrize("kind", [SchemaType.JSON, SchemaType.PROTOBUF])
-@pytest.mark.parametrize("level", [level for level in Level if level is not Level.NONE])
-def test_levels_of_what_is_not_compared_are_refused(kind: SchemaType, level: Level) -> None:
-    text = '{"type":"object"}' if kind is SchemaType.JSON else 'syntax = "proto3"; message M {}'
-    new = schema(text, type=kind)
-    assert incompatibilities(level, new, [], nothing, DirectAnswers()) == []
-    with pytest.raises(RegistryError, match="set the subject's level to NONE") as raised:
-        incompatibilities(level, new, [schema(text + " ", type=kind)], nothing, DirectAnswers())
-    assert raised.value.code is RegistryCode.INVALID_COMPATIBILITY_LEVEL
-    assert raised.value.status == 422
-    assert incompatibilities(Level.NONE, new, [schema(text + " ", type=kind)], nothing, DirectAnswers()) == []
 
 
 def union(prefix: str, count: int, field: dict[str, object] | str = "f") -> str:

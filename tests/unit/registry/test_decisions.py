@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from ottla.registry import decisions
 from ottla.registry.decisions import RegistryDecision
 from ottla.registry.errors import RegistryCode, RegistryError
+from ottla.registry.records import version_change
 from ottla.registry.schema import Reference, SchemaType
 from tests.unit.registry.small_registry import DirectAnswers, SmallState, optional, record, schema
 
@@ -78,17 +81,37 @@ def test_setting_that_is_not_offered_is_refused(asked: dict[str, object], code: 
     assert code_of(raised) is code
 
 
-def test_json_schemas_have_one_version_until_the_level_is_none() -> None:
+def test_json_schemas_are_held_to_the_level() -> None:
     small = SmallState()
     small.register("page", '{"type":"object"}', type=SchemaType.JSON)
-    for refused in ("FULL", "BACKWARD"):
-        with pytest.raises(RegistryError) as raised:
-            decisions.set_config(small.now, "page", {"compatibility": refused})
-        assert raised.value.status == 422
-    with pytest.raises(RegistryError, match="level BACKWARD cannot be kept"):
+    with pytest.raises(RegistryError, match="TYPE_CHANGED at #") as raised:
         small.register("page", '{"type":"array"}', type=SchemaType.JSON)
+    assert raised.value.code is RegistryCode.INCOMPATIBLE_SCHEMA
+    assert small.register("page", '{"type":["object","null"]}', type=SchemaType.JSON).version == 2
+    small.take(decisions.set_config(small.now, "page", {"compatibility": "FULL"}))
+    with pytest.raises(RegistryError, match="the old schema cannot read"):
+        small.register("page", "{}", type=SchemaType.JSON)
     small.take(decisions.set_config(small.now, "page", {"compatibility": "NONE"}))
-    assert small.register("page", '{"type":"array"}', type=SchemaType.JSON).version == 2
+    assert small.register("page", '{"type":"array"}', type=SchemaType.JSON).version == 3
+
+
+def test_newest_version_with_some_metadata_is_found() -> None:
+    """Another registry wrote it: here schemas get none."""
+    small = SmallState()
+    for number, owner in ((1, "search"), (2, "ads"), (3, "search")):
+        found = small.register("s", json.dumps({"type": "string", "number": number}))
+        assert found.version == number
+        others = {"metadata": {"properties": {"owner": owner, "tier": "1"}}}
+        small.take(decisions.RegistryDecision(None, [version_change(replace(found, others=others))]))
+    assert decisions.with_metadata(small.now, "s", {"owner": "ads"}).version == 2
+    assert decisions.with_metadata(small.now, "s", {"owner": "search", "tier": "1"}).version == 3
+    assert decisions.with_metadata(small.now, "s", {}).version == 3
+    with pytest.raises(RegistryError) as raised:
+        decisions.with_metadata(small.now, "s", {"owner": "mail"})
+    assert raised.value.code is RegistryCode.SCHEMA_NOT_FOUND
+    with pytest.raises(RegistryError) as raised:
+        decisions.with_metadata(small.now, "t", {})
+    assert raised.value.code is RegistryCode.SUBJECT_NOT_FOUND
 
 
 def test_normalize_may_be_set_for_a_subject() -> None:

@@ -5,8 +5,8 @@ import base64
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from ottla.registry.check_process import read_json_schema
 from ottla.registry.errors import RegistryCode, RegistryError
+from ottla.registry.json_format import read_json_schema
 from ottla.registry.protobuf_format import descriptors, read_protobuf, serialized
 
 MONEY = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'

@@ -47,15 +47,44 @@ def test_schema_goes_in_and_comes_out_by_id_version_and_text(client: Client) -> 
     made = client.found("POST", "/subjects/orders/versions", {"schema": ONE})
     assert made["id"] == 1
     text = made["schema"]
-    assert client.found("GET", "/schemas/ids/1") == {"schema": text}
-    assert client.found("GET", "/schemas/ids/1?fetchMaxId=true") == {"schema": text, "maxId": 1}
+    guid = made["guid"]
+    assert client.found("GET", "/schemas/ids/1") == {"schema": text, "guid": guid}
+    assert client.found("GET", "/schemas/ids/1?fetchMaxId=true") == {"schema": text, "guid": guid, "maxId": 1}
     assert client.ask("GET", "/schemas/ids/1/schema").body.decode() == text
-    expected = {"subject": "orders", "version": 1, "id": 1, "schema": text}
+    expected = {"subject": "orders", "version": 1, "id": 1, "guid": guid, "schema": text}
     assert client.found("GET", "/subjects/orders/versions/1") == expected
     assert client.found("GET", "/subjects/orders/versions/latest") == expected
     assert client.found("GET", "/subjects/orders/versions/-1") == expected
     assert client.ask("GET", "/subjects/orders/versions/1/schema").body.decode() == text
     assert client.found("POST", "/subjects/orders", {"schema": ONE, "schemaType": "AVRO", "references": []}) == expected
+
+
+def test_schema_is_found_by_its_guid_as_confluents_registry_computes_it(client: Client) -> None:
+    made = client.found("POST", "/subjects/orders/versions", {"schema": '"int"'})
+    # The MD5 of "int" with its quotes.
+    guid = "ef524ea1-b91e-7317-3d93-8ade36c1db32"
+    assert made["guid"] == guid
+    assert client.found("GET", f"/schemas/guids/{guid}") == {"schema": '"int"', "guid": guid}
+    assert client.found("GET", f"/schemas/guids/{guid.upper()}/ids") == [{"context": ".", "id": 1}]
+    assert client.refused("GET", "/schemas/guids/ef524ea1-0000-7317-3d93-8ade36c1db32") == (404, 40403)
+    client.found("DELETE", "/subjects/orders")
+    client.found("DELETE", "/subjects/orders?permanent=true")
+    assert client.refused("GET", f"/schemas/guids/{guid}") == (404, 40403)
+
+
+def test_paths_may_name_the_default_context(client: Client) -> None:
+    made = client.found("POST", "/contexts/./subjects/orders/versions", {"schema": ONE})
+    assert client.found("GET", "/contexts/:.:/subjects") == ["orders"]
+    assert client.found("GET", "/contexts/:.:/schemas/ids/1")["schema"] == made["schema"]
+    assert client.refused("GET", "/contexts/staging/subjects") == (422, 42208)
+    assert client.refused("POST", "/contexts/staging/subjects/orders/versions", {"schema": ONE}) == (422, 42208)
+
+
+def test_version_is_found_by_the_metadata_that_it_has(client: Client) -> None:
+    client.found("POST", "/subjects/orders/versions", {"schema": ONE})
+    assert client.found("GET", "/subjects/orders/metadata")["version"] == 1
+    assert client.refused("GET", "/subjects/orders/metadata?key=owner&value=search") == (404, 40403)
+    assert client.refused("GET", "/subjects/returns/metadata") == (404, 40401)
 
 
 def test_lists_name_what_is_there(client: Client) -> None:
@@ -156,6 +185,10 @@ def test_settings_are_changed_and_taken_back(client: Client) -> None:
         ("POST", "/subjects/a/versions", {"schema": '"int"', "references": "b"}, (422, 42201)),
         ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [{"name": "b"}]}, (422, 42201)),
         ("POST", "/subjects/:.ctx:a/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/a/versions/1/tags", {"tagsToAdd": []}, (422, 42205)),
+        ("GET", "/dek-registry/v1/keks", None, (422, 42205)),
+        ("GET", "/exporters", None, (422, 42205)),
+        ("GET", "/associations/resources/-/orders", None, (404, 404)),
     ],
 )
 def test_request_that_cannot_be_served_says_why(
@@ -190,6 +223,9 @@ def test_fields_that_clients_send_empty_are_no_reason_to_refuse(client: Client) 
         ("PUT", "/mode/orders", True),
         ("DELETE", "/config/orders", True),
         ("POST", "/no/such/path", True),
+        ("POST", "/contexts/./subjects/orders", False),
+        ("POST", "/contexts/./subjects/orders/versions", True),
+        ("POST", "/contexts/staging/subjects/orders", True),
         ("PATCH", "/subjects", True),
     ],
 )

@@ -45,6 +45,37 @@ def test_quick_python_imports_the_installed_pyspark_although_another_is_first_on
     assert quick_python() == quick_python()
 
 
+def test_processes_share_the_quick_python_and_leave_no_folder_of_their_own(tmp_path: Path) -> None:
+    program = (
+        "import os; from ottla.spark.worker_python import quick_python; print(quick_python(), flush=True); os._exit(9)"
+    )
+
+    def found() -> str:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        ran = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 9, ran.stderr
+        return ran.stdout.strip()
+
+    first = found()
+    assert found() == first
+    # Both ended as if they were killed.
+    assert len(list((tmp_path / f"ottla-python-{os.getuid()}").iterdir())) == 1
+    assert subprocess.run([first, "-c", "import pyspark"], check=False).returncode == 0
+
+
+def test_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shared = tmp_path / f"ottla-python-{os.getuid()}"
+    shared.mkdir()
+    shared.chmod(0o777)
+    own = Path(quick_python.__wrapped__())
+    assert own.parent.parent == tmp_path
+    assert own.parent != shared
+    assert list(shared.iterdir()) == []
+
+
 def planner(place: socket.socket, **environment: str) -> subprocess.Popen[str]:
     host, port = place.getsockname()
     assert host == "127.0.0.1"

@@ -67,9 +67,12 @@ def config_flag(*verbs: str, formerly: str | None = None) -> Flag:
 
 
 def job_settings(
-    path: Path, verbs: Sequence[str], command: click.Command, formerly: str | None = None
+    path: Path, verbs: Sequence[str], command: click.Command, formerly: str | None = None, *, inherits: bool = True
 ) -> dict[str, object]:
-    """The file's values for a command's parameters, by parameter.  Raises `ConfigError`."""
+    """The file's values for a command's parameters, by parameter.  Raises `ConfigError`.
+
+    `inherits`: also those of the tables above the command's own.
+    """
     known = _parameters(command)
     found: dict[str, object] = {}
     document = _document(path)
@@ -78,6 +81,8 @@ def job_settings(
     tables = list(_tables(document, path, verbs))
     for table_name, table in tables:
         is_own = table_name == ".".join(verbs)
+        if not is_own and not inherits:
+            continue
         for key, value in table.items():
             parameter = known.get(_flag_name(key))
             if parameter is not None:
@@ -86,6 +91,21 @@ def job_settings(
             elif is_own and not isinstance(value, dict):  # a table is another verb's
                 raise _unknown(path, table_name, key, known)
     return found
+
+
+def named_tables(path: Path, verbs: Sequence[str]) -> list[str]:
+    """The names of the tables below one, as the file has them: `clicks` of [load.tables.clicks].
+
+    Raises `ConfigError` where there is none.
+    """
+    table: object = _document(path)
+    for name in verbs:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    names = [name for name, value in table.items() if isinstance(value, dict)] if isinstance(table, Mapping) else []
+    if not names:
+        wanted = ".".join((*verbs, "NAME"))
+        raise ConfigError(f"{path} has no table [{wanted}]", hint=f"write [{wanted}] and the settings below it")
+    return names
 
 
 def _document(path: Path) -> dict[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 import click
 
@@ -22,6 +23,7 @@ from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
+from ottla.model.errors import OttlaError
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 from ottla.runtime.interrupts import StopRequest
 
@@ -32,14 +34,22 @@ if TYPE_CHECKING:
 
 # Flags that name a lake table: a Delta table by its place, an Iceberg table also by its name in a catalog.
 target_flags: Final = flags(
-    click.option("--target", required=True, metavar="URL", help="A path, s3://bucket/prefix or hdfs://..."),
+    click.option(
+        "--target",
+        metavar="URL",
+        help="A path, s3://bucket/prefix or hdfs://...; not needed with --table CATALOG.SCHEMA.TABLE.",
+    ),
     click.option(
         "--storage",
         multiple=True,
         metavar=KEY_VALUE,
         help="A setting of S3, as AWS_ENDPOINT_URL; may be repeated.  [default: from the environment]",
     ),
-    click.option("--table", metavar="NAMESPACE.NAME", help="An Iceberg table's name; without it, a Delta table."),
+    click.option(
+        "--table",
+        metavar="NAME",
+        help="An Iceberg table: NAMESPACE.NAME with --target, or CATALOG.SCHEMA.TABLE.  [default: a Delta table]",
+    ),
     click.option(
         "--catalog",
         multiple=True,
@@ -49,19 +59,29 @@ target_flags: Final = flags(
 )
 
 
-def lake_target(target: str, storage: Iterable[str], table: str | None, catalog: Iterable[str]) -> TableTarget:
+def lake_target(target: str | None, storage: Iterable[str], table: str | None, catalog: Iterable[str]) -> TableTarget:
     """Raises `ConfigError` where the table's packages are not installed: before Spark starts, which takes its time."""
+    if table is None and target is None:
+        raise click.UsageError("Missing option '--target'.")
     if table is None:
         require_modules("a Delta table", LAKE, "lake")
     else:
         require_modules("an Iceberg table", ICEBERG, "iceberg")
-    from ottla.spark.lake.formats import DeltaTarget, IcebergTarget
+    from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, catalog_table
     from ottla.spark.lake.target import parse_target
 
     properties = assignments(catalog, "--catalog")
     if properties and table is None:
         raise click.UsageError("--catalog is for an Iceberg table: name it with --table.")
-    place = parse_target(target, assignments(storage, "--storage"))
+    settings = assignments(storage, "--storage")
+    if target is None:
+        assert table is not None
+        if properties:
+            raise click.UsageError(
+                "--catalog is for a table with --target: CATALOG.SCHEMA.TABLE names a configured one."
+            )
+        return catalog_table(table, settings)
+    place = parse_target(target, settings)
     return DeltaTarget(place) if table is None else IcebergTarget(table, place, properties or None)
 
 
@@ -92,7 +112,7 @@ class _LoaderFlags(TypedDict):
 
     topics: tuple[str, ...]
     bootstrap: str
-    target: str
+    target: str | None
     storage: tuple[str, ...]
     table: str | None
     catalog: tuple[str, ...]
@@ -104,15 +124,32 @@ class _LoaderFlags(TypedDict):
     master: str | None
 
 
+class RunFlags(_LoaderFlags):
+    """Of `run`, besides those about its process."""
+
+    event_time: str | None
+    start: str
+    rows_per_commit: int
+    target_file_bytes: int
+    tells_audit: bool
+    upsert: bool
+    history: bool
+    keys: tuple[str, ...]
+    sequence_by: str | None
+    buckets: int
+    debezium: str | None
+
+
+# Of a session of Spark.
+LoaderOf: TypeAlias = "Callable[[Any], Loader]"
+
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 _partition_by = click.option(
     "--partition-by",
     "partition_by",
     multiple=True,
-    default=("topic", "event_hour"),
-    show_default=True,
     metavar="COLUMN",
-    help="topic, event_hour or event_date; may be repeated, in order.",
+    help="topic, event_hour or event_date; may be repeated, in order.  [default: topic, event_hour]",
 )
 _columns = click.option(
     "--column",
@@ -129,6 +166,77 @@ _event_time_field = click.option(
 _options = click.option(
     "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
 )
+
+
+_upsert_flags: Final = flags(
+    click.option("--upsert", is_flag=True, help="One row for each key, as its last record left it."),
+    click.option("--history", is_flag=True, help="With --upsert: one row for each version of a key."),
+    click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="COLUMN",
+        help="A column of the key, for --upsert; may be repeated.  [default: the record's key]",
+    ),
+    click.option("--sequence-by", metavar="COLUMN", help="What orders the changes of a key.  [default: their log]"),
+    click.option(
+        "--buckets",
+        type=click.IntRange(1, 10_000),
+        default=16,
+        show_default=True,
+        help="That partition the table of upserts, by the key's hash.",
+    ),
+    click.option(
+        "--debezium",
+        metavar="COLUMNS",
+        help='Values are events of Debezium in JSON, of rows with these columns: "id bigint, name string".',
+    ),
+)
+# As Spark names them.
+_COLUMN_TYPES: Final = ("bigint", "int", "double", "string", "boolean")
+
+
+def _upsert_arguments(
+    upsert: bool,
+    history: bool,
+    keys: tuple[str, ...],
+    sequence_by: str | None,
+    buckets: int,
+    debezium: str | None,
+) -> dict[str, Any]:
+    """Of `Loader`."""
+    if not upsert:
+        if history or keys or sequence_by is not None or debezium is not None:
+            raise click.UsageError("--history, --key, --sequence-by and --debezium are for --upsert.")
+        return {}
+    if history and sequence_by is None:
+        raise click.UsageError("--history needs --sequence-by, from which a version is valid.")
+    found: dict[str, Any] = {"mode": "history" if history else "upsert", "sequence_by": sequence_by, "buckets": buckets}
+    if keys:
+        found["keys"] = keys
+    if debezium is not None:
+        if not keys:
+            raise click.UsageError("--debezium needs the columns of the key: give --key.")
+        found["decode"] = _debezium(debezium, keys, sequence_by)
+    return found
+
+
+def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> object:
+    """`source_NAME` as the sequence is a whole number of the event's source."""
+    import pyarrow as pa
+
+    from ottla.spark.lake import debezium_json
+
+    kinds = dict(zip(_COLUMN_TYPES, (pa.int64(), pa.int32(), pa.float64(), pa.string(), pa.bool_()), strict=True))
+    columns = []
+    for each in text.split(","):
+        name, _, kind = each.strip().rpartition(" ")
+        if not name.strip() or kind.lower() not in kinds:
+            raise click.UsageError(f"--debezium: {each.strip()!r} is not a name and one of {', '.join(_COLUMN_TYPES)}.")
+        columns.append(pa.field(name.strip(), kinds[kind.lower()]))
+    of_source = sequence_by is not None and sequence_by.startswith("source_")
+    source = {str(sequence_by).removeprefix("source_"): pa.int64()} if of_source else None
+    return debezium_json(pa.schema(columns), keys, source)
 
 
 @command.command(name=_RUN)
@@ -156,37 +264,25 @@ _options = click.option(
     help="At most so many records.",
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@_upsert_flags
 @click.option("--tells-audit", is_flag=True, help="Report the loaded counts to the audit, as the tier lake.")
 @_options
 @spark_flag
 @master_flag
 @json_flag()
-def run(
-    event_time: str | None,
-    start: str,
-    every: str | None,
-    rows_per_commit: int,
-    target_file_bytes: int,
-    tells_audit: bool,
-    as_json: bool,
-    **flags: Unpack[_LoaderFlags],
-) -> int:
-    """Append the records that the table does not have yet; with --every, until Ctrl-C."""
-    if event_time is not None and flags["event_time_field"] is not None:
-        raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
-    every_ms = None if every is None else _every_ms(every)
-    new_loader = _prepared(
-        "ottla load",
-        flags,
-        event_time,
-        start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
-        rows_per_commit=rows_per_commit,
-        target_file_bytes=target_file_bytes,
-        tells_audit=tells_audit,
-    )
+def run(every: str | None, as_json: bool, **flags: Unpack[RunFlags]) -> int:
+    """Append the records that the table does not have yet; with --every, until Ctrl-C.
+
+    With --upsert the table has one row for each key, as the key's last record left it.
+
+    With --every a load that fails, since brokers cannot be reached or another load was committed first, is repeated.
+    `ottla load serve` does the same for several tables, with metrics.
+    """
+    every_ms = None if every is None else every_flag_ms(every)
+    start_loader = _prepared("ottla load", flags, new_loader(flags))
     with JobProgress() as progress:
         progress.show("Spark starts")
-        loader = new_loader()
+        loader = start_loader()
         progress.show(f"loading {', '.join(flags['topics'])}")
         with StopRequest() as stop:
             outcome = _run(loader, every_ms, progress, stop)
@@ -195,33 +291,74 @@ def run(
     return INTERRUPTED if every_ms is None and outcome.left_count else 0
 
 
-def _prepared(name: str, flags: _LoaderFlags, event_time: str | None = None, **more: Any) -> Callable[[], Loader]:
-    """What starts Spark and makes a loader; flags that are wrong are found before."""
-    options = source_options(assignments(flags["options"], "--option"))
+def new_loader(flags: RunFlags) -> LoaderOf:
+    """What `ottla load run` loads with; flags that are wrong are found now."""
+    start = flags["start"]
+    upserts = partial(
+        _upsert_arguments,
+        flags["upsert"],
+        flags["history"],
+        flags["keys"],
+        flags["sequence_by"],
+        flags["buckets"],
+        flags["debezium"],
+    )
+    return _loader_of(
+        flags,
+        flags["event_time"],
+        upserts,
+        start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
+        rows_per_commit=flags["rows_per_commit"],
+        target_file_bytes=flags["target_file_bytes"],
+        tells_audit=flags["tells_audit"],
+    )
+
+
+def _prepared(name: str, flags: _LoaderFlags, loader_of: LoaderOf) -> Callable[[], Loader]:
+    """What starts Spark and makes a loader."""
     settings = assignments(flags["settings"], "--spark")
-    place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
-    field = flags["event_time_field"]
 
     def start() -> Loader:
         import ottla.spark
+
+        return loader_of(ottla.spark.session(name, master=flags["master"], **settings))
+
+    return start
+
+
+def _loader_of(
+    flags: _LoaderFlags,
+    event_time: str | None = None,
+    arguments: Callable[[], Mapping[str, Any]] = dict,
+    **more: Any,
+) -> LoaderOf:
+    """`arguments`: further ones of the loader, which need the packages of tables."""
+    options = source_options(assignments(flags["options"], "--option"))
+    place = lake_target(flags["target"], flags["storage"], flags["table"], flags["catalog"])
+    field = flags["event_time_field"]
+    if event_time is not None and field is not None:
+        raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
+    more |= arguments()
+
+    def make(spark: Any) -> Loader:
         from ottla.spark.lake import Loader, json_field
 
         return Loader(
-            ottla.spark.session(name, master=flags["master"], **settings),
+            spark,
             flags["bootstrap"],
             flags["topics"],
             place,
             event_time=event_time or (json_field(field) if field else "timestamp"),
             columns=flags["columns"],
-            partition_by=flags["partition_by"],
+            partition_by=flags["partition_by"] or None,
             options=options,
             **more,
         )
 
-    return start
+    return make
 
 
-def _every_ms(text: str) -> int:
+def every_flag_ms(text: str) -> int:
     """A number alone is seconds, as it was before the flag took durations."""
     return duration_ms(f"{text}s" if text.isdecimal() else text, "--every")
 
@@ -234,7 +371,17 @@ def _run(loader: Loader, every_ms: int | None, progress: JobProgress, stop: Stop
 
     if every_ms is None:
         return loader.load(show, stop.is_made)
-    return loader.follow(every_ms / 1000, on_progress=show, should_stop=stop.is_made)
+    return loader.follow(
+        every_ms / 1000,
+        on_progress=show,
+        on_failure=lambda error, retry_ms: progress.say(failure_line(error, retry_ms)),
+        should_stop=stop.is_made,
+    )
+
+
+def failure_line(error: OttlaError, retry_ms: int | None) -> str:
+    again = "" if retry_ms is None else f"not loaded, tried again in {retry_ms / 1000:g} s: "
+    return f"{again}{error}"
 
 
 def _facts(outcome: LakeLoad) -> Mapping[str, object]:
@@ -274,10 +421,10 @@ def _line(outcome: LakeLoad) -> str:
 def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
     from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
-    new_loader = _prepared("ottla load backfill", flags)
+    start_loader = _prepared("ottla load backfill", flags, _loader_of(flags))
     with JobProgress() as progress:
         progress.show("Spark starts")
-        loader = new_loader()
+        loader = start_loader()
         progress.show(f"reading {', '.join(flags['topics'])} again")
         outcome = loader.backfill(from_ms, to_ms)
     facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
@@ -295,7 +442,7 @@ def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags])
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
 @json_flag()
 def compact(
-    target: str,
+    target: str | None,
     storage: tuple[str, ...],
     table: str | None,
     catalog: tuple[str, ...],
@@ -334,7 +481,7 @@ def compact(
 @click.option("--dry-run", is_flag=True, help="Only name the files.")
 @json_flag()
 def vacuum(
-    target: str,
+    target: str | None,
     storage: tuple[str, ...],
     table: str | None,
     catalog: tuple[str, ...],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.compaction import Compaction, compact, vacuum
+from ottla.spark.lake.debezium import debezium_json, debezium_registry
 from ottla.spark.lake.delta_appends import append_once
-from ottla.spark.lake.formats import IcebergTarget
+from ottla.spark.lake.erasure import Erasure, erase
+from ottla.spark.lake.formats import IcebergTarget, catalog_table
 from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.rows import json_field
@@ -13,6 +15,7 @@ from ottla.spark.lake.target import LakeTarget, parse_target
 
 __all__ = [
     "Compaction",
+    "Erasure",
     "IcebergTarget",
     "LakeError",
     "LakeLoad",
@@ -21,7 +24,11 @@ __all__ = [
     "Loader",
     "TableTarget",
     "append_once",
+    "catalog_table",
     "compact",
+    "debezium_json",
+    "debezium_registry",
+    "erase",
     "json_field",
     "load_topic_to_lake",
     "parse_target",

@@ -85,7 +85,9 @@ class LakeFiles:
         target_file_bytes: int = TARGET_FILE_BYTES,
         *,
         directory: PartitionValues | None = None,
+        compression: str = "zstd",
     ) -> None:
+        self._compression = compression
         self._directory = directory
         self._target = target
         self._files = target.file_system()
@@ -154,7 +156,7 @@ class LakeFiles:
             self._files.create_dir(f"{self._target.root}/{directory}", recursive=True)
         sink = self._files.open_output_stream(f"{self._target.root}/{path}")
         coded = [name for name in waiting.schema.names if name not in _WITHOUT_DICTIONARY]
-        writer = pq.ParquetWriter(sink, waiting.schema, compression="zstd", use_dictionary=coded)
+        writer = pq.ParquetWriter(sink, waiting.schema, compression=self._compression, use_dictionary=coded)
         return _OpenFile(path, sink, writer)
 
     def _finish(self, bucket: _Bucket) -> None:
@@ -183,7 +185,7 @@ def split_by_partition(
     """The rows of each partition, in their order, without the partition columns, and the partition's values as text."""
     if not rows.num_rows:
         return
-    stored = _without_dictionaries(rows.drop_columns(list(partition_by)))
+    stored = without_dictionaries(rows.drop_columns(list(partition_by)))
     codes: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(rows.num_rows, np.int64)
     values_of: list[list[str | None]] = []
     for name in partition_by:
@@ -233,7 +235,8 @@ def directory_of(partition: PartitionValues) -> str:
     return "".join(parts)
 
 
-def _without_dictionaries(rows: pa.Table) -> pa.Table:
+def without_dictionaries(rows: pa.Table) -> pa.Table:
+    """Columns of their values, as files have them."""
     fields = [
         pa.field(each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type)
         for each in rows.schema

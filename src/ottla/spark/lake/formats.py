@@ -46,6 +46,19 @@ class IcebergTarget:
         return IcebergLake(self.table, self.location, self.catalog, first_schema, partition_by)
 
 
+def catalog_table(name: str, storage: Mapping[str, str] | None = None) -> IcebergTarget:
+    """An Iceberg table by `catalog.schema.table`: the catalog is one of pyiceberg's configuration.
+
+    Its files are where the catalog has the table, or would put it.  Raises `LakeError`.
+    """
+    catalog, _, table = name.partition(".")
+    if not catalog or not all(table.split(".")) or "." not in table:
+        raise LakeError(f"{name!r} names no catalog, schema and table", hint="write catalog.schema.table")
+    from ottla.spark.lake.iceberg_table import place_of
+
+    return IcebergTarget(table, parse_target(place_of(catalog, table), storage), catalog)
+
+
 def table_target(
     target: str | Path | LakeTarget | TableTarget, storage: Mapping[str, str] | None = None
 ) -> TableTarget:

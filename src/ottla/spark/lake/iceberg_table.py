@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
@@ -41,6 +43,7 @@ try:
         NamespaceAlreadyExistsError,
         NoSuchTableError,
         RESTError,
+        TableAlreadyExistsError,
         ValidationException,
     )
     from pyiceberg.io.pyarrow import pyarrow_to_schema
@@ -56,7 +59,21 @@ except ModuleNotFoundError as error:
         "Iceberg tables need the package pyiceberg: pip install 'ottla[iceberg]'", name=error.name
     ) from None
 
+# Another writer was first.
+_CONFLICTS: tuple[type[Exception], ...] = (CommitFailedException, ValidationException, TableAlreadyExistsError)
+try:
+    from sqlalchemy.exc import SQLAlchemyError
+except ModuleNotFoundError:  # a catalog in a database needs it, and others do not
+    pass
+else:
+    # It is locked, or another process created the same row first.
+    _CONFLICTS = (*_CONFLICTS, SQLAlchemyError)
+
 T = TypeVar("T")
+
+# Of what several first loads do at once: the database of a new catalog, its tables, a namespace.
+_ATTEMPTS_MAX: Final = 10
+_PAUSE_MAX_S: Final = 0.5
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS: Final = "ottla.numbers"
@@ -83,8 +100,8 @@ class IcebergLake:
         """Without `first_schema` the table must be there."""
         self._location = location
         self._identifier = table
-        self._catalog = _catalog(location, catalog)
-        self._table = _done(self._open, first_schema, partition_by)
+        self._catalog = _repeated(lambda: _catalog(location, catalog))
+        self._table = _repeated(lambda: _done(self._open, first_schema, partition_by))
         # Of the snapshot with this id.
         self._known: tuple[int | None, Mapping[str, int]] | None = None
         self._refuse_another_place()
@@ -113,7 +130,7 @@ class IcebergLake:
         return tuple(schema.find_column_name(field.source_id) or field.name for field in fields)
 
     def refresh(self) -> None:
-        _done(self._table.refresh)
+        _repeated(lambda: _done(self._table.refresh))
 
     def number_of(self, app_id: str) -> int | None:
         return self._numbers().get(app_id)
@@ -336,6 +353,24 @@ class IcebergLake:
         return _place(path).removeprefix(f"{_place(self._table.location())}/")
 
 
+def place_of(catalog: str, table: str) -> str:
+    """Where a catalog of pyiceberg's configuration has a table, or would put it.  Raises `LakeError`."""
+    found = _repeated(lambda: _done(load_catalog, catalog))
+    if _done(found.table_exists, table):
+        return str(_done(found.load_table, table).location())
+    namespace = Catalog.namespace_from(table)
+    own = _done(found.load_namespace_properties, namespace) if _done(found.namespace_exists, namespace) else {}
+    name = Catalog.table_name_from(table)
+    if place := own.get("location"):
+        return f"{place.rstrip('/')}/{name}"
+    if warehouse := found.properties.get("warehouse"):
+        return "/".join((warehouse.rstrip("/"), *namespace, name))
+    raise LakeError(
+        f"the catalog {catalog} has no table {table} yet, and does not say where it would be",
+        hint="name its place: IcebergTarget(table, parse_target(place), catalog), or create the table first",
+    )
+
+
 def with_ids(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [field.with_metadata({b"PARQUET:field_id": str(index).encode()}) for index, field in enumerate(schema, 1)]
@@ -366,11 +401,24 @@ def _catalog(location: LakeTarget, given: str | Mapping[str, str] | None) -> Cat
     return _done(load_catalog, properties.pop("name", "default"), **properties)
 
 
+def _repeated(call: Callable[[], T]) -> T:
+    """The call's result; one that lost a race against another process is repeated.  Raises `LakeError`."""
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return call()
+        except CommitConflict:
+            time.sleep(random.uniform(0, _PAUSE_MAX_S))
+    try:
+        return call()
+    except CommitConflict as error:
+        raise LakeError(f"the Iceberg catalog cannot be used: {error}", hint="try again") from error
+
+
 def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
     """The call's result.  Raises `CommitConflict`, `LakeError`."""
     try:
         return call(*arguments, **named)
-    except (CommitFailedException, ValidationException) as error:
+    except _CONFLICTS as error:
         raise CommitConflict(str(error)) from error
     except NoSuchTableError as error:
         raise LakeError(f"there is no table: {error}", hint="load into it first") from error

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,20 +17,21 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ottla.audit.commits import load_counts
 from ottla.audit.topic import publish as publish_counts
 from ottla.client.wire.errors import ClientError
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
+from ottla.spark.lake.changes import BUCKET, BUCKETS_DEFAULT, UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES
+from ottla.spark.lake.following import FollowedLoad, LoadTrack, follow_loads
 from ottla.spark.lake.formats import open_table, table_target
 from ottla.spark.lake.lake_table import LakeTable, TableCommit, TableTarget
 from ottla.spark.lake.plans import (
@@ -48,6 +47,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
+from ottla.spark.lake.spark_jobs import master_of, parallelism_of, run_job
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -61,6 +61,7 @@ from ottla.spark.lake.tasks import (
     run_batches,
     run_ranges,
 )
+from ottla.spark.lake.upserts import Upserter, first_schema
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
@@ -96,9 +97,11 @@ _NOT_OF_LOADS: Final = {
     "includeHeaders": 'columns=(..., "headers")',
     "pushFilters": "a load that reads every record",
 }
-# How often a waiting follower checks `should_stop`.
-_CHECK_EVERY_S: Final = 0.2
-_ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
+APPEND: Final = "append"
+UPSERT: Final = "upsert"
+HISTORY: Final = "history"
+KEYS_DEFAULT: Final = ("key",)
+PARTITION_BY_DEFAULT: Final = ("topic", "event_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +163,8 @@ class Loader:
         loader.follow(every_s=10)        # until interrupted
 
     `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an `IcebergTarget`.  The table
-    is created when there is none, partitioned by `partition_by`: `topic`, `event_hour` (UTC, as in 2011-06-12-09),
-    `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
+    is created when there is none, partitioned by `partition_by`: `topic` and `event_hour` (UTC, as in 2011-06-12-09)
+    unless given, or `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
     Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
@@ -172,6 +175,11 @@ class Loader:
     `start`: where loads of a topic that the table does not have yet start: "earliest", "latest", or milliseconds since
     1970. A partition that is added later, and a topic that is recreated, are loaded from their start. `options`:
     further options of the source.
+
+    `mode="upsert"`: the table has one row for each key, of the columns `keys`, as the key's last change left it.  A
+    record without a value, or with true in a column `deleted` of `decode`, deletes the row.  The changes of a key are
+    ordered by their log, or by the column `sequence_by` (`UpsertRule`).  `buckets`: that the keys' hashes divide the
+    table into.  `mode="history"`: a row for each version of each key, valid from its `sequence_by` up to the next's.
 
     `tells_audit`: after each commit, the counts of the newest ones are published to the audit topic, as tier `lake`.
 
@@ -193,7 +201,11 @@ class Loader:
         event_time: str | EventTime = "timestamp",
         decode: Decode | None = None,
         columns: Sequence[str] = KEPT_BY_DEFAULT,
-        partition_by: Sequence[str] = ("topic", "event_hour"),
+        partition_by: Sequence[str] | None = None,
+        mode: str = APPEND,
+        keys: Sequence[str] = KEYS_DEFAULT,
+        sequence_by: str | None = None,
+        buckets: int = BUCKETS_DEFAULT,
         start: Start = EARLIEST_START,
         options: Mapping[str, str] | None = None,
         rows_per_commit: int = ROWS_PER_COMMIT,
@@ -203,22 +215,26 @@ class Loader:
         at: Callable[[Stage], None] = no_observer,
     ) -> None:
         names = [topics] if isinstance(topics, str) else list(topics)
-        refuse_others_options(options or {})
         self._spark = spark
         self._topics = names
-        self._source = {**(options or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(names)}
-        self._options = parse_read_options(self._source, is_stream=False)
+        self._source, self._options = source_of(bootstrap, names, options or {})
         self._sql_time = event_time if isinstance(event_time, str) and event_time != "timestamp" else None
+        self._upserts = upsert_rule(mode, names, keys, sequence_by, buckets, partition_by)
+        if self._upserts is not None:
+            partition_by = self._upserts.partition_by
+        elif partition_by is None:
+            partition_by = PARTITION_BY_DEFAULT
         self._shape = RowShape(
             tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
         )
         self._target = table_target(target, storage)
         # Where the tasks write.
         self._location = self._target.location
-        self._location.refuse_remote_master(spark.sparkContext.master or "")
+        self._location.refuse_remote_master(master_of(spark))
         self._start = start
         self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
+        self._parallelism = parallelism_of(spark)
         self._seen: Commit | None = None
         self._has_published = False
         self._tells_audit = tells_audit
@@ -229,10 +245,11 @@ class Loader:
         self,
         on_progress: Callable[[LoadState], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        track: LoadTrack | None = None,
     ) -> LakeLoad:
         """Everything that the logs have when the load starts, in one commit after the other.
 
-        `on_progress` is called after each commit; `should_stop` is called before each.
+        `on_progress` is called after each commit; `should_stop` is called before each.  `track` counts the commits.
         """
         table = self._table()
         plan = plan_load(table, self._options, self._start)
@@ -241,11 +258,16 @@ class Loader:
             # Of commits whose process died before it published them.
             self._publish_counts(table)
             self._has_published = True
+        if track is not None:
+            track.committed(left_count=plan.offsets_count)
         while not plan.is_empty and not should_stop():
             part = plan.at_most(self._offsets_per_commit())
-            total = total.plus(self._load_part(table, part))
-            self._publish_counts(table)
+            loaded = self._load_part(table, part)
+            total = total.plus(loaded)
             plan = plan.rest(part)
+            if track is not None:
+                track.committed(loaded.rows_count, loaded.files_count, 1, left_count=plan.offsets_count)
+            self._publish_counts(table)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
         return replace(total, next_offsets=plan.first if plan.ranges else plan.end, left_count=plan.offsets_count)
@@ -259,22 +281,39 @@ class Loader:
         every_s: float = 10.0,
         *,
         on_progress: Callable[[LoadState], None] | None = None,
+        on_failure: Callable[[OttlaError, int | None], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> LakeLoad:
         """Load again and again, at most every `every_s` seconds, until `should_stop` or an interruption.
 
-        The table is the only state: after a kill the next process continues where the last commit ended.  Brokers that
-        cannot be reached end it as they end a load.
+        The table is the only state: after a kill the next process continues where the last commit ended.  A load that
+        fails, since brokers cannot be reached or another load was committed first, is repeated after a time that grows;
+        `on_failure` gets the error and this time in ms, and without it the log has them.
+
+        Raises `DataLoss`, and the errors of options and settings: a repetition would not help.
         """
         clock = SystemClock()
-        total: LakeLoad | None = None
-        while not should_stop():
-            began_ms = clock.monotonic_ms()
-            loaded = self.load(on_progress, should_stop)
-            total = loaded if total is None else total.plus(loaded)
-            while (rest_ms := every_s * 1000 - (clock.monotonic_ms() - began_ms)) > 0 and not should_stop():
-                time.sleep(min(rest_ms / 1000, _CHECK_EVERY_S))
-        return LakeLoad(0, 0, {}, None) if total is None else total
+        track = LoadTrack(int(every_s * 1_000), clock.monotonic_ms())
+        total = LakeLoad(0, 0, {}, None)
+
+        def run(stops: Callable[[], bool]) -> int:
+            nonlocal total
+            loaded = self.load(on_progress, stops, track)
+            total = total.plus(loaded)
+            return loaded.left_count
+
+        follow_loads([FollowedLoad(self.name, track, run, on_failure or self.log_failure)], clock, should_stop)
+        if track.stopped_by is not None:
+            raise track.stopped_by
+        return total
+
+    @property
+    def name(self) -> str:
+        """The place of the table."""
+        return self._location.url
+
+    def log_failure(self, error: OttlaError, retry_ms: int | None) -> None:
+        log.warning("lake.load_failed", extra=fields(table=self.name, reason=str(error), retry_ms=retry_ms))
 
     def backfill(self, from_ms: int, to_ms: int) -> LakeLoad:
         """Load the event times `[from_ms, to_ms)` of these topics again from their logs, in one commit.
@@ -302,9 +341,9 @@ class Loader:
             return LakeLoad(0, 0, {}, None)
         ids = {part.topic: part.topic_id for part in ranges}
         job = replace(self._job(table, ids), options=options, offsets=offsets)
-        tasks = share_out(ranges, self._spark.sparkContext.defaultParallelism)
+        tasks = share_out(ranges, self._parallelism)
         try:
-            reports = run_job(self._spark, job, tasks)
+            reports = run_job(self._spark, partial(run_ranges, job), tasks)
         except DataLoss as loss:
             raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
@@ -317,33 +356,42 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
-            self._opened = open_table(self._target, self._shape.first_schema, self._shape.partition_by)
+            schema = self._shape.first_schema
+            if self._upserts is not None:
+                schema = first_schema(schema, self._upserts)
+            self._opened = open_table(self._target, schema, self._shape.partition_by)
         else:
             self._opened.refresh()
         return self._opened
 
     def _offsets_per_commit(self) -> int:
-        return self._limits.offsets_max(self._seen, ROWS_PER_TASK_FIRST * self._spark.sparkContext.defaultParallelism)
+        return self._limits.offsets_max(self._seen, ROWS_PER_TASK_FIRST * self._parallelism)
 
     def _load_part(self, table: LakeTable, part: LoadPlan) -> LakeLoad:
         self._at(Stage.PLANNED)
         reports = self._write(table, part) if part.ranges else []
-        self._at(Stage.WRITTEN)
         files = [file for report in reports for file in report.files]
-        rows_count = sum(file.rows_count for file in files)
+        rows_count = sum(report.records_count for report in reports)
         read_bytes = sum(report.read_bytes for report in reports)
         if rows_count:
             self._seen = Commit(rows_count, read_bytes, len(files))
-        commit = TableCommit(files, numbers=part.numbers, facts=facts_of(part, reports))
-        self._at(Stage.COMMITTING)
-        version = publish(table, commit, part.expected)
+        commit = TableCommit(numbers=part.numbers, facts=facts_of(part, reports))
+        if self._upserts is None:
+            self._at(Stage.WRITTEN)
+            self._at(Stage.COMMITTING)
+            version, files_count = publish(table, replace(commit, added=files), part.expected), len(files)
+        else:
+            run = partial(run_job, self._spark, slices_max=self._parallelism)
+            upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at)
+            version, files_count = upserter.commit(table, files, commit, part.expected)
         self._at(Stage.COMMITTED)
-        return LakeLoad(rows_count, len(files), part.end, version, part.progress.recreated_topics, 1)
+        return LakeLoad(rows_count, files_count, part.end, version, part.progress.recreated_topics, 1)
 
     def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
         job = self._job(table, part.topic_ids)
         if self._sql_time is None:
-            return run_job(self._spark, job, share_out(part.ranges, self._spark.sparkContext.defaultParallelism))
+            tasks = share_out(part.ranges, self._parallelism)
+            return run_job(self._spark, partial(run_ranges, job), tasks)
         reports = self._write_by_sql(job, part, self._sql_time)
         check_same_topics(self._options, part)
         return reports
@@ -353,9 +401,11 @@ class Loader:
             self._options,
             self._shape,
             self._location,
-            table.partition_by,
+            # Of its changes an upsert's tasks know the bucket alone.
+            table.partition_by if self._upserts is None else (BUCKET,),
             {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},
             self._target_file_bytes,
+            upserts=self._upserts,
             at=self._at,
         )
 
@@ -375,6 +425,35 @@ class Loader:
         return [report_of(row["report"], row["schemas"]) for row in found]
 
 
+def upsert_rule(
+    mode: str,
+    topics: Sequence[str],
+    keys: Sequence[str],
+    sequence_by: str | None,
+    buckets: int,
+    partition_by: Sequence[str] | None,
+) -> UpsertRule | None:
+    """None for loads that append.  Raises `LakeError` for arguments that do not suit the mode."""
+    if mode in (UPSERT, HISTORY):
+        if len(topics) != 1:
+            raise LakeError("an upsert reads one topic", hint="give each topic of changes a table")
+        if partition_by is not None:
+            raise LakeError("a table of upserts is partitioned by buckets", hint="give no partition_by")
+        return UpsertRule(tuple(keys), sequence_by, buckets, mode == HISTORY)
+    if mode != APPEND:
+        raise LakeError(f"mode is {mode!r}", hint=f"give {APPEND!r}, {UPSERT!r} or {HISTORY!r}")
+    if tuple(keys) != KEYS_DEFAULT or sequence_by is not None or buckets != BUCKETS_DEFAULT:
+        raise LakeError("keys, sequence_by and buckets are of upserts", hint=f"give mode={UPSERT!r}")
+    return None
+
+
+def source_of(bootstrap: str, topics: Sequence[str], options: Mapping[str, str]) -> tuple[dict[str, str], ReadOptions]:
+    """The options of the source of a load, as Spark takes them and as values.  Raises `SparkOptionError`."""
+    refuse_others_options(options)
+    source = {**options, "kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics)}
+    return source, parse_read_options(source, is_stream=False)
+
+
 def refuse_others_options(options: Mapping[str, str]) -> None:
     """Raises `SparkOptionError` for an option that a load would not follow."""
     others = {name.lower(): (name, hint) for name, hint in _NOT_OF_LOADS.items()}
@@ -382,28 +461,6 @@ def refuse_others_options(options: Mapping[str, str]) -> None:
         if given.lower() in others:
             name, instead = others[given.lower()]
             raise SparkOptionError(f"the option {name!r} does not apply to a load", hint=f"a load has: {instead}")
-
-
-def run_job(spark: SparkSession, job: TaskJob, tasks: Sequence[tuple[object, ...]]) -> list[TaskReport]:
-    """Raises a task's own error; `LakeError` where a task died."""
-    try:
-        shares = spark.sparkContext.parallelize(tasks, max(1, len(tasks)))
-        reports: list[TaskReport] = shares.mapPartitions(advised(partial(run_ranges, job))).collect()
-    except (Py4JJavaError, PySparkException) as error:
-        raise LakeError(
-            f"a task failed, nothing of it was committed: {reason_of(str(error))}", hint="run the load again"
-        ) from error
-    for report in reports:
-        if report.failure is not None:
-            raise report.failure
-    return reports
-
-
-def reason_of(trace: str) -> str:
-    """The error of a task in the trace that Spark shows."""
-    found = _ERROR_LINE.findall(trace)
-    ours = [f"{name}: {text}" for name, text in found if not name.startswith(("Spark", "Py4J", "Python"))]
-    return ours[-1] if ours else next(iter(trace.splitlines()), "unknown")
 
 
 def facts_of(part: LoadPlan, reports: Iterable[TaskReport]) -> dict[str, str]:

@@ -20,6 +20,10 @@ _PAUSE_LIMIT_FIRST_S: Final = 0.02
 _PAUSE_LIMIT_MAX_S: Final = 2.0
 
 
+class FilesReplaced(LakeError):
+    """Another writer has removed files that the commit removes, or rows of them; nothing was committed."""
+
+
 def publish(
     table: LakeTable,
     commit: TableCommit,
@@ -32,7 +36,8 @@ def publish(
 
     `expected`: the table's numbers on which the commit was planned.  `listed_at`: the version at which the files that
     the commit removes were listed.  A conflict is retried after a pause by `sleep` (seconds).  Raises `LakeError` when
-    another writer has moved the numbers, or has removed those files or rows of them; nothing was committed then.
+    another writer has moved the numbers, and `FilesReplaced` when it has removed those files or rows of them; nothing
+    was committed then.
     """
     commit_id = str(uuid.uuid4())
     commit = replace(commit, facts={**commit.facts, COMMIT_ID: commit_id})
@@ -41,11 +46,11 @@ def publish(
         if attempt:
             sleep(rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S)))
         try:
-            table.add_columns(new_columns(table.schema, [file.schema for file in commit.added]))
-            # The table may be newer than the plan: a commit of others that it has already is no conflict any more.
-            _check_numbers(table, expected)
-            if commit.removed and table.version != listed_at:
-                _check_files(table, commit)
+            _check_unchanged(table, commit, expected, listed_at)
+            if columns := new_columns(table.schema, [file.schema for file in commit.added]):
+                # They are a change of the table apart from the commit: only one that is not refused adds them.
+                table.add_columns(columns)
+                _check_unchanged(table, commit, expected, listed_at)
             return table.commit(commit)
         except CommitConflict:
             table.refresh()
@@ -53,6 +58,15 @@ def publish(
             if any(each.facts.get(COMMIT_ID) == commit_id for each in table.newest_facts(COMMITS_SEARCHED)):
                 return table.version
     raise LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
+
+
+def _check_unchanged(
+    table: LakeTable, commit: TableCommit, expected: Mapping[str, int | None], listed_at: int | None
+) -> None:
+    """The table may be newer than the plan: a commit of others that it has already is no conflict any more."""
+    _check_numbers(table, expected)
+    if commit.removed and table.version != listed_at:
+        _check_files(table, commit)
 
 
 def _check_numbers(table: LakeTable, expected: Mapping[str, int | None]) -> None:
@@ -69,7 +83,7 @@ def _check_numbers(table: LakeTable, expected: Mapping[str, int | None]) -> None
 def _check_files(table: LakeTable, commit: TableCommit) -> None:
     untouched = {file.path for file in table.files() if not file.has_deletes}
     if not untouched.issuperset(file.path for file in commit.removed):
-        raise LakeError(
+        raise FilesReplaced(
             f"files of {table.name} were replaced meanwhile, by a compaction or a backfill, or rows of them deleted",
             hint="run this one again",
         )

@@ -5,7 +5,6 @@ Everything works on whole Arrow batches.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json as arrow_json
 
 from ottla.model.counted import counted
 from ottla.spark.arrow.columns import ARROW_TYPES
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP, stored_type
+from ottla.spark.lake.json_objects import read_objects
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = range(-(2**63), 2**63)
@@ -50,23 +49,8 @@ class _JsonField:
 
     def _by_arrow(self, values: pa.Array) -> pa.Array | None:
         """None where Arrow would not give exactly a row for each value, or finds something else than whole numbers."""
-        if not len(values) or values.null_count:
-            return None
-        trimmed = pc.binary_length(pc.ascii_trim_whitespace(values.cast(pa.string(), safe=False)))
-        # Arrow reads documents one after the other.  Without a line's end in a value, and without an empty one, each
-        # value is at least one row; so if there are as many rows as values, each is exactly one.
-        has_lines = pc.any(pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))).as_py()
-        if has_lines or pc.min(trimmed).as_py() == 0:
-            return None
-        lines = pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), b"\n")[0].as_buffer()
-        schema = pa.schema([pa.field(self.name, pa.int64())])
-        options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=max(1, lines.size + 1))
-        try:
-            table = arrow_json.read_json(io.BytesIO(lines), read_options=reading, parse_options=options)
-        except pa.ArrowInvalid:
-            return None
-        return table.column(0).combine_chunks() if table.num_rows == len(values) else None
+        found = read_objects(values, pa.schema([pa.field(self.name, pa.int64())]))
+        return None if found is None else found.column(0).combine_chunks()
 
     def _one(self, value: bytes | None) -> int | None:
         if value is None:

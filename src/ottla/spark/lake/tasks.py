@@ -6,10 +6,10 @@ The driver gets a report of each task, small enough for any number of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
+from ottla.spark.lake.change_files import CHANGES_COMPRESSION, ChangeFiles
+from ottla.spark.lake.changes import UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
@@ -28,6 +30,8 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
 from ottla.spark.source.range_reading import read_task, task_of
 from ottla.spark.worker_heap import settle_heap
+
+T = TypeVar("T")
 
 _US_PER_MS: Final = 1_000
 
@@ -67,6 +71,9 @@ class Stage(StrEnum):
     PLANNED = "planned"
     TASK_BEGAN = "task began"
     TASK_WROTE = "task wrote"
+    APPLYING = "applying"
+    APPLY_BEGAN = "apply began"
+    APPLY_WROTE = "apply wrote"
     WRITTEN = "written"
     COMMITTING = "committing"
     COMMITTED = "committed"
@@ -78,7 +85,10 @@ def no_observer(_stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TaskJob:
-    """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all."""
+    """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all.
+
+    `upserts`: the tasks write the changes that may count, for `apply_changes`.
+    """
 
     options: ReadOptions
     shape: RowShape
@@ -87,13 +97,14 @@ class TaskJob:
     topic_ids: Mapping[str, str]
     target_file_bytes: int = TARGET_FILE_BYTES
     offsets: OffsetsByPartition | None = None
+    upserts: UpsertRule | None = None
     at: Callable[[Stage], None] = no_observer
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """`counts`: records by topic id and start of the window of their timestamp.  `read_bytes`: of the records,
-    in memory.
+    in memory.  `removed`: the table's files that `files` replace.
 
     `failure` is the user's or the log's: to repeat the task would not help.
     """
@@ -101,7 +112,12 @@ class TaskReport:
     files: tuple[DataFile, ...] = ()
     counts: Counts = field(default_factory=dict)
     read_bytes: int = 0
+    removed: tuple[DataFile, ...] = ()
     failure: OttlaError | None = None
+
+    @property
+    def records_count(self) -> int:
+        return sum(sum(windows.values()) for windows in self.counts.values())
 
 
 def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterator[TaskReport]:
@@ -110,6 +126,15 @@ def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterat
     for ranges in tasks:
         reading = task_of(job.options, job.shape.read_columns, ranges)
         yield _reported(job, ((batch, None) for batch in read_task(reading)))
+
+
+def run_numbered(
+    run: Callable[[Iterable[T]], Iterator[TaskReport]], tasks: Sequence[T], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`run` over those of the tasks whose numbers the batches have, as a column."""
+    own = (tasks[number] for batch in batches for number in batch.column(0).to_pylist())
+    for report in run(own):
+        yield report_batch(report)
 
 
 def run_batches(job: TaskJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,7 +154,9 @@ def _reported(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | N
 
 
 def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | None]]) -> TaskReport:
-    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes)
+    compression = "zstd" if job.upserts is None else CHANGES_COMPRESSION
+    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes, compression=compression)
+    changes = None if job.upserts is None else ChangeFiles(files, job.upserts)
     counts: Counts = {}
     read_bytes = 0
     for batch, times in batches:
@@ -140,8 +167,11 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
         read_bytes += batch.nbytes
         rows = job.shape.rows(batch, job.topic_ids, times)
         _count(batch, job.topic_ids, counts)
-        files.add(rows)
-    return TaskReport(tuple(files.close()), counts, read_bytes)
+        if changes is None:
+            files.add(rows)
+        else:
+            changes.add(rows, batch.column("value"))
+    return TaskReport(tuple((files if changes is None else changes).close()), counts, read_bytes)
 
 
 def kept(batch: pa.RecordBatch, offsets: OffsetsByPartition, topic_ids: Mapping[str, str]) -> pa.RecordBatch:
@@ -177,13 +207,16 @@ REPORT_DDL: Final = "report string, schemas array<binary>"
 def report_batch(report: TaskReport) -> pa.RecordBatch:
     if report.failure is not None:
         raise report.failure
-    files = [
-        [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
-        for file in report.files
-    ]
+    files, removed = (
+        [
+            [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
+            for file in each
+        ]
+        for each in (report.files, report.removed)
+    )
     counts = {topic: [[start, count] for start, count in windows.items()] for topic, windows in report.counts.items()}
-    text = json.dumps({"files": files, "counts": counts, "bytes": report.read_bytes})
-    schemas = [file.schema.serialize().to_pybytes() for file in report.files]
+    text = json.dumps({"files": files, "removed": removed, "counts": counts, "bytes": report.read_bytes})
+    schemas = [file.schema.serialize().to_pybytes() for file in (*report.files, *report.removed)]
     return pa.RecordBatch.from_arrays(
         [pa.array([text]), pa.array([schemas], pa.list_(pa.binary()))], names=["report", "schemas"]
     )
@@ -193,10 +226,13 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
     found = json.loads(text)
     files = [
         DataFile(path, partition, size, rows, pa.ipc.read_schema(pa.py_buffer(schema)), _bounds_of(bounds))
-        for (path, partition, size, rows, bounds), schema in zip(found["files"], schemas, strict=True)
+        for (path, partition, size, rows, bounds), schema in zip(
+            [*found["files"], *found["removed"]], schemas, strict=True
+        )
     ]
     counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
-    return TaskReport(tuple(files), counts, found["bytes"])
+    added_count = len(found["files"])
+    return TaskReport(tuple(files[:added_count]), counts, found["bytes"], tuple(files[added_count:]))
 
 
 def _bounds_json(bounds: Mapping[str, ColumnBounds]) -> dict[str, list[int | None]]:

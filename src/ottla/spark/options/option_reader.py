@@ -33,6 +33,24 @@ NOT_OFFERED_FAMILIES: Final[Mapping[str, str]] = {
 NUMBER_MAX: Final = 2**63 - 1
 
 
+# Spark gives the options of a table in a catalog twice, once with this prefix, and only when it creates the table.
+_TABLE_PREFIX: Final = "option."
+
+
+def refuse_table(options: Mapping[str, str]) -> None:
+    """Raises `SparkOptionError` for the options of `CREATE TABLE ... USING ottla OPTIONS (...)`.
+
+    Spark calls a Python source without any options when it reads such a table, so it could never be read.
+    """
+    names = {name.lower() for name in options}
+    if any(f"{_TABLE_PREFIX}{name}" in names for name in names):
+        raise SparkOptionError(
+            "a topic cannot be a table of a catalog: Spark passes a Python source the table's options when it is "
+            "created, and none when it is read",
+            hint="a view keeps them: CREATE TEMPORARY VIEW name USING ottla OPTIONS (...)",
+        )
+
+
 class OptionReader:
     """Names are case-insensitive, as everywhere in Spark; errors show the documented spelling."""
 

@@ -225,11 +225,11 @@ def registry_column(
         if schema is not None
         else shared_reader(registry, security).latest(subject or "")
     )
-    return_type: Any = from_arrow_type(_decoder(registry, security, *_plain(reader), message).type)
-    arguments = (registry, security, *_plain(reader), message)
+    return_type: Any = from_arrow_type(shared_decoder(registry, security, *plain(reader), message).type)
+    arguments = (registry, security, *plain(reader), message)
 
     def decode(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        decoder = _decoder(*arguments)
+        decoder = shared_decoder(*arguments)
         for each in columns:
             yield decoder.decode(each)
 
@@ -241,7 +241,7 @@ def registry_column(
 
 
 @lru_cache(maxsize=32)
-def _decoder(
+def shared_decoder(
     registry: str,
     security: RegistrySecurity,
     kind: str,
@@ -253,7 +253,8 @@ def _decoder(
     return RegistryDecoder(shared_reader(registry, security), FoundSchema(kind, text, dict(referenced)), message)
 
 
-def _plain(found: FoundSchema) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+def plain(found: FoundSchema) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """A schema as arguments of `shared_decoder`, which can be hashed and pickled."""
     return found.type, found.text, tuple(found.referenced.items())
 
 

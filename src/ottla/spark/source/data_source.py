@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, StructType
 
 from ottla.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, columns_wanted, spark_ddl
 from ottla.spark.errors import SparkOptionError, with_brief_errors
+from ottla.spark.options.option_reader import refuse_table
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
 from ottla.spark.sink.at_least_once import BatchSink, StreamSink
@@ -89,6 +90,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
     What only one of them refuses (an end for a stream) is refused when it begins.
     """
+    refuse_table(options)
     names = {name.lower() for name in options}
     if names & _OF_READS:
         try:

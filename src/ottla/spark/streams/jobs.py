@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.nearest import nearest_name
+from ottla.spark.errors import BadCheckpoint, DataLoss
 
 # The name of the job's module: its functions go to Spark's workers by value, so these need not have the file.
 MODULE: Final = "ottla_stream_job"
@@ -120,13 +121,24 @@ def run_job(
     except KeyboardInterrupt:
         pass
     except StreamingQueryException as error:
-        raise JobFailed(
-            f"the stream failed: {str(error)[:_MESSAGE_CHARS_MAX]}", hint="a new run continues from the checkpoint"
-        ) from error
+        message = str(error)
+        raise JobFailed(f"the stream failed: {message[:_MESSAGE_CHARS_MAX]}", hint=_hint_of(message)) from error
     finally:
         query.stop()
     _count(query, totals, last_batch)
     return totals
+
+
+def _hint_of(message: str) -> str:
+    """Spark gives the error of a task as text."""
+    if DataLoss.__name__ in message:
+        return (
+            "the checkpoint names records that are lost, so every run from it fails: set failOnDataLoss to false at "
+            "the job's source, or start with another checkpoint"
+        )
+    if BadCheckpoint.__name__ in message:
+        return "start with another checkpoint"
+    return "a new run continues from the checkpoint"
 
 
 def _count(query: StreamingQuery, totals: JobTotals, last_batch: int) -> int:

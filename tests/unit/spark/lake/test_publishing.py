@@ -22,15 +22,16 @@ class ContestedTable:
     def __init__(self, conflicts_count: int) -> None:
         self._conflicts_left = conflicts_count
         self.version = 0
+        self.added: list[str] = []
 
     def refresh(self) -> None:
         self.version += 1
 
     def number_of(self, app_id: str) -> int | None:
-        return None
+        return None if app_id == "unknown" else 7
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        assert not fields
+        self.added += [field.name for field in fields]
 
     def commit(self, commit: TableCommit) -> int:
         if self._conflicts_left:
@@ -67,3 +68,16 @@ def test_commit_is_refused_after_the_last_attempt() -> None:
     with pytest.raises(LakeError, match=f"{ATTEMPTS_MAX} times"):
         publish(ContestedTable(ATTEMPTS_MAX), TableCommit(), {}, sleep=pauses.append)
     assert len(pauses) == ATTEMPTS_MAX - 1
+
+
+def with_a_new_column() -> TableCommit:
+    return TableCommit([DataFile("a.parquet", {}, 10, 1, pa.schema([("page", pa.string())]), {})])
+
+
+def test_commit_that_is_refused_adds_no_column() -> None:
+    table = ContestedTable(0)
+    with pytest.raises(LakeError, match="another load of these topics was committed meanwhile"):
+        publish(table, with_a_new_column(), {"load": 6})
+    assert table.added == []
+    publish(table, with_a_new_column(), {"load": 7, "unknown": None})
+    assert table.added == ["page"]

@@ -45,3 +45,16 @@ def test_options_that_none_of_them_takes_are_refused(options: dict[str, str], na
 def test_a_missing_address_is_reported_first() -> None:
     with pytest.raises(SparkOptionError, match=r"'kafka\.bootstrap\.servers' is missing"):
         check_options({"subscribe": "t"})
+
+
+def test_options_of_a_table_in_a_catalog_are_refused_with_what_works_instead() -> None:
+    """Spark gives them twice, and beside them what the catalog says of the table."""
+    given = BASE | {"subscribe": "t", "startingOffsets": "earliest"}
+    of_catalog = {"provider": "ottla", "owner": "me"}
+    with pytest.raises(SparkOptionError, match="a view keeps them: CREATE TEMPORARY VIEW"):
+        check_options(given | {f"option.{name}": value for name, value in given.items()} | of_catalog)
+
+
+def test_options_that_are_no_copies_are_unknown_as_ever() -> None:
+    with pytest.raises(SparkOptionError, match=r"'option\.subscribe' is unknown"):
+        check_options(BASE | {"assign": '{"t": [0]}', "option.subscribe": "t"})

@@ -1,0 +1,65 @@
+"""The files of one task of an upsert: the changes that may count, by bucket.
+
+They are in the table's place and have names of tasks' files, so a vacuum removes those of a load that died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from ottla.spark.lake.changes import UpsertRule
+from ottla.spark.lake.columns import new_columns, with_columns
+from ottla.spark.lake.files import LakeFiles, cost_bytes, without_dictionaries
+from ottla.spark.lake.lake_table import DataFile
+from ottla.spark.lake.versions import changes_of
+
+# They are read once, by the next job.
+CHANGES_COMPRESSION: Final = "lz4"
+# Changes wait until they are so many, and are written unless most of them were superseded.
+WAITING_CHANGES_BYTES_MAX: Final = 64 << 20
+
+
+class ChangeFiles:
+    def __init__(self, files: LakeFiles, rule: UpsertRule, waiting_bytes_max: int = WAITING_CHANGES_BYTES_MAX) -> None:
+        self._files = files
+        self._rule = rule
+        self._waiting_bytes_max = waiting_bytes_max
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+
+    def add(self, rows: pa.Table, values: pa.Array) -> None:
+        """Rows of records, and the records' values.  Raises `LakeError`."""
+        rows = self._rule.marked(without_dictionaries(rows), values)
+        self._rule.check(rows)
+        self._waiting.append(rows)
+        self._waiting_bytes += cost_bytes(rows)
+        if self._waiting_bytes > self._waiting_bytes_max:
+            self._reduce()
+            if self._waiting_bytes > self._waiting_bytes_max // 2:
+                self._write()
+
+    def close(self) -> list[DataFile]:
+        if self._waiting:
+            self._reduce()
+            self._write()
+        return self._files.close()
+
+    def _reduce(self) -> None:
+        needed = changes_of(joined(self._waiting), self._rule).needed()
+        self._waiting, self._waiting_bytes = [needed], cost_bytes(needed)
+
+    def _write(self) -> None:
+        for rows in self._waiting:
+            self._files.add(self._rule.with_buckets(self._rule.blanked(rows)))
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def joined(parts: Iterable[pa.Table]) -> pa.Table:
+    """The rows of all parts, at least one, with the columns of all.  Raises `LakeError` where types differ."""
+    tables = list(parts)
+    first = tables[0].schema
+    schema = pa.schema([*first, *new_columns(first, [each.schema for each in tables[1:]])])
+    return pa.concat_tables([each if each.schema == schema else with_columns(each, schema) for each in tables])

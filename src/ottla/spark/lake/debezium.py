@@ -1,0 +1,205 @@
+"""Change events of databases, as Debezium writes them, as the rows of an upsert.
+
+The envelope has the row before and after a change, and what the change was; the record's key has the row's keys.  In
+JSON each of the two may be an object with its schema that has the rest as `payload`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.runtime.installed import require_modules
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.changes import DELETED
+from ottla.spark.lake.json_objects import read_objects
+from ottla.spark.lake.rows import Decode
+
+if TYPE_CHECKING:
+    from ottla.spark.schemas.registry_security import RegistrySecurity
+
+# Created, read by a snapshot, updated.
+_WRITES: Final = ("c", "r", "u")
+_DELETE: Final = "d"
+_PAYLOAD: Final = "payload"
+# A schema's kind, its text, and those that it refers to.
+_Plain = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+def debezium_json(columns: pa.Schema, keys: Sequence[str], source: Mapping[str, pa.DataType] | None = None) -> Decode:
+    """For `decode` of an upsert: the row after a change, or that a row was deleted.
+
+        people = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        Loader(..., mode="upsert", keys=["id"], decode=debezium_json(people, ["id"]))
+
+    `columns`: of the database's table, in the types that their JSON has; others are ignored.  `keys`: those of the
+    row's key.  `source`: fields of the event's source that become columns, as `{"lsn": pa.int64()}` the column
+    `source_lsn`, for `sequence_by`.
+
+    A tombstone deletes the row, too.  Raises `LakeError` for a record that is no change of a row, by its offset.
+    """
+    for name in keys:
+        if name not in columns.names:
+            raise LakeError(f"the columns have no {name!r}, which is a key", hint="give its type")
+    return DebeziumJson(columns, tuple(keys), dict(source or {}))
+
+
+def debezium_registry(
+    registry: str, topic: str, *, source: Sequence[str] = (), security: Mapping[str, str] | None = None
+) -> Decode:
+    """The same for events whose schemas are in a registry, as Debezium writes them in Avro.
+
+        decode = debezium_registry("http://localhost:8081", "shop.public.orders", source=["lsn"])
+        Loader(..., mode="upsert", keys=["id"], sequence_by="source_lsn", decode=decode)
+
+    The columns and their types are those of the newest schema of `TOPIC-value`, the keys those of `TOPIC-key`.
+    `registry` and `security` as in `from_registry`, whose errors it raises.
+    """
+    require_modules("debezium_registry", ("fastavro",), "schemas")
+
+    from ottla.spark.schemas.registry_decoder import plain
+    from ottla.spark.schemas.registry_reader import shared_reader
+    from ottla.spark.schemas.registry_security import RegistrySecurity
+
+    secured = RegistrySecurity.of(security or {})
+    reader = shared_reader(registry, secured)
+    value, key = (plain(reader.latest(f"{topic}-{part}")) for part in ("value", "key"))
+    return DebeziumRegistry(registry, secured, value, key, tuple(source))
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumJson:
+    """A `Decode`, picklable."""
+
+    columns: pa.Schema
+    keys: tuple[str, ...]
+    source: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Table:
+        values = records.column("value")
+        fields = [pa.field("after", pa.struct(list(self.columns))), pa.field("op", pa.string())]
+        if self.source:
+            fields.append(pa.field("source", pa.struct([pa.field(*each) for each in self.source.items()])))
+        texts = pc.if_else(values.is_null(), b"{}", values)
+        envelope = _payloads(records, "value", texts, pa.schema(fields))
+        columns = {name: envelope.column(name).combine_chunks() for name in envelope.schema.names}
+        return _rows(records, columns, self._keys, tuple(self.source))
+
+    def _keys(self, records: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        schema = pa.schema([self.columns.field(name) for name in self.keys])
+        found = _payloads(records, "key", pc.fill_null(records.column("key"), b"{}"), schema)
+        return {name: found.column(name).combine_chunks() for name in self.keys}
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumRegistry:
+    """A `Decode`, picklable.  `value` and `key`: the schemas that are read."""
+
+    registry: str
+    security: RegistrySecurity
+    value: _Plain
+    key: _Plain
+    source: tuple[str, ...]
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Table:
+        envelope = self._decoded(records, "value", self.value)
+        for name in ("after", "op", *(("source",) if self.source else ())):
+            if name not in envelope:
+                raise LakeError(f"the schema of the values has no {name!r}", hint="it is no envelope of Debezium")
+        if self.source:
+            given = _fields(envelope["source"])
+            for name in self.source:
+                if name not in given:
+                    raise LakeError(f"the events' source has no {name!r}", hint=f"it has: {', '.join(given)}")
+            envelope["source"] = pa.StructArray.from_arrays([given[name] for name in self.source], list(self.source))
+        return _rows(records, envelope, self._keys, self.source)
+
+    def _keys(self, records: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        return self._decoded(records, "key", self.key)
+
+    def _decoded(self, records: pa.RecordBatch, name: str, schema: _Plain) -> dict[str, pa.Array]:
+        from ottla.spark.schemas.registry_decoder import shared_decoder
+
+        found = shared_decoder(self.registry, self.security, *schema, None).decode(records.column(name))
+        value, errors, _ = found.flatten()
+        if errors.null_count < len(errors):
+            row = pc.index(errors.is_valid(), True).as_py()
+            raise _refused(records, row, name, f"cannot be read: {errors[row].as_py()}")
+        if not pa.types.is_struct(value.type):
+            raise LakeError(f"the schema of the {name}s is no record", hint="it is none of a Debezium connector")
+        return _fields(value)
+
+
+def _rows(
+    records: pa.RecordBatch,
+    envelope: Mapping[str, pa.Array],
+    keys_of: Callable[[pa.RecordBatch], Mapping[str, pa.Array]],
+    source: Sequence[str],
+) -> pa.Table:
+    """`envelope`: after, op and source; `keys_of` gives the columns of the records' keys."""
+    is_tombstone = records.column("value").is_null()
+    op, after = envelope["op"], envelope["after"]
+    is_gone = pc.or_(pc.fill_null(pc.equal(op, _DELETE), False), is_tombstone)
+    is_write = pc.fill_null(pc.is_in(op, pa.array(_WRITES)), False)
+    is_change = pc.or_(is_gone, pc.and_(is_write, after.is_valid()))
+    if not pc.all(is_change).as_py():
+        raise _refused(records, pc.index(is_change, False).as_py(), "value", "is no change of a row")
+    found = _fields(after)
+    if pc.any(is_gone).as_py():
+        # The row before may be incomplete, and a tombstone has none.
+        for name, column in keys_of(records).items():
+            if name in found:
+                found[name] = pc.if_else(is_gone, column.cast(found[name].type), found[name])
+    found[DELETED] = is_gone
+    if source:
+        found |= {f"source_{name}": column for name, column in _fields(envelope["source"]).items()}
+    return pa.table(found)
+
+
+def _fields(column: pa.StructArray) -> dict[str, pa.Array]:
+    return dict(zip((each.name for each in column.type), column.flatten(), strict=True))
+
+
+def _payloads(records: pa.RecordBatch, name: str, texts: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The fields of the objects, or of those that are their `payload`."""
+    both = pa.schema([*schema, pa.field(_PAYLOAD, pa.struct(list(schema)))])
+    found = read_objects(texts, both)
+    if found is None:
+        found = read_objects(pa.array([_line(records, name, row, text) for row, text in enumerate(texts)]), both)
+    if found is None:
+        raise LakeError(
+            f"{name}s of {records.column('topic')[0]} from offset {records.column('offset')[0]} on do not have "
+            f"the types of the columns {', '.join(schema.names)}",
+            hint="give the types that the JSON of the events has",
+        )
+    payload = found.column(_PAYLOAD).combine_chunks()
+    if payload.null_count == len(payload):
+        return found.drop_columns([_PAYLOAD])
+    inner = _fields(payload)
+    return pa.table(
+        {each: pc.if_else(payload.is_valid(), inner[each], found.column(each).combine_chunks()) for each in inner}
+    )
+
+
+def _line(records: pa.RecordBatch, name: str, row: int, text: pa.Scalar) -> bytes:
+    """The object on one line."""
+    try:
+        document: Any = json.loads(text.as_py())
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise _refused(records, row, name, "is no JSON object")
+    return json.dumps(document).encode()
+
+
+def _refused(records: pa.RecordBatch, row: int, name: str, problem: str) -> LakeError:
+    place = [records.column(each)[row].as_py() for each in ("topic", "partition", "offset")]
+    return LakeError(
+        f"the {name} of the record at offset {place[2]} of {place[0]} partition {place[1]} {problem}",
+        hint="a topic of one table's changes is loaded; events such as truncations are skipped by the connector",
+    )

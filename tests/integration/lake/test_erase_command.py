@@ -1,0 +1,48 @@
+"""`ottla lake erase`, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable, write_deltalake
+
+from ottla.cli.pipeline.lake import erase
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = pa.table({"member": pa.array([7, 8, 7], pa.int64()), "key": [b"a", b"b", b"c"], "offset": [0, 1, 2]})
+    write_deltalake(tmp_path / "lake", rows)
+    return tmp_path / "lake"
+
+
+def run(table: Path, *flags: str) -> Result:
+    return CliRunner().invoke(erase, ["--target", str(table), *flags])
+
+
+def keys(table: Path) -> list[bytes]:
+    found: list[bytes] = DeltaTable(str(table)).to_pyarrow_table()["key"].to_pylist()
+    return sorted(found)
+
+
+def test_values_have_the_types_of_their_columns(table: Path) -> None:
+    done = run(table, "--key", "member=7", "--key", "key=a", "--json")
+    assert json.loads(done.stdout) == {"rows": 1, "files": 1, "table_version": 1}
+    assert keys(table) == [b"b", b"c"]
+    assert "erased 1 row from 1 file" in run(table, "--key", "key=c").stdout
+    assert run(table, "--key", "key=c").stdout == "no such rows\n"
+    assert keys(table) == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"), [("member", "'member' is not COLUMN=VALUE"), ("member=x", "the column is int64")]
+)
+def test_keys_that_are_none_are_refused(table: Path, key: str, problem: str) -> None:
+    refused = run(table, "--key", key)
+    assert refused.exit_code == 2
+    assert problem in refused.output
+    assert len(keys(table)) == 3

@@ -1,0 +1,318 @@
+"""The documented rules of Confluent's registry for JSON Schema: what each change means for readers and for writers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from ottla.registry.checks import incompatibilities, kept
+from ottla.registry.json_compatibility import json_problems
+from ottla.registry.json_format import json_root
+from ottla.registry.schema import Level, Reference, Schema, SchemaType
+from tests.unit.registry.small_registry import DirectAnswers, schema
+
+Json = Any
+BOTH: Final = (True, True)
+# The new schema accepts what the old one accepted; and the other way round.
+BACKWARD: Final = (True, False)
+FORWARD: Final = (False, True)
+NEITHER: Final = (False, False)
+
+STRING: Final = {"type": "string"}
+INTEGER: Final = {"type": "integer"}
+NUMBER: Final = {"type": "number"}
+NULL: Final = {"type": "null"}
+LOW: Final = {"type": "integer", "maximum": 0}
+HIGH: Final = {"type": "integer", "minimum": 5}
+
+
+def problems(old: Json, new: Json, **referenced: Json) -> list[str]:
+    """Of the new schema, as a reader of what the old one wrote."""
+    others = [(name, json.dumps(text)) for name, text in referenced.items()]
+    return json_problems(*(json_root(json.dumps(each), others) for each in (new, old)))
+
+
+def rules(old: Json, new: Json) -> list[str]:
+    return [problem.partition(" at ")[0] for problem in problems(old, new)]
+
+
+def fits(old: Json, new: Json) -> tuple[bool, bool]:
+    return not problems(old, new), not problems(new, old)
+
+
+def an_object(*required: str, closed: bool = False, rest: Json = None, **properties: Json) -> Json:
+    found: dict[str, Json] = {"type": "object", "properties": properties}
+    if required:
+        found["required"] = list(required)
+    if closed or rest is not None:
+        found["additionalProperties"] = False if closed else rest
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (STRING, STRING, BOTH),
+        (STRING, {**STRING, "title": "t", "description": "d", "default": "x", "$id": "i"}, BOTH),
+        (STRING, {}, BACKWARD),
+        (STRING, True, BACKWARD),
+        (False, STRING, BACKWARD),
+        (STRING, INTEGER, NEITHER),
+        (INTEGER, NUMBER, BACKWARD),
+        (STRING, {"type": ["string", "null"]}, BACKWARD),
+        ({"type": ["string", "integer"]}, {"type": ["number", "string"]}, BACKWARD),
+        ({**STRING, "maxLength": 5}, {**STRING, "maxLength": 6}, BACKWARD),
+        ({**STRING, "minLength": 5}, {**STRING, "minLength": 4}, BACKWARD),
+        ({**STRING, "pattern": "a"}, STRING, BACKWARD),
+        ({**STRING, "pattern": "a"}, {**STRING, "pattern": "b"}, NEITHER),
+        ({**NUMBER, "maximum": 5}, {**NUMBER, "maximum": 6}, BACKWARD),
+        ({**NUMBER, "exclusiveMaximum": 5}, {**NUMBER, "maximum": 5}, BACKWARD),
+        ({**NUMBER, "maximum": 5, "exclusiveMaximum": True}, {**NUMBER, "exclusiveMaximum": 5}, BOTH),
+        ({**NUMBER, "minimum": 5}, {**NUMBER, "minimum": 4.5}, BACKWARD),
+        ({**NUMBER, "exclusiveMinimum": 4}, {**NUMBER, "minimum": 4}, BACKWARD),
+        ({**NUMBER, "multipleOf": 10}, {**NUMBER, "multipleOf": 5}, BACKWARD),
+        ({**NUMBER, "multipleOf": 0.3}, {**NUMBER, "multipleOf": 0.1}, BACKWARD),
+        ({**NUMBER, "multipleOf": 4}, {**NUMBER, "multipleOf": 6}, NEITHER),
+        (INTEGER, {**INTEGER, "multipleOf": 1}, BOTH),
+        ({"enum": ["a", "b"]}, {"enum": ["c", "b", "a"]}, BACKWARD),
+        ({"enum": ["a", "b"]}, {"enum": ["a", "c"]}, NEITHER),
+        ({"enum": [1, {"a": [True]}]}, {"enum": [{"a": [True]}, 1.0]}, BOTH),
+        ({"enum": [1]}, {"enum": [True]}, NEITHER),
+        ({"const": "a"}, {"enum": ["a", "b"]}, BACKWARD),
+        ({"enum": ["a", "b"]}, STRING, BACKWARD),
+        ({"enum": ["a", 1]}, STRING, NEITHER),
+        ({**STRING, "enum": ["a"]}, STRING, BACKWARD),
+    ],
+)
+def test_scalars_fit_when_the_reader_accepts_all_values(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
+    assert fits(old, new) == expected
+
+
+ONE: Final = an_object(a=STRING)
+TWO: Final = an_object(a=STRING, b=STRING)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # An open object may have had b with another type; a closed one had no b.
+        (ONE, TWO, FORWARD),
+        (ONE, an_object(a=STRING, b=True), BOTH),
+        (an_object(a=STRING, closed=True), an_object(a=STRING, b=STRING, closed=True), BACKWARD),
+        (an_object(a=STRING, closed=True), TWO, BACKWARD),
+        (an_object(a=STRING, closed=True), ONE, BACKWARD),
+        # Partly open: what the schema of the others covers may come and go.
+        (an_object(a=STRING, rest=STRING), an_object(a=STRING, b=STRING, rest=STRING), BOTH),
+        (an_object(a=STRING, rest=STRING), an_object(a=STRING, b=INTEGER, rest=STRING), NEITHER),
+        (an_object(rest=INTEGER), an_object(rest=NUMBER), BACKWARD),
+        (an_object(rest=STRING), an_object(), BACKWARD),
+        (an_object(a=STRING, b=False, closed=True), an_object(a=STRING, closed=True), BOTH),
+        # Required properties.
+        (an_object("a", a=STRING), ONE, BACKWARD),
+        (an_object(a=STRING), an_object("a", a={**STRING, "default": ""}), BOTH),
+        (an_object(a=STRING, closed=True), an_object("b", a=STRING, b=STRING, closed=True), NEITHER),
+        (
+            an_object(a=STRING, closed=True),
+            an_object("b", a=STRING, b={**STRING, "default": ""}, closed=True),
+            BACKWARD,
+        ),
+        (ONE, {**ONE, "required": ["c"]}, FORWARD),
+        # Within.
+        (an_object(a=INTEGER), an_object(a=NUMBER), BACKWARD),
+        (an_object(a=an_object(b=INTEGER)), an_object(a=an_object(b=STRING)), NEITHER),
+        ({**ONE, "maxProperties": 5}, {**ONE, "maxProperties": 6}, BACKWARD),
+        ({**ONE, "minProperties": 1}, ONE, BACKWARD),
+        (ONE, {**ONE, "propertyNames": {"pattern": "^a"}}, FORWARD),
+        (
+            {"type": "object", "patternProperties": {"^s_": STRING}, "additionalProperties": False},
+            {"type": "object", "patternProperties": {"^s_": STRING}, "properties": {"s_a": STRING}},
+            BACKWARD,
+        ),
+        (
+            {"type": "object", "patternProperties": {"^s_": INTEGER}},
+            {"type": "object", "patternProperties": {"^s_": NUMBER}},
+            BACKWARD,
+        ),
+        ({**TWO, "dependentRequired": {"a": ["b"]}}, TWO, BACKWARD),
+        ({**TWO, "dependencies": {"a": ["b"]}}, {**TWO, "dependentRequired": {"a": ["b"]}}, BOTH),
+        ({**TWO, "dependentRequired": {"a": ["b"]}}, {**TWO, "dependentRequired": {"a": ["b", "c"]}}, FORWARD),
+        ({**TWO, "dependentSchemas": {"a": {"required": ["b"]}}}, TWO, BACKWARD),
+        # Keywords for objects alone make it one.
+        ({"properties": {"a": STRING}}, an_object(a=STRING), BOTH),
+    ],
+)
+def test_objects_fit_by_their_content_model(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
+    assert fits(old, new) == expected
+
+
+def an_array(items: Json = None, **more: Json) -> Json:
+    found: dict[str, Json] = {"type": "array", **more}
+    if items is not None:
+        found["items"] = items
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (an_array(INTEGER), an_array(NUMBER), BACKWARD),
+        (an_array(INTEGER), an_array(), BACKWARD),
+        (an_array(INTEGER), an_array(STRING), NEITHER),
+        (an_array(maxItems=3), an_array(maxItems=4), BACKWARD),
+        (an_array(minItems=3), an_array(minItems=2), BACKWARD),
+        (an_array(uniqueItems=True), an_array(), BACKWARD),
+        (an_array(prefixItems=[STRING]), an_array([STRING]), BOTH),
+        (an_array(prefixItems=[STRING]), an_array(prefixItems=[STRING, INTEGER]), FORWARD),
+        (an_array(False, prefixItems=[STRING]), an_array(False, prefixItems=[STRING, INTEGER]), BACKWARD),
+        (an_array(INTEGER, prefixItems=[STRING]), an_array(INTEGER, prefixItems=[STRING, NUMBER]), BACKWARD),
+        (an_array([STRING], additionalItems=False), an_array(False, prefixItems=[STRING]), BOTH),
+        (an_array(contains=INTEGER), an_array(contains=NUMBER), BACKWARD),
+        (an_array(contains=INTEGER), an_array(), BACKWARD),
+        (an_array(contains=INTEGER, minContains=2), an_array(contains=INTEGER), BACKWARD),
+        (an_array(contains=INTEGER, maxContains=2), an_array(contains=INTEGER, maxContains=3), BACKWARD),
+    ],
+)
+def test_arrays_fit_item_by_item(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
+    assert fits(old, new) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (STRING, {"oneOf": [NULL, STRING]}, BACKWARD),
+        ({"oneOf": [NULL, STRING]}, {"oneOf": [STRING, NULL, INTEGER]}, BACKWARD),
+        ({"oneOf": [NULL, STRING]}, {"anyOf": [STRING, NULL]}, BACKWARD),
+        ({"oneOf": [STRING]}, STRING, BOTH),
+        ({"type": ["string", "null"]}, {"oneOf": [NULL, STRING]}, BOTH),
+        ({"oneOf": [NULL, INTEGER]}, {"oneOf": [NULL, NUMBER]}, BACKWARD),
+        # Each old branch of a oneOf needs a new one of its own.
+        ({"oneOf": [LOW, HIGH, STRING]}, {"oneOf": [INTEGER, STRING, NULL]}, NEITHER),
+        ({"oneOf": [LOW, HIGH, STRING]}, {"anyOf": [INTEGER, STRING, NULL]}, BACKWARD),
+        ({"oneOf": [LOW, HIGH]}, {"oneOf": [INTEGER, STRING]}, BACKWARD),
+        ({"anyOf": [INTEGER, STRING]}, {"oneOf": [INTEGER, STRING]}, FORWARD),
+        ({"allOf": [ONE, {"required": ["a"]}]}, ONE, BACKWARD),
+        ({"allOf": [ONE, {"required": ["a"]}]}, {"allOf": [{"required": ["a"]}, ONE]}, BOTH),
+        ({**STRING, "not": {"enum": ["a"]}}, STRING, BACKWARD),
+        ({**STRING, "not": {"enum": ["a", "b"]}}, {**STRING, "not": {"enum": ["a"]}}, BACKWARD),
+        (STRING, {**STRING, "not": INTEGER}, BOTH),
+        (ONE, {**ONE, "if": {"required": ["a"]}, "then": {"required": ["b"]}}, FORWARD),
+        (
+            {**ONE, "if": {"required": ["a"]}, "then": {"required": ["b"]}},
+            {**ONE, "if": {"required": ["a"]}, "then": {"required": ["b"]}},
+            BOTH,
+        ),
+    ],
+)
+def test_alternatives_fit_branch_by_branch(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
+    assert fits(old, new) == expected
+
+
+def test_problem_names_the_rule_and_the_place() -> None:
+    old = an_object(a=an_object(b=INTEGER), c=STRING)
+    new = an_object(a=an_object(b=STRING), c={**STRING, "maxLength": 3})
+    assert problems(old, new) == [
+        "TYPE_CHANGED at #/properties/a/properties/b",
+        "MAX_LENGTH_ADDED at #/properties/c/maxLength",
+    ]
+    assert rules(ONE, TWO) == ["OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]
+    closed = an_object(a=STRING, b=STRING, closed=True)
+    assert rules(closed, an_object(a=STRING, closed=True)) == ["PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"]
+    assert rules(ONE, an_object(a=STRING, closed=True)) == ["ADDITIONAL_PROPERTIES_REMOVED"]
+
+
+def test_references_are_followed_within_a_document_and_into_others() -> None:
+    old = {"$ref": "#/$defs/a", "$defs": {"a": INTEGER}}
+    assert fits(old, {"$ref": "#/$defs/b", "$defs": {"b": NUMBER}}) == BACKWARD
+    assert fits(old, INTEGER) == BOTH
+    anchored = {"$ref": "#here", "$defs": {"a": {"$anchor": "here", **INTEGER}}}
+    assert fits(anchored, old) == BOTH
+    with_other = {"type": "object", "properties": {"a": {"$ref": "money.json"}}}
+    assert problems(an_object(a=INTEGER), with_other, **{"money.json": NUMBER}) == []
+    [problem] = problems(an_object(a=STRING), with_other, **{"money.json": NUMBER})
+    assert problem == "TYPE_CHANGED at #/properties/a"
+
+
+def test_reference_that_does_not_resolve_fits_itself_alone() -> None:
+    old = an_object(a={"$ref": "nowhere.json"})
+    assert problems(old, old) == []
+    assert problems(an_object(a=STRING), old) == ["UNRESOLVED_REFERENCE nowhere.json at #/properties/a"]
+
+
+def test_keywords_beside_a_reference_count_from_draft_2019_on() -> None:
+    def with_length(draft: str) -> Json:
+        return {"$schema": draft, "$ref": "#/definitions/s", "maxLength": 3, "definitions": {"s": STRING}}
+
+    assert problems(STRING, with_length("http://json-schema.org/draft-07/schema#")) == []
+    assert rules(STRING, with_length("https://json-schema.org/draft/2019-09/schema")) == ["MAX_LENGTH_ADDED"]
+
+
+def tree(value: Json, *children: str) -> Json:
+    refs: dict[str, Json] = {name: {"$ref": "#"} for name in children}
+    return {"type": "object", "properties": {"value": value, **refs}, "additionalProperties": False}
+
+
+def test_schemas_that_contain_themselves_are_compared_and_end() -> None:
+    assert fits(tree(INTEGER, "left"), tree(NUMBER, "left")) == BACKWARD
+    assert fits(tree(INTEGER, "left"), tree(INTEGER, "left", "right")) == BACKWARD
+    assert fits({"$ref": "#"}, {"$ref": "#"}) == BOTH
+
+
+def test_assumption_about_a_cycle_is_taken_back_where_it_does_not_hold() -> None:
+    """b is compared while a is: were a believed to fit for good, the branch with b would hide that it does not."""
+
+    def circle(value: Json) -> Json:
+        defs = {
+            "a": an_object(b={"$ref": "#/$defs/b"}, value=value),
+            "b": an_object(a={"$ref": "#/$defs/a"}),
+        }
+        return {
+            **an_object(first={"$ref": "#/$defs/a"}, second={"anyOf": [{"$ref": "#/$defs/b"}, NULL]}),
+            "$defs": defs,
+        }
+
+    found = problems(circle(INTEGER), circle(STRING))
+    assert any(problem.endswith("#/properties/second") for problem in found), found
+
+
+def nothing(_: str, __: int) -> Schema | None:
+    return None
+
+
+def allowed(new: Json, *previous: Json) -> set[str]:
+    texts = [json.dumps(each) for each in (*previous, new)]
+    schemas = [kept(schema(text, type=SchemaType.JSON), nothing, DirectAnswers()) for text in texts]
+    return {
+        level.value
+        for level in Level
+        if not incompatibilities(level, schemas[-1], schemas[:-1], nothing, DirectAnswers())
+    }
+
+
+def test_all_levels_hold_json_schemas() -> None:
+    everything = {level.value for level in Level}
+    assert allowed(an_object(a=STRING, b=STRING), ONE) == {"NONE", "FORWARD", "FORWARD_TRANSITIVE"}
+    assert allowed(STRING, {**STRING, "title": "t"}) == everything
+    # The last version accepts it, and the first does not.
+    assert allowed(STRING, INTEGER, {}) == {"NONE", "FORWARD"}
+    assert allowed({}, INTEGER, STRING) == {"NONE", "BACKWARD", "BACKWARD_TRANSITIVE"}
+
+
+def test_reference_of_the_registry_is_compared_by_the_schema_that_it_names() -> None:
+    def lookup(_: str, version: int) -> Schema:
+        return schema(json.dumps(INTEGER if version == 1 else STRING), type=SchemaType.JSON)
+
+    text = json.dumps(an_object(price={"$ref": "price.json"}))
+    old, new = (
+        schema(text, type=SchemaType.JSON, references=[Reference("price.json", "price", version)]) for version in (1, 2)
+    )
+    [problem] = incompatibilities(Level.BACKWARD, new, [old], lookup, DirectAnswers())
+    assert problem.endswith("TYPE_CHANGED at #/properties/price")
+
+
+def test_schemas_of_two_types_do_not_fit() -> None:
+    [problem] = incompatibilities(
+        Level.BACKWARD, schema("{}", type=SchemaType.JSON), [schema('"int"')], nothing, DirectAnswers()
+    )
+    assert problem.endswith("SCHEMA_TYPE_CHANGED from AVRO to JSON")

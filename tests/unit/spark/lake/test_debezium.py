@@ -1,0 +1,87 @@
+"""Envelopes of Debezium as rows, against Python's own JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.spark.errors import LakeError
+from ottla.spark.lake.debezium import debezium_json
+from tests.property.property_settings import example_settings
+
+PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("share", pa.float64())])
+DECODE = debezium_json(PEOPLE, ["id"], {"lsn": pa.int64()})
+
+
+def records(events: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key for key, _ in events], pa.binary()),
+            "value": pa.array([value for _, value in events], pa.binary()),
+            "topic": ["people"] * len(events),
+            "partition": pa.array([0] * len(events), pa.int32()),
+            "offset": pa.array(range(40, 40 + len(events)), pa.int64()),
+        }
+    )
+
+
+def event(op: str, row: dict[str, object], *, lsn: int = 1, wrapped: bool = False, indent: int | None = None) -> Any:
+    before, after = (row, None) if op == "d" else (None, row)
+    envelope: dict[str, object] = {
+        "before": before,
+        "after": after,
+        "op": op,
+        "ts_ms": 5,
+        "source": {"lsn": lsn, "db": "x"},
+    }
+    key: dict[str, object] = {"id": row["id"]}
+    if wrapped:
+        envelope, key = {"schema": {"type": "struct"}, "payload": envelope}, {"schema": {}, "payload": key}
+    return json.dumps(key).encode(), json.dumps(envelope, indent=indent).encode()
+
+
+rows = st.fixed_dictionaries(
+    {"id": st.integers(0, 9)},
+    optional={"name": st.none() | st.text(max_size=5), "share": st.floats(-1, 1), "other": st.integers()},
+)
+events = st.tuples(st.sampled_from("crud-"), rows, st.booleans(), st.sampled_from([None, 2]), st.integers(0, 2**60))
+
+
+@example_settings(200)
+@given(st.lists(events, min_size=1, max_size=10))
+def test_rows_are_those_that_one_event_after_the_other_gives(found: list[Any]) -> None:
+    given_events, expected = [], []
+    for op, row, wrapped, indent, lsn in found:
+        key, value = event(op, row, lsn=lsn, wrapped=wrapped, indent=indent)
+        given_events.append((key, None if op == "-" else value))
+        if op in "d-":
+            expected.append({"id": row["id"], "name": None, "share": None, "deleted": True})
+        else:
+            expected.append({"id": row["id"], "name": row.get("name"), "share": row.get("share"), "deleted": False})
+        expected[-1]["source_lsn"] = None if op == "-" else lsn
+    assert DECODE(records(given_events)).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b'{"op": "t"}', "the value of the record at offset 41 of people partition 0 is no change of a row"),
+        (b'{"op": "c"}', "offset 41 of people partition 0 is no change"),
+        (b"[1]", "offset 41 of people partition 0 is no JSON object"),
+        (b"", "offset 41 of people partition 0 is no JSON object"),
+        (b'{"op": "c", "after": {"id": "text"}}', "do not have the types of the columns after, op"),
+    ],
+)
+def test_a_record_that_is_no_change_is_refused_by_its_offset(value: bytes, problem: str) -> None:
+    with pytest.raises(LakeError, match=problem):
+        DECODE(records([event("c", {"id": 1}), (b'{"id": 2}', value)]))
+
+
+def test_keys_without_a_type_are_refused() -> None:
+    with pytest.raises(LakeError, match="the columns have no 'place'"):
+        debezium_json(PEOPLE, ["id", "place"])
