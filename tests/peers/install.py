@@ -21,7 +21,7 @@ from typing import Final
 
 from tests.interop.clients import javascript_client
 from tests.interop.clients.go_client import go_scenarios, kgo_tests
-from tests.interop.clients.java_client import VERSIONS, java_scenarios
+from tests.interop.clients.java_client import FORMER_VERSION, VERSION, java_scenarios
 from tests.interop.clients.spark_connector import connector_jars
 from tests.interop.exactly_once.killed_program import flink_program, streams_program
 from tests.interop.librdkafka.build import runner_dir
@@ -45,12 +45,13 @@ BUILDS: Final[Mapping[str, Bring]] = {
     # First: each start of a broker or a tool after that is shorter.
     "Apache Kafka's tools' archived classes": archive_tools,
     "Apache Kafka's archived classes": archive_broker,
-    **{f"Java's client {version}": partial(java_scenarios, version) for version in VERSIONS},
+    f"Java's client {VERSION}": partial(java_scenarios, VERSION),
     "franz-go": go_scenarios,
     "the JavaScript clients": javascript_client.install,
 }
 SUITES: Final[Mapping[str, Bring]] = {
     "librdkafka's tests": runner_dir,
+    f"Java's client {FORMER_VERSION}": partial(java_scenarios, FORMER_VERSION),
     "Spark's Kafka connector": connector_jars,
     "franz-go's tests": kgo_tests,
     "Kafka Streams": streams_program,

@@ -26,7 +26,7 @@ from ottla.transactions.transaction import TransactionState
 from tests.transactions_history.report import Anomaly
 
 # The number of those that are written before: the run is under way.
-_LOST_MARKER: Final = 100
+_LOST_MARKER: Final = 30
 
 
 def show_what_is_open() -> None:

@@ -27,7 +27,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.testing.broker import RunningBroker
-from ottla.testing.cluster import RunningCluster
+from ottla.testing.cluster import ClusterStateMissing, RunningCluster
 from tests.cluster.apache_cluster import ApacheCluster
 from tests.cluster.chaos_run import (
     BROKERS_COUNT,
@@ -244,6 +244,10 @@ def _run(
                 strikes[name] += 1
             except FaultWithoutEffect as void:
                 clients.problems.append(f"the run is void: {void}")
+            except ClusterStateMissing as missing:
+                # What the clients saw is judged all the same.
+                clients.problems.append(f"{name}: {str(missing).splitlines()[0]}")
+                cluster.start()
             time.sleep(target.random.uniform(*pause_s))
         converge(target)
     converge(target)

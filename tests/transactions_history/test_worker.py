@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.history.operations import Committed, CommittedRead, LastStableOffset, Operation, Outcome, read_lines
 from tests.history.recorder import Recorder, now_ns
+from tests.transactions_history import working_librdkafka
 from tests.transactions_history.checker import FINAL_READER, check, settled
 from tests.transactions_history.report import Anomaly
-from tests.transactions_history.worker import Inputs, MustAbort, ProducerEnded, Record, Worker
+from tests.transactions_history.worker import GAVE_UP, Inputs, MustAbort, ProducerEnded, Record, Worker
 
 PARTITIONS_COUNT = 3
 TURNS = 150
@@ -194,3 +196,19 @@ class ShownAborts(Memory):
 )
 def test_faulty_broker_is_found(client: type[Memory], anomaly: Anomaly, tmp_path: Path) -> None:
     assert anomaly in check(work(1, tmp_path, client)[1]).found
+
+
+def test_call_of_a_library_that_does_not_return_ends_its_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_librdkafka, "GIVE_UP_S", 0.01)
+    returning = threading.Event()
+    with pytest.raises(ProducerEnded, match=GAVE_UP):
+        working_librdkafka._in_time(returning.wait)
+    returning.set()
+
+
+def test_failure_of_a_call_is_that_of_its_thread() -> None:
+    def fail() -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with pytest.raises(KafkaException):
+        working_librdkafka._in_time(fail)

@@ -40,8 +40,8 @@ from tests.transactions_history.worker import (
 POLL_S: Final = 0.1
 # Of one call; calls that time out are repeated.
 CALL_S: Final = 5.0
-# Of all repeats.  The library's 2.16 may wait for ever in `send_offsets_to_transaction` if the group's coordinator was
-# away: it keeps a removed broker as the coordinator (its issue 5511).  Requests without an answer end earlier.
+# Of all repeats, and of a call that does not return: the library's 2.16 waits for ever in `send_offsets_to_transaction`
+# when the group's coordinator was away, since it keeps a removed broker as the coordinator (its issue 5511).
 GIVE_UP_S: Final = 20.0
 # An open transaction of a killed worker holds its lists back until it times out.
 READ_TO_THE_END_S: Final = 2.0
@@ -181,7 +181,8 @@ class LibrdkafkaTransactions:
 
     def send_offsets(self, offsets: Mapping[int, int]) -> None:
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        _call(lambda: self._producer.send_offsets_to_transaction(wanted, self._metadata, CALL_S))
+        producer, metadata = self._producer, self._metadata
+        _call(lambda: _in_time(lambda: producer.send_offsets_to_transaction(wanted, metadata, CALL_S)))
 
     def commit(self) -> None:
         _call(lambda: self._producer.commit_transaction(CALL_S))
@@ -231,6 +232,26 @@ def _call(call: Callable[[], object]) -> None:
             if time.monotonic() > give_up_s:
                 sys.stderr.write(f"{GAVE_UP}: {shown}\n")
                 raise ProducerEnded(f"{GAVE_UP}: {shown}", is_fenced=False) from None
+
+
+def _in_time(call: Callable[[], object]) -> None:
+    """Raises `ProducerEnded` when the call does not return; its thread is left then, with the producer that it uses."""
+    failures: list[KafkaException] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaException as failure:
+            failures.append(failure)
+        ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    if not ended.wait(GIVE_UP_S):
+        sys.stderr.write(f"{GAVE_UP}: a call did not return\n")
+        raise ProducerEnded(f"{GAVE_UP}: a call did not return", is_fenced=False)
+    if failures:
+        raise failures[0]
 
 
 def _number_of(name: str) -> int:

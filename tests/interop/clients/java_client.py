@@ -17,7 +17,9 @@ from tests.peers.maven import copy_dependencies
 from tests.peers.unavailable import PeerUnavailable
 
 SOURCES: Final = Path(__file__).with_name("java")
-VERSIONS: Final = ("3.9.2", "4.4.0")
+VERSION: Final = "4.4.0"
+# The last release of the major version before; its tests are of `./dev suites`.
+FORMER_VERSION: Final = "3.9.2"
 
 
 def java_scenarios(version: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.testing.broker import RunningBroker
 from tests.interop.clients.go_client import go_scenarios
-from tests.interop.clients.java_client import java_scenarios
+from tests.interop.clients.java_client import FORMER_VERSION, VERSION, java_scenarios
 from tests.interop.clients.scenarios import ENDS_WITHIN_S, outcomes_of
 from tests.peers.cache import BROUGHT_WITHIN_S
 
@@ -20,12 +20,12 @@ Outcomes = dict[str, str]
 
 @pytest.fixture(scope="module")
 def java_39(grouping_broker: RunningBroker) -> Outcomes:
-    return outcomes_of("java-3.9", lambda: java_scenarios("3.9.2"), (*SCENARIOS, "pattern"), grouping_broker)
+    return outcomes_of("java-3.9", lambda: java_scenarios(FORMER_VERSION), (*SCENARIOS, "pattern"), grouping_broker)
 
 
 @pytest.fixture(scope="module")
 def java_44(grouping_broker: RunningBroker) -> Outcomes:
-    return outcomes_of("java-4.4", lambda: java_scenarios("4.4.0"), (*SCENARIOS, "pattern"), grouping_broker)
+    return outcomes_of("java-4.4", lambda: java_scenarios(VERSION), (*SCENARIOS, "pattern"), grouping_broker)
 
 
 @pytest.fixture(scope="module")
