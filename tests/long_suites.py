@@ -519,11 +519,13 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/mirror/test_between_clusters.py::test_each_record",
+            "tests/mirror/test_transactional_mirror.py::test_each_record",
             "tests/mirror/test_with_apache_kafka.py::test_mirror_that_is_killed",
         ),
         (
             "tests/mirror/test_between_clusters.py::test_partition_without_a_leader",
             "tests/mirror/test_killed_mirror.py",
+            "tests/mirror/test_transactional_mirror.py::test_records_of_another_writer",
             "tests/mirror/test_with_apache_kafka.py::test_committed_records",
         ),
         "a mirror through deaths of leaders of two clusters, and killed beside Apache Kafka: a killed mirror stays, "

@@ -195,6 +195,7 @@ SLEEPS: Final = {
     "tests/kill/workload.py": "the moment of a kill",
     "tests/mirror/stalls.py": "how long a process stalls is the fault, and pauses between faults",
     "tests/mirror/test_killed_mirror.py": "the moment of a kill",
+    "tests/mirror/test_transactional_mirror.py": "the moment of a kill",
     "tests/interop/exactly_once/topics.py": "the pace of the input, which lasts longer than the kills",
     "tests/loads/kills.py": "the moment of a kill",
     "tests/sink/kills.py": "the moment of a kill",

@@ -1,6 +1,6 @@
 """`./dev chaos mirror`: a mirror through stalls of its source, its target and itself, and through kills.
 
-    python -m tests.mirror.chaos [--stalls N] [--rounds N] [--seed N]
+    python -m tests.mirror.chaos [--stalls N] [--rounds N] [--seed N] [--transactional]
 
 Prints the figures of each round, and ends with 1 when a record is missing, out of order, or twice without a report.
 """
@@ -20,11 +20,12 @@ def main() -> int:
     parser.add_argument("--stalls", type=int, default=100, help="of each round (default 100)")
     parser.add_argument("--rounds", type=int, default=1, help="how many rounds (default 1)")
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next ones count up")
+    parser.add_argument("--transactional", action="store_true", help="no record may be committed twice")
     chosen = parser.parse_args()
     failed = 0
     for seed in range(chosen.seed, chosen.seed + chosen.rounds):
         try:
-            outcome = run(chosen.stalls, seed)
+            outcome = run(chosen.stalls, seed, is_transactional=chosen.transactional)
         except (OttlaError, AssertionError) as error:
             failed += 1
             print(f"seed {seed}: FAILED", *traceback.format_exception(error), sep="\n", flush=True)

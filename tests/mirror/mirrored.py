@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Final
 
-from ottla.client.fetching.offsets import LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.fetching.messages import Message
+from ottla.client.fetching.offsets import LATEST, IsolationLevel, OffsetAnswer, try_list_offsets
 from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
+from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
@@ -34,8 +36,19 @@ TIME_MS: Final = SystemClock().now_ms() - 3_600_000
 
 def content_of(bootstrap: str, topic: str) -> dict[int, list[Content]]:
     """The records of each partition in order, without their offsets."""
+    return _content(consume_all(topic, bootstrap=bootstrap, timeout_ms=int(WITHIN_S * 1000)))
+
+
+def committed_content_of(bootstrap: str, topic: str) -> dict[int, list[Content]]:
+    """What a reader of committed records gets, when each transaction has ended."""
+    with Cluster(bootstrap) as cluster:
+        log = TopicLog(cluster, topic, isolation=IsolationLevel.READ_COMMITTED)
+        return _content(log.read_in(log.ranges()))
+
+
+def _content(messages: Iterable[Message]) -> dict[int, list[Content]]:
     found: dict[int, list[Content]] = {}
-    for each in consume_all(topic, bootstrap=bootstrap, timeout_ms=int(WITHIN_S * 1000)):
+    for each in messages:
         found.setdefault(each.partition, []).append((each.timestamp_ms, each.key, each.value, each.headers))
     return found
 

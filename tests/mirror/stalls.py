@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from ottla.mirror import Mirror
 from ottla.testing import ControlledBroker
 from tests.eventually import eventually
-from tests.mirror.mirrored import Content, MirrorProcess, Writer, content_of, copied_count
+from tests.mirror.mirrored import Content, MirrorProcess, Writer, committed_content_of, content_of, copied_count
 
 SESSION_MS: Final = 1_000
 STALL_MIN: Final = 0.5
@@ -64,14 +64,19 @@ def run(
     module: str = "ottla",
     partitions: int = PARTITIONS,
     until: Callable[[Contents, Contents], bool] | None = None,
+    is_transactional: bool = False,
 ) -> Outcome:
-    """`module` is run as the mirror; the last life lasts until the contents of source and target are like this."""
+    """`module` is run as the mirror; the last life lasts until the contents of source and target are like this.
+
+    With transactions a reader of committed records must see no record twice.
+    """
     chance = random.Random(seed)
     outcome = Outcome(seed)
     settings = {"group.min.session.timeout.ms": "100"}
     with ControlledBroker() as live, ControlledBroker(settings) as offline, live.namespace("clicks") as namespace:
         topic = str(namespace.topic("clicks.all", partitions=partitions))
-        flags = _flags(topic)
+        flags = (*_flags(topic), *(("--transactional",) if is_transactional else ()))
+        copies_of = committed_content_of if is_transactional else content_of
         copied = partial(copied_count, offline.bootstrap, topic, partitions)
         start = partial(MirrorProcess, live.bootstrap, offline.bootstrap, *flags, module=module)
         with Writer(live.bootstrap, topic, partitions, pause_s=0.03, records_max=1):
@@ -87,7 +92,7 @@ def run(
                         time.sleep(chance.uniform(0, 0.3))
                     if until is not None and not left:
                         eventually(
-                            lambda: until(content_of(live.bootstrap, topic), content_of(offline.bootstrap, topic)),
+                            lambda: until(content_of(live.bootstrap, topic), copies_of(offline.bootstrap, topic)),
                             every_s=0.5,
                         )
         # The second one counts the records that arrived after the first one's last read.
@@ -101,7 +106,9 @@ def run(
         foreign = sum(each.foreign_records + each.lost_offsets for each in counts)
         if foreign:
             outcome.problems.append(f"{foreign} records are called foreign or lost")
-        judge(content_of(live.bootstrap, topic), content_of(offline.bootstrap, topic), reported, outcome)
+        judge(content_of(live.bootstrap, topic), copies_of(offline.bootstrap, topic), reported, outcome)
+        if is_transactional and outcome.doubles_count:
+            outcome.problems.append(f"{outcome.doubles_count} records are committed twice")
     return outcome
 
 

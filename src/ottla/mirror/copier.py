@@ -6,7 +6,7 @@ The journal is written after the records; after a crash the target's own end say
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -19,9 +19,10 @@ from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError, OffsetOutOfRange, TopicRecreated
+from ottla.mirror.copy_transactions import CopyTransactions, RolledBack
 from ottla.mirror.journal import Entry, progress_entries
 from ottla.mirror.options import MirrorOptions
-from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase
+from ottla.mirror.partition_copy import Flight, PartitionCopy, Phase, stored_copy
 from ottla.mirror.progress_topic import JournalNotWritten, JournalWriter, LeaseLapsed
 from ottla.mirror.prover import NeedsDecision, Prover
 from ottla.model.errors import OttlaError, WireError
@@ -84,6 +85,9 @@ class Copier:
     is True again later.  `note` is called for an operator, once for each event.
 
     `failures_max`: a partition that failed so many times in a row is given up; None: never.
+
+    `transactions`: records and their progress are written in these.  After one that was aborted all copies continue
+    from the stored progress.  The copier closes them.
     """
 
     def __init__(
@@ -96,8 +100,10 @@ class Copier:
         may_write: Callable[[], bool] = lambda: True,
         note: Callable[[str], None] = lambda text: None,
         failures_max: int | None = None,
+        transactions: CopyTransactions | None = None,
     ) -> None:
         self._source = source
+        self._transactions = transactions
         self._target = target
         self._writer = writer
         self._options = options
@@ -112,6 +118,8 @@ class Copier:
         self._failures_count: Counter[TopicPartition] = Counter()
         self._unsettled_count: Counter[TopicPartition] = Counter()
         self._unsettled_bytes: Counter[TopicPartition] = Counter()
+        # Of the open transaction.
+        self._unexplained: list[tuple[PartitionCopy, range]] = []
         self._fetcher: Fetcher | None = None
         self._producer = self._new_producer()
         self._written_ms = target.clock.monotonic_ms()
@@ -126,6 +134,8 @@ class Copier:
         if self._fetcher is not None:
             self._fetcher.close()
         self._producer.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     @property
     def copies(self) -> Mapping[TopicPartition, PartitionCopy]:
@@ -167,15 +177,24 @@ class Copier:
             return
         for partition in gone:
             self._stop_reading(self._copies[partition])
-        self._settle(self._producer.flush())
+        self._settle_all()
         self.finish_progress()
         for partition in gone:
             del self._copies[partition]
 
     def turn(self) -> None:
-        """Read, send and settle once; it returns after some 200 ms at the latest, unless a broker holds it up."""
+        """Read, send and settle once; it returns after some 200 ms at the latest, unless a broker holds it up.
+
+        With transactions it raises LeaseLapsed where another mirror has taken over.
+        """
+        try:
+            self._turn()
+        except RolledBack as error:
+            self._roll_back(error)
+
+    def _turn(self) -> None:
         self._prove_due()
-        is_busy = self._producer.pending_count > 0 or self._writer.is_busy
+        is_busy = self._pending_count > 0 or self._writer.is_busy
         if self._fetcher is None:  # nothing was ever assigned
             self._target.retrying.sleep_ms(_FETCH_WAIT_MS)
             return
@@ -184,7 +203,7 @@ class Copier:
                 self._on_unread(outcome)
             else:
                 self._send(outcome)
-        self._settle(self._producer.poll(0))
+        self._settle(self._producer.poll(0) if self._transactions is None else self._transactions.poll())
         self._write_progress_when_due()
 
     def drain(self) -> None:
@@ -192,11 +211,17 @@ class Copier:
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
-        self._settle(self._producer.flush())
+        self._settle_all()
         self.finish_progress()
 
     def finish_progress(self) -> None:
         """Store the progress now.  Raises JournalNotWritten, LeaseLapsed."""
+        if self._transactions is not None:
+            try:
+                self._commit(self._transactions)
+            except RolledBack as error:
+                raise LeaseLapsed(f"the progress is not stored: {error}") from error
+            return
         try:
             self._writer.finish()
             self._send_progress()
@@ -205,7 +230,73 @@ class Copier:
             self._keep_dirty()
             raise
 
+    @property
+    def _pending_count(self) -> int:
+        return self._producer.pending_count if self._transactions is None else self._transactions.pending_count
+
+    def _settle_all(self) -> None:
+        """Wait for the batches in flight.  Raises LeaseLapsed."""
+        if self._transactions is None:
+            self._settle(self._producer.flush())
+            return
+        try:
+            self._settle(self._transactions.flush())
+        except RolledBack as error:
+            raise LeaseLapsed(str(error)) from error
+
+    def _commit(self, transactions: CopyTransactions) -> None:
+        """Everything that was sent, and the progress that it makes.  Raises RolledBack, LeaseLapsed."""
+        if not self._may_write():
+            raise LeaseLapsed("the progress is not stored: the mirror's lease has lapsed")
+        self._settle(transactions.flush())
+        dirty = [copy for copy in self._copies.values() if copy.is_dirty]
+        if not dirty and not transactions.is_open:
+            return
+        self._writer.make_sure()
+        now_ms = self._target.clock.now_ms()
+        entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
+        marked = transactions.commit(entries)
+        self._writer.on_committed(entries)
+        for copy in dirty:
+            copy.on_progress_sent()
+        for partition in marked:
+            self._failures_count.pop(partition, None)
+            copied = self._copies.get(partition)
+            # Others are proved before they continue, which finds the marker.
+            if copied is not None and copied.phase is Phase.COPYING:
+                copied.on_marker()
+        self._explain_committed(transactions)
+
+    def _roll_back(self, error: RolledBack) -> None:
+        """All copies continue from the stored progress; the partition of a batch that was refused waits."""
+        self._unsettled_count.clear()
+        self._unsettled_bytes.clear()
+        self._unexplained.clear()
+        failures = Counter(self._failures_count)
+        fresh = [self._stored(copy) for copy in self._copies.values() if not copy.is_final]
+        refused = error.refused
+        flight = None if refused is None else refused.tag
+        if not isinstance(flight, Flight) or refused is None:
+            self._note(f"a transaction was aborted: {error}")
+        self.assign(fresh)
+        self._failures_count = failures
+        retry_at_ms = self._target.clock.monotonic_ms() + _RETRY_FIRST_MS
+        self._retry_at_ms.update({copied.partition: retry_at_ms for copied in fresh})
+        if isinstance(flight, Flight) and refused is not None:
+            self._on_not_stored(self._copies[flight.owner.partition], refused)
+
+    def _stored(self, copy: PartitionCopy) -> PartitionCopy:
+        stored = stored_copy(self._writer.journal, copy.source, tells_audit=copy.audit is not None)
+        assert stored is not None, "the first progress is stored before the first record is copied"
+        return stored
+
     def _write_progress_when_due(self) -> None:
+        if self._transactions is not None:
+            now_ms = self._target.clock.monotonic_ms()
+            if now_ms - self._written_ms >= self._options.progress_interval_ms:
+                self._written_ms = now_ms
+                self._commit(self._transactions)
+            return
         try:
             if self._writer.is_busy:
                 self._writer.poll()
@@ -284,14 +375,25 @@ class Copier:
                 flight = next(flights, None)
                 if flight is None:
                     return
-                self._producer.send(copy.partition, flight.batch, flight)
+                if self._transactions is None:
+                    self._producer.send(copy.partition, flight.batch, flight)
+                else:
+                    self._transactions.send(copy.partition, flight.batch, flight)
                 self._unsettled_count[copy.partition] += 1
                 self._unsettled_bytes[copy.partition] += len(flight.batch)
+                if self._transactions is not None and self._failures_count[copy.partition]:
+                    # What precedes a batch that the target refuses must not be rolled back with it for ever.
+                    self._commit(self._transactions)
+                    if not self._is_copying(copy):
+                        return
             self._end_copy(copy)
         except WireError as error:
             self._stop(copy, f"the source's log cannot be read: {error}", is_final=True)
         except ClientError as error:
             self._stop(copy, str(error), retry_ms=0)
+
+    def _is_copying(self, copy: PartitionCopy) -> bool:
+        return copy.phase is Phase.COPYING and self._copies.get(copy.partition) is copy
 
     def _on_unread(self, failure: FetchFailure) -> None:
         copy = self._copies.get(failure.partition)
@@ -311,30 +413,58 @@ class Copier:
             copy = flight.owner
             self._unsettled_count[copy.partition] -= 1
             self._unsettled_bytes[copy.partition] -= len(flight.batch)
-            if copy.phase is not Phase.COPYING or self._copies.get(copy.partition) is not copy:
+            if not self._is_copying(copy):
                 continue  # its flights are forgotten: the proof finds their records
             if result.status is DeliveryStatus.ACKNOWLEDGED and result.base_offset >= 0:
                 self._on_stored(copy, flight, result.base_offset)
             else:
-                is_refused = isinstance(result.error, ClientError) and not result.error.is_retriable
-                # Only a mirror that keeps running can wait for a change of the target.
-                is_final = is_refused and self._failures_max is not None and result.status is DeliveryStatus.REFUSED
-                self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
+                self._on_not_stored(copy, result)
         if self._producer.is_stopped:
             # Its numbers are not trusted any more.  Everything is settled; copies with batches in flight were stopped.
             self._producer.close()
             self._producer = self._new_producer()
 
+    def _on_not_stored(self, copy: PartitionCopy, result: BatchResult) -> None:
+        is_refused = isinstance(result.error, ClientError) and not result.error.is_retriable
+        # Only a mirror that keeps running can wait for a change of the target.
+        is_final = is_refused and self._failures_max is not None and result.status is DeliveryStatus.REFUSED
+        if self._transactions is not None and not self._failures_count[copy.partition]:
+            # What precedes it was rolled back, too, and is committed first at the next attempt.
+            is_final = False
+        self._stop(copy, f"the target did not take it: {result.error}", is_final=is_final)
+
     def _on_stored(self, copy: PartitionCopy, flight: Flight, base_offset: int) -> None:
         try:
-            duplicates = sum(self._prover.explain(copy, each) for each in copy.on_acknowledged(flight, base_offset))
+            unknown = copy.on_acknowledged(flight, base_offset)
+        except OttlaError as error:
+            self._stop(copy, str(error), retry_ms=0)
+            return
+        if self._transactions is None:
+            self._explain(copy, unknown)
+        else:
+            # What others wrote can be read when this transaction has ended.
+            self._unexplained += [(copy, each) for each in unknown]
+
+    def _explain(self, copy: PartitionCopy, unknown: Sequence[range]) -> None:
+        """Target offsets that the copy did not get: are they another mirror's, or others'?"""
+        try:
+            duplicates = sum(self._prover.explain(copy, each) for each in unknown)
         except OttlaError as error:
             self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision), retry_ms=0)
             return
-        self._failures_count.pop(copy.partition, None)
+        if self._transactions is None:
+            self._failures_count.pop(copy.partition, None)
         if duplicates:
             # It is at work at the same place: the records that it copies are found, and not copied again.
             self._stop(copy, "another mirror of this source copies it, too")
+
+    def _explain_committed(self, transactions: CopyTransactions) -> None:
+        unexplained, self._unexplained = self._unexplained, []
+        if unexplained:
+            transactions.wait_markers()
+        for copy, unknown in unexplained:
+            if self._is_copying(copy):
+                self._explain(copy, [unknown])
 
     def _new_producer(self) -> RawProducer:
         options = ProducerOptions(
@@ -381,6 +511,10 @@ class Copier:
         ]
         if not due:
             return
+        if self._transactions is not None:
+            # The proof reads committed records, up to the target's end.
+            self._commit(self._transactions)
+            self._transactions.wait_markers()
         for copy, error in self._prover.prove(due).items():
             if error is not None:
                 self._stop(copy, str(error), is_final=isinstance(error, NeedsDecision | WireError | TopicRecreated))
@@ -393,6 +527,11 @@ class Copier:
 
     def _is_stored(self, copy: PartitionCopy) -> bool:
         """After a kill the next mirror must not mistake records that are copied from here on for older ones."""
+        if self._transactions is not None:
+            copy.on_progress_in_doubt()
+            self._commit(self._transactions)
+            copy.on_gone_back_stored()
+            return True
         try:
             copy.on_progress_in_doubt()
             self.finish_progress()

@@ -13,6 +13,7 @@ from ottla.mirror.audit_commits import AuditState, CopyCounts
 from ottla.mirror.audit_publishing import AuditPublisher
 from ottla.mirror.copier import Copier
 from ottla.mirror.copy_ranges import CopyRange
+from ottla.mirror.copy_transactions import CopyTransactions, has_transactions
 from ottla.mirror.group_copy import GroupCopy
 from ottla.mirror.journal import (
     CopyClaim,
@@ -79,6 +80,8 @@ class FencedMirror:
         self._ends_here = ends_here
         self._owner = str(uuid4())
         self._note = note
+        # Before the journal is read: a former mirror's open transaction is decided then.
+        self._transactions = self._new_transactions()
         self._writer = JournalWriter(target.cluster, read_journal(target.cluster))
         self._copier = Copier(
             source.cluster,
@@ -88,6 +91,7 @@ class FencedMirror:
             may_write=may_write,
             note=note,
             failures_max=failures_max,
+            transactions=self._transactions,
         )
         self._groups = GroupCopy(source.cluster, target.cluster, options.groups, note)
         self._publisher = AuditPublisher(source.cluster, target.cluster, note)
@@ -109,6 +113,16 @@ class FencedMirror:
     ) -> None:
         self._copier.__exit__(kind, error, traceback)
         self._writer.__exit__(kind, error, traceback)
+
+    def _new_transactions(self) -> CopyTransactions | None:
+        """None: records are written outside of transactions."""
+        if not self._options.is_transactional:
+            return None
+        target = self._target.cluster
+        if not has_transactions(target):
+            self._note("the target has no transactions: records are copied without")
+            return None
+        return CopyTransactions(target, self._source.cluster_id(), self._options.in_flight_bytes_max, self._may_write)
 
     @property
     def clock(self) -> Clock:
@@ -158,7 +172,10 @@ class FencedMirror:
         self._copier.drain()
 
     def sync_groups(self) -> None:
-        """Raises ClientError."""
+        """Raises ClientError, LeaseLapsed."""
+        if self._transactions is not None:
+            # A group must not continue after records that may be rolled back.
+            self._copier.finish_progress()
         maps = {partition: copy.offsets for partition, copy in self._copier.copies.items()}
         self._committed_count += self._groups.sync(maps)
 

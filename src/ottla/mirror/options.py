@@ -71,6 +71,8 @@ class MirrorOptions:
     tells_audit            the copied records are counted in the audit of both clusters, in the tier "mirror"; that
                            reads the records' times in every batch
     session_timeout_ms     a mirror that was killed is replaced by another one after this
+    is_transactional       records and progress are written in one transaction every `progress_interval_ms`, where the
+                           target has transactions: exact for its readers of committed records
     """
 
     topics: Names = Names((".*",))
@@ -89,6 +91,7 @@ class MirrorOptions:
     audit_interval_ms: int = 60_000
     session_timeout_ms: int = 10_000
     in_flight_bytes_max: int = 32 * MIB
+    is_transactional: bool = False
 
     def __post_init__(self) -> None:
         _one_of("start", self.start, (EARLIEST, LATEST))

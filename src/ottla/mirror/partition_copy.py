@@ -88,6 +88,8 @@ class PartitionCopy:
         # The source's end when it was last seen, exclusive.
         self.source_log_end = offsets.source_end
         self._flights: deque[Flight] = deque()
+        # Whether the marker of a committed transaction is among the next offsets of the target.
+        self._has_marker = False
 
     @property
     def next_offset(self) -> int:
@@ -145,7 +147,10 @@ class PartitionCopy:
             if done.base_offset < expected:
                 raise TargetLostRecords(f"the target gave offset {done.base_offset} again, it had got up to {expected}")
             if done.base_offset > expected:
-                unknown.append(range(expected, done.base_offset))
+                others_end = done.base_offset - self._has_marker
+                if others_end > expected:
+                    unknown.append(range(expected, others_end))
+                self._has_marker = False
             self._flights.popleft()
             for run in done.runs:
                 self.offsets.extend(run._replace(target_first=done.base_offset + run.target_first))
@@ -159,6 +164,7 @@ class PartitionCopy:
     def fail(self, problem: str, *, is_final: bool) -> None:
         """`is_final`: trying again would not help; an operator has to decide."""
         self._flights.clear()
+        self._has_marker = False
         self.phase = Phase.STUCK
         self.problem = problem
         self.is_final = is_final
@@ -177,6 +183,10 @@ class PartitionCopy:
         self.phase = Phase.COPYING
         self.problem = None
         self.is_dirty = True
+
+    def on_marker(self) -> None:
+        """The transaction of its records was committed: its marker is on the target before the next of them."""
+        self._has_marker = True
 
     def on_progress_sent(self) -> None:
         """All its progress is in the write to the journal that is sent next."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final
 
 from ottla.client.admin.admin import Admin, NewTopic
+from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
@@ -60,7 +61,8 @@ class JournalReader:
 
     def __init__(self, cluster: Cluster) -> None:
         self.journal = MirrorJournal()
-        self._log = TopicLog(cluster, MIRROR_PROGRESS_TOPIC)
+        # A mirror may write its progress in transactions.
+        self._log = TopicLog(cluster, MIRROR_PROGRESS_TOPIC, isolation=IsolationLevel.READ_COMMITTED)
 
     def read(self) -> None:
         """Apply what was written since the last time; nothing where there is no such topic.  Raises ClientError,
@@ -68,6 +70,23 @@ class JournalReader:
         if self._log.exists():
             for message in self._log.read():
                 self.journal.apply(message.key, message.value)
+
+
+def journal_batches(entries: Iterable[Entry], now_ms: int, *, is_transactional: bool = False) -> Iterator[bytearray]:
+    """The entries in as many batches as that takes, in their order."""
+    builder = BatchBuilder()
+    for key, value in entries:
+        if builder.records_count and builder.size_bytes + len(key) + len(value or b"") > _BATCH_BYTES:
+            yield _built(builder, is_transactional=is_transactional)
+            builder = BatchBuilder()
+        builder.append(now_ms, key, value)
+    if builder.records_count:
+        yield _built(builder, is_transactional=is_transactional)
+
+
+def _built(builder: BatchBuilder, *, is_transactional: bool) -> bytearray:
+    # Compressed, as it is numbers in text; every broker and client has gzip.
+    return builder.build(codec=Codec.GZIP, is_transactional=is_transactional)
 
 
 class JournalWriter:
@@ -104,20 +123,14 @@ class JournalWriter:
     def send(self, entries: Iterable[Entry]) -> None:
         """In this order: of a write that fails a first part is stored.  `poll` or `finish` says what became of it."""
         assert not self.is_busy, "one write at a time"
-        now_ms = self._cluster.clock.now_ms()
-        builder = BatchBuilder()
-        for key, value in entries:
-            if builder.records_count and builder.size_bytes + len(key) + len(value or b"") > _BATCH_BYTES:
-                self._send(builder)
-                builder = BatchBuilder()
-            builder.append(now_ms, key, value)
-            self._written.append((key, value))
-        if builder.records_count:
-            self._send(builder)
+        self._written += entries
+        for batch in journal_batches(self._written, self._cluster.clock.now_ms()):
+            self._producer.send(PROGRESS_PARTITION, batch)
 
-    def _send(self, builder: BatchBuilder) -> None:
-        # Compressed, as it is numbers in text; every broker and client has gzip.
-        self._producer.send(PROGRESS_PARTITION, builder.build(codec=Codec.GZIP))
+    def on_committed(self, entries: Iterable[Entry]) -> None:
+        """A transaction has stored them."""
+        for key, value in entries:
+            self.journal.apply(key, value)
 
     def poll(self) -> None:
         """What has become of the write so far.  Raises JournalNotWritten: then all of it may be stored or not."""

@@ -60,6 +60,11 @@ class SparkMirror:
         self._spark = spark
         self._addresses = (source, target)
         self._options = options or MirrorOptions()
+        if self._options.is_transactional:
+            raise ConfigError(
+                "is_transactional is for a mirror of one process: tasks would take its transactional id over",
+                hint="leave it out, or run `ottla mirror run --transactional`",
+            )
         self._clients = (
             client_of_side(source_client, source_security),
             client_of_side(target_client, target_security),

@@ -117,6 +117,12 @@ def test_session_that_runs_tasks_twice_is_refused_once_and_for_all(live: Running
             run()
 
 
+def test_transactions_are_refused_since_tasks_would_take_their_id_from_each_other() -> None:
+    session = cast(SparkSession, SimpleNamespace())
+    with pytest.raises(ConfigError, match="one process"):
+        SparkMirror(session, "live:9092", "offline:9092", MirrorOptions(is_transactional=True))
+
+
 def test_partition_that_the_target_refuses_is_reported(
     spark: SparkSession, live: RunningBroker, offline: RunningBroker, clicks: str
 ) -> None:

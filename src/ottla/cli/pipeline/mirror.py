@@ -163,6 +163,12 @@ def plan(
     metavar="MS",
     help="A killed mirror is replaced after this.",
 )
+@click.option(
+    "--transactional",
+    "is_transactional",
+    is_flag=True,
+    help="Write records and progress in transactions: exact for readers of committed records, see the guide.",
+)
 @click.option("--audit", "tells_audit", is_flag=True, help="Report the copied counts to the audit of both clusters.")
 @click.option("--audit-interval-ms", type=click.IntRange(min=1), default=60_000, show_default=True, metavar="MS")
 @json_flag()
@@ -177,6 +183,7 @@ def run(
     groups_interval_ms: int,
     progress_interval_ms: int,
     session_timeout_ms: int,
+    is_transactional: bool,
     tells_audit: bool,
     audit_interval_ms: int,
     as_json: bool,
@@ -189,6 +196,7 @@ def run(
         "groups_interval_ms": groups_interval_ms,
         "progress_interval_ms": progress_interval_ms,
         "session_timeout_ms": session_timeout_ms,
+        "is_transactional": is_transactional,
         "tells_audit": tells_audit,
         "audit_interval_ms": audit_interval_ms,
     }

@@ -53,6 +53,7 @@ class BatchTransactions:
         self._raw = RawProducer(cluster, options, split=split)
         # Since the last `poll`.
         self._stored: list[BatchResult] = []
+        self._refused: BatchResult | None = None
 
     def __enter__(self) -> BatchTransactions:
         return self
@@ -83,10 +84,11 @@ class BatchTransactions:
     def begin(self) -> None:
         self._machine.begin()
         self._stored.clear()
+        self._refused = None
         self._raw.begin(self._machine.identity, is_implicit=self._machine.is_implicit)
 
-    def send(self, partition: TopicPartition, batch: bytearray) -> None:
-        """Queue one batch; it belongs to the transaction from now on.  May block.
+    def send(self, partition: TopicPartition, batch: bytearray, tag: object = None) -> None:
+        """Queue one batch; it belongs to the transaction from now on, its result has the `tag`.  May block.
 
         Raises TransactionAbortable when a batch was refused, or a partition cannot be added; ProducerFenced.
         """
@@ -99,13 +101,18 @@ class BatchTransactions:
                 self._machine.check_open()
             self._pause(deadline.remaining_ms)
         try:
-            self._raw.send(partition, batch)
+            self._raw.send(partition, batch, tag)
         except ProducerStopped as error:
             # A batch before it has failed, whose result says more.
             self._take(self._raw.poll())
             self._machine.on_batch_failed(error)
         self._take(self._raw.poll())
         self._machine.check_open()
+
+    @property
+    def refused(self) -> BatchResult | None:
+        """The first batch of the last transaction that was not stored, if that is why it cannot commit."""
+        return self._refused
 
     @property
     def pending_count(self) -> int:
@@ -152,6 +159,7 @@ class BatchTransactions:
             if result.status is DeliveryStatus.ACKNOWLEDGED:
                 self._stored.append(result)
             else:
+                self._refused = self._refused or result
                 self._machine.on_batch_failed(result.error or OttlaError(f"{result.partition}: no reason is known"))
 
     def _wait(self, pending: Pending, late: type[ClientError]) -> None:
