@@ -31,13 +31,14 @@ class VerificationGuard:
     """Proof that the coordinator was queried after the last marker (KIP-890).
 
     The leader makes it before it queries whether the partition is in the transaction, and the append spends it.  A
-    marker between the two destroys it: the answer was about the transaction that has ended.
+    marker between the two destroys it: the answer was about the transaction that has ended.  Batches that waited with
+    it may follow the one that spent it, in the transaction that this one opened and in no other.
 
     `advances_epoch`: the end of the producer's transactions advances its epoch, so that each one has sequences from 0
     on.
     """
 
-    __slots__ = ("advances_epoch", "epoch", "lowest_sequence", "producer_id")
+    __slots__ = ("advances_epoch", "epoch", "lowest_sequence", "opened_at", "producer_id")
 
     def __init__(self, producer_id: int, epoch: int, lowest_sequence: int, *, advances_epoch: bool) -> None:
         self.producer_id: Final = producer_id
@@ -45,6 +46,8 @@ class VerificationGuard:
         self.advances_epoch: Final = advances_epoch
         # Of the batches that wait for the answer.
         self.lowest_sequence = lowest_sequence
+        # The first offset of the transaction whose first batch has spent it.
+        self.opened_at = NO_OFFSET
 
 
 class LogTransactions:
@@ -165,7 +168,7 @@ class LogTransactions:
             for batch in entry.batches:
                 if batch[0] == first_sequence and batch[1] == last_sequence:
                     return batch[2]
-        if header.is_transactional and not _is_open(entry, epoch):
+        if header.is_transactional and not _is_open(entry, epoch, guard):
             self._check_guard(producer_id, epoch, first_sequence, guard)
         base_offset = self._states.check(producer_id, epoch, first_sequence, last_sequence)
         if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
@@ -181,7 +184,7 @@ class LogTransactions:
         entry = self._states.entry(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the batch epoch {epoch}")
-        if _is_open(entry, epoch):
+        if _is_open(entry, epoch, guard):
             return
         self._check_guard(producer_id, epoch, 0, guard)
         if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
@@ -214,6 +217,7 @@ class LogTransactions:
             found = self._guards.get(header.producer_id, {}).get(header.producer_epoch)
             if found is not None:
                 self._spend(found)
+                found.opened_at = header.base_offset
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, advances_epoch: bool) -> bool:
         """Whether a coordinator's marker must be appended; not if it repeats one that is in the log.
@@ -299,8 +303,14 @@ def _open_transactions(states: ProducerStates) -> dict[int, int]:
     return {producer_id: first_offset for first_offset, producer_id in sorted(found)}
 
 
-def _is_open(entry: ProducerEntry | None, epoch: int) -> bool:
-    return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
+def _is_open(entry: ProducerEntry | None, epoch: int, guard: VerificationGuard | None = None) -> bool:
+    """Whether the producer's transaction is open; with a guard, whether that is the one for which it was made.
+
+    Where ends keep the epoch nothing else distinguishes a batch that waited for its answer from the next transaction's.
+    """
+    if entry is None or entry.epoch != epoch or entry.current_txn_first_offset == NO_OFFSET:
+        return False
+    return guard is None or guard.opened_at == entry.current_txn_first_offset
 
 
 def _is_above(sequence: int, other: int) -> bool:

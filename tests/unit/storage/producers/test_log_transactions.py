@@ -117,6 +117,21 @@ def test_batches_that_wait_for_verification_keep_their_order(log: Log) -> None:
     assert log.transactions.check(data(0, 4), guard) is None
 
 
+@pytest.mark.parametrize("has_sequence", [True, False])
+def test_batch_that_waited_follows_the_one_that_opened_the_transaction_but_not_into_the_next_one(
+    log: Log, has_sequence: bool
+) -> None:
+    guard = log.transactions.guard(P, 0, 0)
+    assert log.transactions.guard(P, 0, 1) is guard
+    log.append(data(log.end, 0))
+    assert log.transactions.check(data(log.end, 1), guard, has_sequence=has_sequence) is None
+    log.mark(0, commits=True, advances=False)
+    log.produce(1)
+    with pytest.raises(WrongTransactionState):
+        log.transactions.check(data(log.end, 2), guard, has_sequence=has_sequence)
+    assert log.transactions.check(data(log.end, 2), has_sequence=has_sequence) is None
+
+
 def test_refused_verification_does_not_hold_up_the_open_transaction(log: Log) -> None:
     log.produce(0)
     refused = log.transactions.guard(P, 3, 0)
