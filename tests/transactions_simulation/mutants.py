@@ -239,6 +239,11 @@ def moving_with_one_epoch(plan: Plan) -> Plan:
     return replace(moving(plan), advances_epoch=False, first_epoch=0, timeout_ms=5_000)
 
 
+def late_to_know_with_one_epoch(plan: Plan) -> Plan:
+    """A replaced coordinator still writes markers when the next transaction is open."""
+    return replace(moving_with_one_epoch(plan), zombie_ms=2_000)
+
+
 def refusing(plan: Plan) -> Plan:
     return replace(plan, refused_share=0.1)
 
@@ -305,7 +310,7 @@ MUTANTS: Final = {
         Mutant(
             "markers of replaced coordinators are written",
             ((LogTransactions, "check_marker", any_coordinator),),
-            moving_with_one_epoch,
+            late_to_know_with_one_epoch,
         ),
         Mutant(
             "markers have the epoch of the data", ((Serving, "write_markers", mark_with_the_epoch_of_the_data),), late
