@@ -26,11 +26,12 @@ from ottla.protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ottla.runtime.steps import Steps
+from ottla.runtime.steps import Steps, parts_of
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
 
 _MANY_FROM_VERSION: Final = 4
 _FENCED_FROM_VERSION: Final = 2
+_PARTITIONS_PER_STEP: Final = 4_096
 
 
 def answer(
@@ -109,8 +110,9 @@ def _problem_of(partition: TopicPartition, context: BrokerContext) -> ErrorCode:
 def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> Steps[frozenset[TopicPartition]]:
     found: set[TopicPartition] = set()
     for topic in topics:
-        yield
-        found.update(TopicPartition(topic.name, index) for index in topic.partitions)
+        for part in parts_of(topic.partitions, _PARTITIONS_PER_STEP):
+            yield
+            found.update(TopicPartition(topic.name, index) for index in part)
     return frozenset(found)
 
 
@@ -122,10 +124,12 @@ def _make_results(
 ) -> Steps[None]:
     """Add one for each topic to `results`.  They are made before the coordinator answers: its answer is one turn."""
     for topic in topics:
-        yield
-        codes = [refused.get(TopicPartition(topic.name, index), otherwise) for index in topic.partitions]
-        each = map(AddPartitionsToTxnPartitionResult, topic.partitions, codes)
-        results.append(AddPartitionsToTxnTopicResult(topic.name, list(each)))
+        each: list[AddPartitionsToTxnPartitionResult] = []
+        for part in parts_of(topic.partitions, _PARTITIONS_PER_STEP):
+            yield
+            codes = [refused.get(TopicPartition(topic.name, index), otherwise) for index in part]
+            each += map(AddPartitionsToTxnPartitionResult, part, codes)
+        results.append(AddPartitionsToTxnTopicResult(topic.name, each))
 
 
 def _set_error(results: Sequence[AddPartitionsToTxnTopicResult], error: ErrorCode) -> None:
