@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake import debezium_registry
+from ottla.spark.lake.changes import NO_CHANGE
 from ottla.testing import ControlledBroker
 
 TOPIC = "shop.public.orders"
@@ -76,7 +77,8 @@ def test_rows_have_the_columns_of_the_registrys_schemas(registry: str, records: 
     decode = pickle.loads(pickle.dumps(debezium_registry(registry, TOPIC, source=["lsn"])))
     rows = decode(records)
     assert rows.schema.field("id").type == pa.int32()
-    assert rows.to_pylist() == [
+    assert rows[NO_CHANGE].to_pylist() == [False, False, False, True]
+    assert rows.drop_columns([NO_CHANGE]).to_pylist() == [
         {"id": 1, "euro": 10.0, "deleted": False, "source_lsn": 50},
         {"id": 1, "euro": None, "deleted": False, "source_lsn": 60},
         {"id": 2, "euro": None, "deleted": True, "source_lsn": 70},

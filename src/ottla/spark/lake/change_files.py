@@ -33,6 +33,8 @@ class ChangeFiles:
     def add(self, rows: pa.Table, values: pa.Array) -> None:
         """Rows of records, and the records' values.  Raises `LakeError`."""
         rows = self._rule.marked(without_dictionaries(rows), values)
+        if not rows.num_rows:
+            return
         self._rule.check(rows)
         self._waiting.append(rows)
         self._waiting_bytes += cost_bytes(rows)

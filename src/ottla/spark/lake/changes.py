@@ -23,6 +23,8 @@ from ottla.spark.lake.rows import EVENT_TIME, PLACE_COLUMNS, TOPIC_ID
 Indices: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 DELETED: Final = "deleted"
+# Of `decode`, and never in a table: records that change nothing.
+NO_CHANGE: Final = "ottla.no_change"
 CURRENT: Final = "current"
 BUCKET: Final = "bucket"
 BUCKETS_DEFAULT: Final = 16
@@ -89,7 +91,13 @@ class UpsertRule:
         return self.keys if self.sequence_by is None else (*self.keys, self.sequence_by)
 
     def marked(self, rows: pa.Table, values: pa.Array) -> pa.Table:
-        """Rows of records with the column `deleted`: where `decode` says it, and where the record has no value."""
+        """Rows of records that are changes, with the column `deleted`.
+
+        It is true where `decode` says it, and where the record has no value.
+        """
+        if NO_CHANGE in rows.schema.names:
+            is_change = pc.invert(whole(rows.column(NO_CHANGE)))
+            rows, values = without_marks(rows).filter(is_change), values.filter(is_change)
         is_tombstone = values.is_null()
         at = rows.schema.get_field_index(DELETED)
         if at < 0:
@@ -140,6 +148,11 @@ class UpsertRule:
                 )
             if self.keeps_history and rows.column(self.sequence_by).null_count:
                 raise _without(rows, self.sequence_by, "a history needs it", 'take "timestamp" or "event_time"')
+
+
+def without_marks(rows: pa.Table) -> pa.Table:
+    """Rows of records, of a `decode` that marks those that change nothing."""
+    return rows.drop_columns([NO_CHANGE]) if NO_CHANGE in rows.schema.names else rows
 
 
 def _without(rows: pa.Table, name: str, reason: str, hint: str) -> LakeError:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ottla.runtime.installed import require_modules
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.changes import DELETED
+from ottla.spark.lake.changes import DELETED, NO_CHANGE
 from ottla.spark.lake.json_objects import read_objects
 from ottla.spark.lake.rows import Decode
 
@@ -41,7 +41,8 @@ def debezium_json(columns: pa.Schema, keys: Sequence[str], source: Mapping[str, 
     row's key.  `source`: fields of the event's source that become columns, as `{"lsn": pa.int64()}` the column
     `source_lsn`, for `sequence_by`.
 
-    A tombstone deletes the row, too.  Raises `LakeError` for a record that is no change of a row, by its offset.
+    A tombstone changes nothing in an upsert: the event before it has deleted the row.  Raises `LakeError` for a record
+    that is no change of a row, by its offset.
     """
     for name in keys:
         if name not in columns.names:
@@ -156,6 +157,8 @@ def _rows(
             if name in found:
                 found[name] = pc.if_else(is_gone, column.cast(found[name].type), found[name])
     found[DELETED] = is_gone
+    # It has no sequence, and a connector that restarts sends it again, when the key may have a row once more.
+    found[NO_CHANGE] = is_tombstone
     if source:
         found |= {f"source_{name}": column for name, column in _fields(envelope["source"]).items()}
     return pa.table(found)

@@ -20,7 +20,7 @@ from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
 from ottla.spark.lake.change_files import CHANGES_COMPRESSION, ChangeFiles
-from ottla.spark.lake.changes import UpsertRule
+from ottla.spark.lake.changes import UpsertRule, without_marks
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
@@ -168,7 +168,7 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
         rows = job.shape.rows(batch, job.topic_ids, times)
         _count(batch, job.topic_ids, counts)
         if changes is None:
-            files.add(rows)
+            files.add(without_marks(rows))
         else:
             changes.add(rows, batch.column("value"))
     return TaskReport(tuple((files if changes is None else changes).close()), counts, read_bytes)

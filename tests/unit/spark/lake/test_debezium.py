@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.change_files import ChangeFiles
+from ottla.spark.lake.changes import BUCKET, NO_CHANGE, UpsertRule
 from ottla.spark.lake.debezium import debezium_json
+from ottla.spark.lake.files import LakeFiles
+from ottla.spark.lake.rows import RowShape
+from ottla.spark.lake.target import parse_target
 from tests.property.property_settings import example_settings
 
 PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("share", pa.float64())])
@@ -64,6 +71,7 @@ def test_rows_are_those_that_one_event_after_the_other_gives(found: list[Any]) -
         else:
             expected.append({"id": row["id"], "name": row.get("name"), "share": row.get("share"), "deleted": False})
         expected[-1]["source_lsn"] = None if op == "-" else lsn
+        expected[-1][NO_CHANGE] = op == "-"
     assert DECODE(records(given_events)).to_pylist() == expected
 
 
@@ -80,6 +88,26 @@ def test_rows_are_those_that_one_event_after_the_other_gives(found: list[Any]) -
 def test_a_record_that_is_no_change_is_refused_by_its_offset(value: bytes, problem: str) -> None:
     with pytest.raises(LakeError, match=problem):
         DECODE(records([event("c", {"id": 1}), (b'{"id": 2}', value)]))
+
+
+@pytest.mark.parametrize("keeps_history", [False, True])
+def test_a_tombstone_of_a_connector_changes_nothing(tmp_path: Path, keeps_history: bool) -> None:
+    """It has no sequence, and where it is repeated the row may be back."""
+    rule = UpsertRule(("id",), "source_lsn", 1, keeps_history)
+    files = ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), rule)
+    key = b'{"id": 1}'
+    for batch in (
+        records([event("d", {"id": 1}, lsn=1), (key, None), event("c", {"id": 1, "name": "Ana"}, lsn=2)]),
+        records([event("d", {"id": 1}, lsn=1), (key, None)]),
+        records([(key, None)]),
+    ):
+        timed = batch.append_column("timestamp", pa.array([0] * batch.num_rows, pa.timestamp("us")))
+        files.add(RowShape((), (), DECODE).rows(timed, {"people": "id"}), timed.column("value"))
+    (file,) = files.close()
+    found = pq.ParquetFile(tmp_path / file.path).read()
+    assert NO_CHANGE not in found.schema.names
+    assert (found["source_lsn"].null_count, found["name"].to_pylist()[-1]) == (0, "Ana")
+    assert found["deleted"].to_pylist()[-1] is False
 
 
 def test_keys_without_a_type_are_refused() -> None:
