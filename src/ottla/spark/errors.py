@@ -119,3 +119,7 @@ class LakeError(SparkUserError):
     Its commit is not in the table, unless the message says that it is.  Those that the load made before stay; another
     run continues after them.
     """
+
+
+class RecordsRefused(LakeError):
+    """Records that no load with these settings can load: without a key, or no events of the table's changes."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.spark.arrow.key_hashes import hash_column
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, RecordsRefused
 from ottla.spark.lake.rows import EVENT_TIME, PLACE_COLUMNS, TOPIC_ID
 
 Indices: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -26,6 +26,8 @@ DELETED: Final = "deleted"
 # Of `decode`, and never in a table: records that change nothing.
 NO_CHANGE: Final = "ottla.no_change"
 CURRENT: Final = "current"
+VALID_FROM: Final = "valid_from"
+VALID_TO: Final = "valid_to"
 BUCKET: Final = "bucket"
 BUCKETS_DEFAULT: Final = 16
 BUCKETS_MAX: Final = 10_000
@@ -126,7 +128,15 @@ class UpsertRule:
         return rows.append_column(BUCKET, pa.array((hashes % self.buckets).astype(np.int32)))
 
     def check(self, rows: pa.Table) -> None:
-        """Raises `LakeError` for records without a key, and for columns that cannot be keys or order changes."""
+        """Raises `LakeError` for records without a key, and for columns that cannot be keys or order changes.
+
+        Also for those that have the name of a column that the table has besides.
+        """
+        for name in (BUCKET, CURRENT, VALID_FROM, VALID_TO) if self.keeps_history else (BUCKET,):
+            if name in rows.schema.names:
+                raise RecordsRefused(
+                    f"decode gives a column {name!r}, which the table has for its rows", hint="give it another name"
+                )
         for name in self.lookup_columns:
             if name not in rows.schema.names:
                 raise LakeError(
@@ -159,7 +169,7 @@ def _without(rows: pa.Table, name: str, reason: str, hint: str) -> LakeError:
     row = pc.index(pc.is_null(rows.column(name)), True).as_py()
     place = [rows.column(each)[row].as_py() for each in PLACE_COLUMNS]
     where = f"offset {place[2]} of {place[0]} partition {place[1]}"
-    return LakeError(f"the record at {where} has no {name!r}, {reason}", hint=hint)
+    return RecordsRefused(f"the record at {where} has no {name!r}, {reason}", hint=hint)
 
 
 def indices_of(keys: pa.Array, among: pa.Array) -> Indices:

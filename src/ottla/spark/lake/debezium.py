@@ -7,7 +7,7 @@ JSON each of the two may be an object with its schema that has the rest as `payl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.runtime.installed import require_modules
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, RecordsRefused
 from ottla.spark.lake.changes import DELETED, NO_CHANGE
 from ottla.spark.lake.json_objects import read_objects
 from ottla.spark.lake.rows import Decode
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _WRITES: Final = ("c", "r", "u")
 _DELETE: Final = "d"
 _PAYLOAD: Final = "payload"
+_HINT: Final = "a topic of one table's changes is loaded; events such as truncations are skipped by the connector"
 # A schema's kind, its text, and those that it refers to.
 _Plain = tuple[str, str, tuple[tuple[str, str], ...]]
 
@@ -47,6 +48,7 @@ def debezium_json(columns: pa.Schema, keys: Sequence[str], source: Mapping[str, 
     for name in keys:
         if name not in columns.names:
             raise LakeError(f"the columns have no {name!r}, which is a key", hint="give its type")
+    _check_names(columns.names, tuple(source or ()))
     return DebeziumJson(columns, tuple(keys), dict(source or {}))
 
 
@@ -130,7 +132,8 @@ class DebeziumRegistry:
         value, errors, _ = found.flatten()
         if errors.null_count < len(errors):
             row = pc.index(errors.is_valid(), True).as_py()
-            raise _refused(records, row, name, f"cannot be read: {errors[row].as_py()}")
+            # Not for ever: the schema may be registered later.
+            raise LakeError(_problem(records, row, name, f"cannot be read: {errors[row].as_py()}"), hint=_HINT)
         if not pa.types.is_struct(value.type):
             raise LakeError(f"the schema of the {name}s is no record", hint="it is none of a Debezium connector")
         return _fields(value)
@@ -151,6 +154,7 @@ def _rows(
     if not pc.all(is_change).as_py():
         raise _refused(records, pc.index(is_change, False).as_py(), "value", "is no change of a row")
     found = _fields(after)
+    _check_names(found, source)
     if pc.any(is_gone).as_py():
         # The row before may be incomplete, and a tombstone has none.
         for name, column in keys_of(records).items():
@@ -164,6 +168,17 @@ def _rows(
     return pa.table(found)
 
 
+def _check_names(columns: Iterable[str], source: Iterable[str]) -> None:
+    """Raises `RecordsRefused` for columns of the database that have the name of one that the rows have besides."""
+    taken = {DELETED, *(f"source_{name}" for name in source)}
+    for name in columns:
+        if name in taken:
+            raise RecordsRefused(
+                f"the database's column {name!r} has the name of a column of the change",
+                hint="leave it out, or load through a decode of your own that renames it",
+            )
+
+
 def _fields(column: pa.StructArray) -> dict[str, pa.Array]:
     return dict(zip((each.name for each in column.type), column.flatten(), strict=True))
 
@@ -175,7 +190,7 @@ def _payloads(records: pa.RecordBatch, name: str, texts: pa.Array, schema: pa.Sc
     if found is None:
         found = read_objects(pa.array([_line(records, name, row, text) for row, text in enumerate(texts)]), both)
     if found is None:
-        raise LakeError(
+        raise RecordsRefused(
             f"{name}s of {records.column('topic')[0]} from offset {records.column('offset')[0]} on do not have "
             f"the types of the columns {', '.join(schema.names)}",
             hint="give the types that the JSON of the events has",
@@ -200,9 +215,10 @@ def _line(records: pa.RecordBatch, name: str, row: int, text: pa.Scalar) -> byte
     return json.dumps(document).encode()
 
 
-def _refused(records: pa.RecordBatch, row: int, name: str, problem: str) -> LakeError:
+def _refused(records: pa.RecordBatch, row: int, name: str, problem: str) -> RecordsRefused:
+    return RecordsRefused(_problem(records, row, name, problem), hint=_HINT)
+
+
+def _problem(records: pa.RecordBatch, row: int, name: str, problem: str) -> str:
     place = [records.column(each)[row].as_py() for each in ("topic", "partition", "offset")]
-    return LakeError(
-        f"the {name} of the record at offset {place[2]} of {place[0]} partition {place[1]} {problem}",
-        hint="a topic of one table's changes is loaded; events such as truncations are skipped by the connector",
-    )
+    return f"the {name} of the record at offset {place[2]} of {place[0]} partition {place[1]} {problem}"

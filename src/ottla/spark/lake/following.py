@@ -12,13 +12,13 @@ from typing import Final
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.runtime.clock import Clock
-from ottla.spark.errors import DataLoss, SparkOptionError
+from ottla.spark.errors import DataLoss, RecordsRefused, SparkOptionError
 
 # A load that fails waits for twice as long as the time before, up to the longer of the second value and its own rhythm.
 RETRY_FIRST_MS: Final = 1_000
 RETRY_MAX_MS: Final = 60_000
 # To repeat these would not help: a person must change something.
-_FINAL_ERRORS: Final = (ConfigError, SparkOptionError, DataLoss)
+_FINAL_ERRORS: Final = (ConfigError, SparkOptionError, DataLoss, RecordsRefused)
 # How often a waiting follower checks `should_stop`.
 _CHECK_EVERY_MS: Final = 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
-from ottla.spark.errors import DataLoss, LakeError
+from ottla.spark.errors import DataLoss, LakeError, RecordsRefused
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.tasks import REPORT_DDL, TaskReport, report_of, run_numbered
 from ottla.spark.worker_import import advised
@@ -22,8 +23,9 @@ T = TypeVar("T")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # More than any cluster runs at once.
 _PARTITIONS_MAX: Final = 100_000
-# An error of a task that Spark gives as text.
+# Errors of a task that Spark gives as text.
 _DATA_LOSS: Final = f"{DataLoss.__name__}: "
+_REFUSED: Final = f"{RecordsRefused.__name__}: "
 
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|TimedOut|Refused)): (.+)$", re.MULTILINE)
 
@@ -57,7 +59,7 @@ def run_job(
 ) -> list[TaskReport]:
     """`slices_max`: small tasks share one of Spark's.  Raises a task's own error; `LakeError` where a task died."""
     slices_count = len(tasks) if slices_max is None else min(len(tasks), slices_max)
-    try:
+    with task_errors():
         if is_remote(spark):
             # Spark Connect has no RDDs: the tasks are the rows of a range, and their reports come back as rows.
             numbers = spark.range(0, len(tasks), 1, max(1, slices_count))
@@ -66,15 +68,25 @@ def run_job(
         else:
             shares = spark.sparkContext.parallelize(tasks, max(1, slices_count))
             reports = shares.mapPartitions(advised(run)).collect()
-    except (Py4JJavaError, PySparkException) as error:
-        reason = reason_of(str(error))
-        if reason.startswith(_DATA_LOSS):
-            raise DataLoss(reason.removeprefix(_DATA_LOSS).removesuffix(f"; {DataLoss.hint}")) from error
-        raise LakeError(f"a task failed, nothing of it was committed: {reason}", hint="run the load again") from error
     for report in reports:
         if report.failure is not None:
             raise report.failure
     return reports
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """Spark's errors become those of a load.  Raises a task's `DataLoss` and `RecordsRefused`, else `LakeError`."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        reason = reason_of(str(error))
+        if reason.startswith(_DATA_LOSS):
+            raise DataLoss(reason.removeprefix(_DATA_LOSS).removesuffix(f"; {DataLoss.hint}")) from error
+        if reason.startswith(_REFUSED):
+            # Its text has its hint.
+            raise RecordsRefused(reason.removeprefix(_REFUSED)) from error
+        raise LakeError(f"a task failed, nothing of it was committed: {reason}", hint="run the load again") from error
 
 
 def reason_of(trace: str) -> str:

@@ -7,7 +7,6 @@ in the log counts.  So those that count have growing sequences, and a version is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,8 @@ import pyarrow.compute as pc
 
 from ottla.spark.lake.changes import (
     DELETED,
+    VALID_FROM,
+    VALID_TO,
     Decision,
     Indices,
     KeyChanges,
@@ -24,9 +25,6 @@ from ottla.spark.lake.changes import (
     ranks_of,
     whole,
 )
-
-VALID_FROM: Final = "valid_from"
-VALID_TO: Final = "valid_to"
 
 
 @dataclass(frozen=True, slots=True)

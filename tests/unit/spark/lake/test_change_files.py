@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, RecordsRefused
 from ottla.spark.lake.change_files import ChangeFiles, joined
 from ottla.spark.lake.changes import BUCKET, UpsertRule
 from ottla.spark.lake.files import LakeFiles
@@ -63,3 +63,14 @@ def test_columns_of_some_parts_are_null_in_the_others_and_types_that_differ_are_
     assert joined(parts)["name"].null_count == BATCH
     with pytest.raises(LakeError, match="'name' is string in the table, and int64 in the new rows"):
         joined([*parts, batch(0, 5, name=pa.array([1] * BATCH))])
+
+
+@pytest.mark.parametrize("name", ["bucket", "current", "valid_from", "valid_to"])
+def test_a_column_with_the_name_of_one_of_the_tables_own_is_refused(tmp_path: Path, name: str) -> None:
+    values = pa.array([b"x"] * BATCH)
+    rows = batch(0, 5, **{name: pa.array([1] * BATCH)})
+    history = UpsertRule(("id",), "offset", 2, keeps_history=True)
+    with pytest.raises(RecordsRefused, match=f"decode gives a column '{name}', which the table has"):
+        ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), history).add(rows, values)
+    if name != "bucket":
+        ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), RULE).add(rows, values)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, RecordsRefused
 from ottla.spark.lake.change_files import ChangeFiles
 from ottla.spark.lake.changes import BUCKET, NO_CHANGE, UpsertRule
 from ottla.spark.lake.debezium import debezium_json
@@ -113,3 +113,9 @@ def test_a_tombstone_of_a_connector_changes_nothing(tmp_path: Path, keeps_histor
 def test_keys_without_a_type_are_refused() -> None:
     with pytest.raises(LakeError, match="the columns have no 'place'"):
         debezium_json(PEOPLE, ["id", "place"])
+
+
+@pytest.mark.parametrize("name", ["deleted", "source_lsn"])
+def test_a_column_of_the_database_that_the_change_has_too_is_refused(name: str) -> None:
+    with pytest.raises(RecordsRefused, match=f"the database's column '{name}' has the name of a column of the change"):
+        debezium_json(PEOPLE.append(pa.field(name, pa.int64())), ["id"], {"lsn": pa.int64()})

@@ -11,10 +11,10 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from ottla.model.errors import OttlaError
-from ottla.spark.errors import DataLoss
+from ottla.spark.errors import DataLoss, LakeError, RecordsRefused
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
-from ottla.spark.lake.spark_jobs import run_job
+from ottla.spark.lake.spark_jobs import run_job, task_errors
 from ottla.spark.lake.tasks import REPORT_DDL, TaskReport, report_batch, report_of, run_numbered
 
 
@@ -90,3 +90,22 @@ def test_failure_of_a_task_is_raised_as_it_is() -> None:
         run_job(spark, lossy, ["a"])
     # With its hint once.
     assert str(raised.value) == str(DataLoss("clicks-0: offsets 3 to 7 are gone"))
+
+
+def refused(tasks: Iterable[str]) -> Iterator[TaskReport]:
+    for _ in tasks:
+        yield TaskReport(failure=RecordsRefused("the record at offset 3 has no 'id'", hint="let decode give it"))
+
+
+def test_refusal_of_records_is_raised_as_it_is() -> None:
+    spark: Any = RemoteSession()
+    with pytest.raises(RecordsRefused) as raised:
+        run_job(spark, refused, ["a"])
+    assert str(raised.value) == "the record at offset 3 has no 'id'; let decode give it"
+
+
+def test_errors_of_spark_are_those_of_a_load() -> None:
+    with pytest.raises(DataLoss, match="offsets 3 to 7 are gone"), task_errors():
+        raise PySparkException("Traceback:\nottla.spark.errors.DataLoss: clicks-0: offsets 3 to 7 are gone\n")
+    with pytest.raises(LakeError, match="nothing of it was committed: the executor was lost"), task_errors():
+        raise PySparkException("the executor was lost")
