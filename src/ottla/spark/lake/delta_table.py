@@ -102,7 +102,7 @@ class DeltaLake:
     def newest_facts(self, commits_max: int) -> list[CommitFacts]:
         return [
             CommitFacts(entry["timestamp"], {name: text for name, text in entry.items() if isinstance(text, str)})
-            for entry in self._table.history(commits_max)
+            for entry in _done(self._table.history, commits_max)
         ]
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
@@ -116,8 +116,8 @@ class DeltaLake:
         )
 
     def files(self) -> list[DataFile]:
-        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        partition_by, schema, deleted = self.partition_by, self.schema, self._names_with_deletes()
+        actions = pa.table(_done(self._table.get_add_actions, flatten=True)).to_pylist()
+        partition_by, schema, deleted = self.partition_by, self.schema, _done(self._names_with_deletes)
         return [_file(action, partition_by, schema, deleted) for action in actions]
 
     def _names_with_deletes(self) -> frozenset[str]:
@@ -141,7 +141,7 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
     except TableNotFoundError as error:
         raise LakeError(f"there is no table: {error}", hint="load into it first") from error
     except (DeltaError, OSError) as error:
-        raise LakeError(f"the table's commit failed: {error}") from error
+        raise LakeError(f"the table could not be read or changed: {error}") from error
 
 
 def _add(file: DataFile, schema: pa.Schema, now_ms: int, is_change: bool) -> AddAction:

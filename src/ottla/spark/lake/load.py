@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ottla.audit.commits import load_counts
@@ -47,7 +48,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.spark_jobs import master_of, parallelism_of, run_job
+from ottla.spark.lake.spark_jobs import master_of, parallelism_of, run_job, task_errors
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -417,11 +418,17 @@ class Loader:
         }
         if "headers" in job.shape.read_columns:
             bounds["includeHeaders"] = "true"
-        frame = self._spark.read.format("ottla").options(**{**self._source, **bounds}).load()
-        rows = frame.selectExpr(
-            *job.shape.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
-        )
-        found = rows.mapInArrow(advised(partial(run_batches, job)), REPORT_DDL).collect()
+        with task_errors():
+            frame = self._spark.read.format("ottla").options(**{**self._source, **bounds}).load()
+            try:
+                rows = frame.selectExpr(
+                    *job.shape.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
+                )
+            except AnalysisException as error:
+                raise SparkOptionError(
+                    f"event_time {event_time!r} is no expression over the records: {error}"
+                ) from error
+            found = rows.mapInArrow(advised(partial(run_batches, job)), REPORT_DDL).collect()
         return [report_of(row["report"], row["schemas"]) for row in found]
 
 
