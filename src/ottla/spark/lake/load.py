@@ -29,6 +29,7 @@ from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
+from ottla.spark.jvm import is_remote
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.changes import BUCKET, BUCKETS_DEFAULT, UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES
@@ -48,7 +49,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.spark_jobs import master_of, parallelism_of, run_job, task_errors
+from ottla.spark.lake.spark_jobs import check_files_are_seen, master_of, parallelism_of, run_job, task_errors
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -348,6 +349,8 @@ class Loader:
         except DataLoss as loss:
             raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
+        if is_remote(self._spark):
+            check_files_are_seen(self._location, new)
         carried = list(carried_over(table, self._location, mixed, offsets))
         facts = {"ottla.backfill": json.dumps({"from_ms": from_ms, "to_ms": to_ms, "topics": sorted(ids)})}
         version = publish(table, TableCommit([*new, *carried], removed=replaced, facts=facts), {}, listed_at=listed_at)
@@ -372,6 +375,8 @@ class Loader:
         self._at(Stage.PLANNED)
         reports = self._write(table, part) if part.ranges else []
         files = [file for report in reports for file in report.files]
+        if is_remote(self._spark):
+            check_files_are_seen(self._location, files)
         rows_count = sum(report.records_count for report in reports)
         read_bytes = sum(report.read_bytes for report in reports)
         if rows_count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from pyspark.sql import functions as sql
 
 from ottla.spark.errors import DataLoss, LakeError, RecordsRefused
 from ottla.spark.jvm import is_remote
+from ottla.spark.lake.lake_table import DataFile
+from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import REPORT_DDL, TaskReport, report_of, run_numbered
 from ottla.spark.worker_import import advised
 
@@ -72,6 +75,19 @@ def run_job(
         if report.failure is not None:
             raise report.failure
     return reports
+
+
+def check_files_are_seen(target: LakeTarget, files: Iterable[DataFile]) -> None:
+    """Raises `LakeError` where tasks wrote local files on a machine, or in a container, whose disk is another one.
+
+    The address of a server of Spark Connect does not show it: a forwarded port is on this machine, too.
+    """
+    for file in files:
+        if target.is_local and not os.path.exists(f"{target.root}/{file.path}"):
+            raise LakeError(
+                f"Spark wrote {file.path}, which is not in {target.url} on this machine: the server writes elsewhere",
+                hint="load into a place that both see, as s3://bucket/prefix, or without Spark Connect",
+            )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from ottla.model.errors import OttlaError
 from ottla.spark.errors import DataLoss, LakeError, RecordsRefused
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
-from ottla.spark.lake.spark_jobs import run_job, task_errors
+from ottla.spark.lake.spark_jobs import check_files_are_seen, run_job, task_errors
+from ottla.spark.lake.target import parse_target
 from ottla.spark.lake.tasks import REPORT_DDL, TaskReport, report_batch, report_of, run_numbered
 
 
@@ -109,3 +111,10 @@ def test_errors_of_spark_are_those_of_a_load() -> None:
         raise PySparkException("Traceback:\nottla.spark.errors.DataLoss: clicks-0: offsets 3 to 7 are gone\n")
     with pytest.raises(LakeError, match="nothing of it was committed: the executor was lost"), task_errors():
         raise PySparkException("the executor was lost")
+
+
+def test_files_that_a_server_wrote_elsewhere_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    check_files_are_seen(parse_target(tmp_path), [a_file("a")])
+    with pytest.raises(LakeError, match=r"Spark wrote b, which is not in .* on this machine: the server writes elsewh"):
+        check_files_are_seen(parse_target(tmp_path), [a_file("a"), a_file("b")])
