@@ -201,7 +201,8 @@ def _octets(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type):
         return column
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
+        # In one unit: a file that another writer has rewritten may have nanoseconds (INT96).
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
     elif pa.types.is_date(column.type):
         column = column.cast(pa.int32())
     return column.cast(pa.string()).cast(pa.binary())

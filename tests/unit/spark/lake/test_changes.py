@@ -169,3 +169,10 @@ def test_a_deleted_row_keeps_its_key_its_sequence_and_its_place() -> None:
         ("b", 2, None, True),
         ("c", None, None, True),
     ]
+
+
+def test_times_are_the_same_key_in_any_unit() -> None:
+    """Spark's OPTIMIZE may rewrite a table's microseconds as INT96, which are read as nanoseconds."""
+    micros = pa.array([0, 1_700_000_000_123_456, -5], pa.timestamp("us", "UTC"))
+    expected = key_column(pa.table({"at": micros}), ("at",))
+    assert key_column(pa.table({"at": micros.cast(pa.timestamp("ns", "UTC"))}), ("at",)).equals(expected)
