@@ -363,7 +363,9 @@ def place_of(catalog: str, table: str) -> str:
     name = Catalog.table_name_from(table)
     if place := own.get("location"):
         return f"{place.rstrip('/')}/{name}"
-    if warehouse := found.properties.get("warehouse"):
+    warehouse = found.properties.get("warehouse") or ""
+    # A REST catalog's may be a name that only its server knows.
+    if "://" in warehouse or warehouse.startswith("/"):
         return "/".join((warehouse.rstrip("/"), *namespace, name))
     raise LakeError(
         f"the catalog {catalog} has no table {table} yet, and does not say where it would be",
