@@ -14,6 +14,11 @@ def addresses_of(host: str) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    """Of a socket that is bound to this address or name."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()
@@ -28,9 +33,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
             # Only an address of an interface can be bound; nothing is sent.
             probe.bind((address, 0))
     except OSError:

@@ -339,6 +339,7 @@ def _loader_of(
     if event_time is not None and field is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
     more |= arguments()
+    _check_loader(flags, more)
 
     def make(spark: Any) -> Loader:
         from ottla.spark.lake import Loader, json_field
@@ -356,6 +357,29 @@ def _loader_of(
         )
 
     return make
+
+
+def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
+    """What the loader would refuse when Spark has started.  Raises `LakeError`."""
+    from ottla.spark.lake.changes import BUCKETS_DEFAULT
+    from ottla.spark.lake.load import APPEND, KEYS_DEFAULT, PARTITION_BY_DEFAULT, upsert_rule
+    from ottla.spark.lake.rows import RowShape
+
+    partition_by = flags["partition_by"] or None
+    shape = RowShape(flags["columns"], partition_by or PARTITION_BY_DEFAULT)
+    for name in shape.partition_by:
+        if name not in shape.first_schema.names:
+            raise click.UsageError(
+                f"--partition-by: records have no column {name!r}; use topic, event_hour or event_date."
+            )
+    upsert_rule(
+        more.get("mode", APPEND),
+        flags["topics"],
+        more.get("keys", KEYS_DEFAULT),
+        more.get("sequence_by"),
+        more.get("buckets", BUCKETS_DEFAULT),
+        partition_by,
+    )
 
 
 def every_flag_ms(text: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.model.errors import ConfigError
 from ottla.observe.metrics import CONTENT_TYPE, CollectorRegistry, Family, counter, gauge
+from ottla.runtime.host_names import family_of
 from ottla.security.http_access import HttpHead, HttpHosts, HttpRefused
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class LoadHealth:
     ) -> None:
         registry = CollectorRegistry()
         registry.add(metrics)
-        hosts = HttpHosts([host], "--http")
+        hosts = HttpHosts([host], "--http in place of the address, or let them use the address")
 
         class Handler(BaseHTTPRequestHandler):
             timeout = _RECEIVE_WITHIN_S
@@ -114,8 +115,11 @@ class LoadHealth:
             def log_message(self, format: str, *args: object) -> None:  # as http.server names it
                 """A scrape is no event."""
 
+        class Server(ThreadingHTTPServer):
+            address_family = family_of(host)
+
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = Server((host, port), Handler)
         except OSError as error:
             raise ConfigError(f"--http {host}:{port} cannot be used: {error}", hint="choose another port") from None
         self._server.daemon_threads = True

@@ -121,7 +121,8 @@ def serve(
                     lambda: unhealthy(tracks, clock.monotonic_ms(), failing_max_ms),
                 )
                 stack.enter_context(health)
-                progress.say(f"metrics on http://{address[0]}:{health.port}/metrics")
+                host = f"[{address[0]}]" if ":" in address[0] else address[0]
+                progress.say(f"metrics on http://{host}:{health.port}/metrics")
             follow_loads(loads, clock, stop.is_made)
     for load in loads:
         track = load.track

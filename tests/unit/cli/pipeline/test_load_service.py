@@ -45,6 +45,10 @@ def test_tables_of_a_file_have_what_it_says_for_all(file: Path) -> None:
         (COMMON + CLICKS + 'event-time = "a"\nevent-time-field = "b"\n', "both say what an event's time is"),
         (COMMON + CLICKS + 'master = "local[4]"\n', "[load.tables.clicks] has a setting of the process"),
         (COMMON + CLICKS + ORDERS.replace("/lake/orders", "/lake/clicks"), "has the target of clicks"),
+        (COMMON + ORDERS + "upsert = true\n", "[load.tables.orders]: an upsert reads one topic"),
+        (COMMON + CLICKS + 'upsert = true\npartition-by = ["topic"]\n', "a table of upserts is partitioned by buckets"),
+        (COMMON + CLICKS + 'partition-by = ["contry"]\n', "--partition-by: records have no column 'contry'"),
+        (COMMON + CLICKS + 'column = ["kee"]\n', "[load.tables.clicks]: records have no column 'kee' to keep"),
         (COMMON + CLICKS + "option = { startingOffsets = 'latest' }\n", "does not apply to a load"),
     ],
 )
@@ -135,3 +139,15 @@ def test_health_and_metrics_are_served_and_pages_of_other_names_are_refused() ->
         assert get("/healthz") == (200, "ok\n")
         assert get("/other")[0] == 404
         assert get("/metrics", {"Host": "evil.example"})[0] == 403
+
+
+def test_health_is_served_at_an_address_of_ipv6_and_at_any_address_by_its_number() -> None:
+    for host, client in (("::1", "::1"), ("0.0.0.0", "127.0.0.1")):
+        with LoadHealth(host, 0, lambda: load_metrics({}, 0), list) as health:
+            connection = http.client.HTTPConnection(client, health.port, timeout=60)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            connection.request("GET", "/healthz", headers={"Host": "metrics.example"})
+            refusal = connection.getresponse().read().decode()
+            assert "add it to --http in place of the address, or let them use the address" in refusal
+            connection.close()
