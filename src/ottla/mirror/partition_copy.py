@@ -135,7 +135,8 @@ class PartitionCopy:
             self.is_dirty = True
 
     def on_acknowledged(self, flight: Flight, base_offset: int) -> list[range]:
-        """Target offsets before it that this copy did not get.  Acknowledgements may come in any order.
+        """Target offsets before it that this copy did not get, the markers of its transactions among them; none where
+        one marker explains them.  Acknowledgements may come in any order.
 
         Raises TargetLostRecords.
         """
@@ -147,9 +148,10 @@ class PartitionCopy:
             if done.base_offset < expected:
                 raise TargetLostRecords(f"the target gave offset {done.base_offset} again, it had got up to {expected}")
             if done.base_offset > expected:
-                others_end = done.base_offset - self._has_marker
-                if others_end > expected:
-                    unknown.append(range(expected, others_end))
+                # The marker may be at any place among the records of others, or twice: it is repeated when the answer
+                # to its write was lost.
+                if done.base_offset > expected + self._has_marker:
+                    unknown.append(range(expected, done.base_offset))
                 self._has_marker = False
             self._flights.popleft()
             for run in done.runs:

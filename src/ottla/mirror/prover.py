@@ -61,18 +61,22 @@ class Prover:
         return outcome
 
     def explain(self, copy: PartitionCopy, unknown: range) -> int:
-        """The target has records between those of the copy: another mirror's, or others.  The count of the former.
+        """The target has offsets between those of the copy: another mirror's records, others, or markers, which are
+        neither.  The count of the first.
 
         Raises ForeignRecords.
         """
         source = range(copy.source_start, copy.source_log_end)
+        records, duplicates = set(unknown), 0
         try:
-            duplicates = len(self._copies_near(copy, copy.offsets.source_end, source, unknown, set(unknown)))
+            # Without records of the source to compare them with, all that can be read is foreign.
+            records = set(self._compare(copy, range(0), unknown, 0).foreign_offsets)
+            if records:
+                duplicates = len(self._copies_near(copy, copy.offsets.source_end, source, unknown, records))
         except ClientError as error:
             self._note(f"{copy.source}: what others wrote to {unknown} of the target cannot be read: {error}")
-            duplicates = 0
         self._report_duplicates(copy, duplicates)
-        foreign = len(unknown) - duplicates
+        foreign = len(records) - duplicates
         copy.add_counts(Counts(duplicate_records=duplicates, foreign_records=foreign))
         self._report_foreign(copy, foreign)
         return duplicates

@@ -50,6 +50,22 @@ def test_offsets_that_others_took_are_reported() -> None:
     assert copy.offsets.runs == [Run(0, 5, 2), Run(2, 9, 2)]
 
 
+def test_one_marker_of_its_transaction_explains_one_offset() -> None:
+    copy = a_copy()
+    first, second = copy.take(fetched(0, 2))
+    copy.on_marker()
+    assert copy.on_acknowledged(first, 1) == []
+    assert copy.on_acknowledged(second, 4) == [range(3, 4)], "the marker was before the first"
+
+
+def test_offsets_beside_a_marker_are_reported_with_it() -> None:
+    """A record of others may come before the marker or after it."""
+    copy = a_copy()
+    (flight,) = copy.take(fetched(0))
+    copy.on_marker()
+    assert copy.on_acknowledged(flight, 2) == [range(2)]
+
+
 def test_target_that_gives_an_offset_again_has_lost_records() -> None:
     copy = a_copy(target_end=100)
     (flight,) = copy.take(fetched(0))

@@ -9,7 +9,7 @@ from ottla.mirror.offset_translation import OffsetTranslation, Run
 from ottla.mirror.options import MirrorOptions
 from ottla.mirror.partition_copy import PartitionCopy
 from ottla.mirror.plan import NO_ID
-from ottla.mirror.prover import Prover
+from ottla.mirror.prover import ForeignRecords, Prover
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
@@ -197,3 +197,24 @@ def test_records_that_another_mirror_copied_ahead_of_this_one_are_not_foreign_ei
     assert copy.next_offset == 5
     assert (copy.counts.duplicate_records, copy.counts.foreign_records) == (3, 0)
     assert copy.counts.records == 5
+
+
+def explained(source: FakeCluster, target: FakeCluster, unknown: range) -> tuple[PartitionCopy, int]:
+    """The count of duplicates among these offsets of the target."""
+    copy = PartitionCopy(SourcePartition("c", NO_ID, "t", 0), NO_ID, OffsetTranslation(2, 2), Counts())
+    copy.on_source_seen(source.partitions[HERE].end)
+    with source.client() as here, target.client() as there:
+        return copy, Prover(here, there, MirrorOptions(), lambda text: None).explain(copy, unknown)
+
+
+def test_marker_is_no_record_of_another_writer() -> None:
+    """A broker writes it again when the answer to its first write was lost."""
+    copy, duplicates = explained(cluster_with(0, *range(20)), cluster_with_a_marker("delete"), range(2, 3))
+    assert (duplicates, copy.counts.duplicate_records, copy.counts.foreign_records) == (0, 0, 0)
+
+
+def test_records_beside_a_marker_are_counted_without_it() -> None:
+    copy, duplicates = explained(cluster_with(0, *range(20)), cluster_with_a_marker("delete"), range(2, 5))
+    assert (duplicates, copy.counts.duplicate_records, copy.counts.foreign_records) == (2, 2, 0)
+    with pytest.raises(ForeignRecords, match="wrote 2 records"):
+        explained(cluster_with(0, 0, 1, 2), cluster_with_a_marker("delete"), range(2, 5))
