@@ -25,6 +25,10 @@ UNCOPIED_GROUPS: Final = (r"console-consumer-.*", r"__.*")
 # In a run with an end a partition that fails so often in a row is given up.
 FAILURES_MAX: Final = 6
 
+# A mirror's transaction may be open for twice as long (`copy_transactions.TIMEOUT_MS`): its batches and its commit may
+# be late by as much again.
+TRANSACTION_INTERVAL_MS_MAX: Final = 30_000
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 FAIL: Final = "fail"
@@ -72,7 +76,8 @@ class MirrorOptions:
                            reads the records' times in every batch
     session_timeout_ms     a mirror that was killed is replaced by another one after this
     is_transactional       records and progress are written in one transaction every `progress_interval_ms`, where the
-                           target has transactions: exact for its readers of committed records
+                           target has transactions, and before each commit of groups: exact for its readers of
+                           committed records.  `progress_interval_ms` is below 30 s then
     """
 
     topics: Names = Names((".*",))
@@ -102,6 +107,12 @@ class MirrorOptions:
             value = getattr(self, each.name)
             if type(value) is int and value < 1 and (each.name, value) != ("replication_factor", -1):
                 raise ConfigError(f"{each.name} is {value}; it must be at least 1")
+        if self.is_transactional and self.progress_interval_ms >= TRANSACTION_INTERVAL_MS_MAX:
+            raise ConfigError(
+                f"progress_interval_ms is {self.progress_interval_ms}; with transactions it must be below"
+                f" {TRANSACTION_INTERVAL_MS_MAX}",
+                hint="the target aborts a transaction that is open for longer than a minute",
+            )
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

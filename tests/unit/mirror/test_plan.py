@@ -119,6 +119,10 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
         MirrorOptions(start="now")
     with pytest.raises(ConfigError, match="rate_bytes_s is 0"):
         MirrorOptions(rate_bytes_s=0)
+    with pytest.raises(ConfigError, match="progress_interval_ms is 30000; with transactions it must be below 30000"):
+        MirrorOptions(is_transactional=True, progress_interval_ms=30_000)
+    MirrorOptions(is_transactional=True, progress_interval_ms=29_999)
+    MirrorOptions(progress_interval_ms=30_000)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
