@@ -82,7 +82,12 @@ class FencedMirror:
         self._note = note
         # Before the journal is read: a former mirror's open transaction is decided then.
         self._transactions = self._new_transactions()
-        self._writer = JournalWriter(target.cluster, read_journal(target.cluster))
+        try:
+            self._writer = JournalWriter(target.cluster, read_journal(target.cluster))
+        except BaseException:
+            if self._transactions is not None:
+                self._transactions.close()
+            raise
         self._copier = Copier(
             source.cluster,
             target.cluster,
