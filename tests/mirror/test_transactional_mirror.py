@@ -12,6 +12,8 @@ from operator import lt
 from typing import Final
 from unittest.mock import patch
 
+import pytest
+
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from ottla.client.groups.group_types import CommittedOffset
@@ -19,6 +21,10 @@ from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.mirror import Mirror, MirrorOptions, Names
+from ottla.mirror.copy_transactions import CopyTransactions, RolledBack
+from ottla.mirror.options import FAILURES_MAX
+from ottla.mirror.progress_topic import JournalNotWritten
+from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.testing import ControlledBroker, Namespace
@@ -133,6 +139,22 @@ def test_batch_that_the_target_refuses_stops_its_partition_and_what_precedes_it_
         1: [b"other"],
     }
     # The source does not have the setting: it is removed on the target, and the remaining records follow.
+    assert not mirror_of(OPTIONS).run(once=True).stuck
+    assert committed_content_of(offline.bootstrap, topic) == content_of(live.bootstrap, topic)
+
+
+def test_run_with_an_end_whose_transactions_are_all_aborted_ends_and_says_why(
+    names: Namespace, live: ControlledBroker, offline: ControlledBroker, mirror_of: MakeMirror
+) -> None:
+    topic = str(names.topic("clicks.aborted"))
+    write(live.bootstrap, topic, [b"first"])
+    notes: list[str] = []
+    with (
+        patch.object(CopyTransactions, "commit", side_effect=RolledBack(OttlaError("the target has no room"), None)),
+        pytest.raises(JournalNotWritten, match="the progress is not stored: the target has no room"),
+    ):
+        mirror_of(OPTIONS, notes).run(once=True)
+    assert sum("the target has no room" in each for each in notes) >= FAILURES_MAX, notes
     assert not mirror_of(OPTIONS).run(once=True).stuck
     assert committed_content_of(offline.bootstrap, topic) == content_of(live.bootstrap, topic)
 

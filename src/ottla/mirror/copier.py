@@ -84,7 +84,8 @@ class Copier:
     """`may_write` is checked before anything is sent.  False ends the copy of the partition that is next, even when it
     is True again later.  `note` is called for an operator, once for each event.
 
-    `failures_max`: a partition that failed so many times in a row is given up; None: never.
+    `failures_max`: a partition that failed so many times in a row is given up, and all of them when so many
+    transactions in a row were aborted for another reason than one partition's batch; None: never.
 
     `transactions`: records and their progress are written in these.  After one that was aborted all copies continue
     from the stored progress.  The copier closes them.
@@ -118,6 +119,8 @@ class Copier:
         self._failures_count: Counter[TopicPartition] = Counter()
         self._unsettled_count: Counter[TopicPartition] = Counter()
         self._unsettled_bytes: Counter[TopicPartition] = Counter()
+        # Transactions in a row that were aborted without a batch of a partition as the culprit.
+        self._aborts_count = 0
         # Of the open transaction.
         self._unexplained: list[tuple[PartitionCopy, range]] = []
         self._fetcher: Fetcher | None = None
@@ -256,6 +259,7 @@ class Copier:
         now_ms = self._target.clock.now_ms()
         entries = [entry for copy in dirty for entry in self._entries(copy, now_ms)]
         marked = transactions.commit(entries)
+        self._aborts_count = 0
         self._writer.on_committed(entries)
         for copy in dirty:
             copy.on_progress_sent()
@@ -268,26 +272,44 @@ class Copier:
         self._explain_committed(transactions)
 
     def _roll_back(self, error: RolledBack) -> None:
-        """All copies continue from the stored progress; the partition of a batch that was refused waits."""
+        """All copies continue from the stored progress; the partition of a batch that was refused waits.
+
+        One that is final, too: what it got since the last commit is not on the target any more.
+        """
         self._unsettled_count.clear()
         self._unsettled_bytes.clear()
         self._unexplained.clear()
         failures = Counter(self._failures_count)
-        fresh = [self._stored(copy) for copy in self._copies.values() if not copy.is_final]
-        refused = error.refused
-        flight = None if refused is None else refused.tag
-        if not isinstance(flight, Flight) or refused is None:
-            self._note(f"a transaction was aborted: {error}")
+        fresh = [self._stored(copy) for copy in self._copies.values()]
         self.assign(fresh)
         self._failures_count = failures
-        retry_at_ms = self._target.clock.monotonic_ms() + _RETRY_FIRST_MS
+        refused = error.refused
+        flight = None if refused is None else refused.tag
+        pause_ms = _RETRY_FIRST_MS
+        if refused is None or not isinstance(flight, Flight):
+            pause_ms = self._on_aborted(error)
+        retry_at_ms = self._target.clock.monotonic_ms() + pause_ms
         self._retry_at_ms.update({copied.partition: retry_at_ms for copied in fresh})
-        if isinstance(flight, Flight) and refused is not None:
+        if refused is not None and isinstance(flight, Flight):
             self._on_not_stored(self._copies[flight.owner.partition], refused)
+
+    def _on_aborted(self, error: RolledBack) -> int:
+        """For no partition's batch: the progress was refused, or the coordinator.  How long all partitions wait."""
+        self._aborts_count += 1
+        is_final = self._failures_max is not None and self._aborts_count >= self._failures_max
+        self._note(f"a transaction was aborted: {error}" + ("; nothing is copied any further" if is_final else ""))
+        if is_final:
+            for copy in self._copies.values():
+                if not copy.is_final:
+                    copy.fail(f"its transactions are aborted: {error}", is_final=True)
+        return min(_RETRY_MAX_MS, _RETRY_FIRST_MS << min(self._aborts_count, 10))
 
     def _stored(self, copy: PartitionCopy) -> PartitionCopy:
         stored = stored_copy(self._writer.journal, copy.source, tells_audit=copy.audit is not None)
         assert stored is not None, "the first progress is stored before the first record is copied"
+        if copy.is_final:
+            assert copy.problem is not None, "a copy is final for a reason"
+            stored.fail(copy.problem, is_final=True)
         return stored
 
     def _write_progress_when_due(self) -> None:

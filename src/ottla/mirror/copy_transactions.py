@@ -7,13 +7,14 @@ mirror that was replaced can write nothing more.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.client.producing.errors import TransactionAbortable
-from ottla.client.producing.produce_requests import BatchResult
+from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
@@ -22,15 +23,19 @@ from ottla.mirror.progress_topic import PROGRESS_PARTITION, LeaseLapsed, journal
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
-from ottla.records.header import ATTRIBUTES, ATTRIBUTES_AT, TRANSACTIONAL_BIT
+from ottla.records.header import ATTRIBUTES, ATTRIBUTES_AT, TRANSACTIONAL_BIT, read_header
 
 TRANSACTIONAL_ID_PREFIX: Final = "ottla-mirror-"
 # A commit follows within `progress_interval_ms`, unless the target stalls.
 TIMEOUT_MS: Final = 60_000
+# Twice in a transaction, for the last batch and for the progress, and the coordinator has not aborted it: so a batch
+# that is late aborts the transaction with its own reason.
+DELIVERY_TIMEOUT_MS: Final = 20_000
 
 
 class RolledBack(Exception):
-    """The transaction was aborted.  `refused`: the batch that could not be stored; None: for another reason."""
+    """The transaction was aborted.  `refused`: the batch that could not be stored, or could not be sent since its
+    partition was not added to the transaction; None: for another reason."""
 
     def __init__(self, reason: OttlaError, refused: BatchResult | None) -> None:
         super().__init__(str(reason))
@@ -49,7 +54,11 @@ class CopyTransactions:
     ) -> None:
         self._target = target
         self._transactional_id = TRANSACTIONAL_ID_PREFIX + source_cluster_id
-        self._options = ProducerOptions(buffer_bytes_max=buffer_bytes_max, allow_auto_topic_creation=False)
+        self._options = ProducerOptions(
+            buffer_bytes_max=buffer_bytes_max,
+            allow_auto_topic_creation=False,
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+        )
         self._may_write = may_write
         # Of the open transaction.
         self._written: set[TopicPartition] = set()
@@ -71,9 +80,10 @@ class CopyTransactions:
 
     def send(self, partition: TopicPartition, batch: bytearray, tag: object) -> None:
         """A copied batch, which gets its place in the transaction.  May block."""
-        (attributes,) = ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)
-        ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes | TRANSACTIONAL_BIT)
-        with self._errors():
+        header = read_header(batch)
+        ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, header.attributes | TRANSACTIONAL_BIT)
+        unsent = BatchResult(partition, tag, header.records_count, len(batch), DeliveryStatus.REFUSED)
+        with self._errors(unsent):
             self._begin()
             self._transactions.send(partition, batch, tag)
         self._written.add(partition)
@@ -105,10 +115,14 @@ class CopyTransactions:
         return written
 
     def wait_markers(self) -> None:
-        """When this returns, the markers of all transactions so far are stored; none may be open."""
+        """When this returns, the markers of all transactions so far are stored; none may be open.
+
+        A partition without a leader, to which the last transaction wrote, holds it up.
+        """
         assert not self._is_open, "the markers of an open transaction do not come"
         if self._has_pending_markers:
-            self._renew()
+            with self._errors():
+                self._renew()
 
     def _begin(self) -> None:
         if not self._is_open:
@@ -135,11 +149,14 @@ class CopyTransactions:
         return transactions
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, unsent: BatchResult | None = None) -> Iterator[None]:
+        """`unsent`: the batch of the call, the culprit where no batch before it is."""
         try:
             yield
         except TransactionAbortable as error:
             refused = self._transactions.refused
+            if refused is None and unsent is not None:
+                refused = dataclasses.replace(unsent, error=error.reason)
             try:
                 self._transactions.abort()
                 self._renew()

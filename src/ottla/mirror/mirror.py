@@ -13,6 +13,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.waiting import Waiting
 from ottla.mirror.copy_ranges import CopyRange
+from ottla.mirror.copy_transactions import RolledBack
 from ottla.mirror.fence import Fence, Term
 from ottla.mirror.fenced_mirror import FencedMirror, views_of
 from ottla.mirror.mirrored_cluster import MirroredCluster, client_of_side
@@ -104,6 +105,8 @@ class Mirror:
         report: MirrorReport | None = None
         with self._fenced_sides() as (source, target, fence):
             is_reported = False
+            # Sessions in a row that ended with an aborted transaction.
+            rollbacks_count = 0
             while not should_stop():
                 if not fence.wait_held(_STANDBY_S):
                     if not is_reported:
@@ -112,7 +115,7 @@ class Mirror:
                     fence.give_way()
                     continue
                 try:
-                    report, is_finished = self._run_session(source, target, fence, once, should_stop, on_progress)
+                    report, lapse = self._run_session(source, target, fence, once, should_stop, on_progress)
                 except ClientError as error:
                     # An error at the start; a mirror that has worked before waits until the clusters answer.
                     if report is None or not error.is_retriable:
@@ -120,8 +123,11 @@ class Mirror:
                     self._note(str(error))
                     target.cluster.retrying.sleep_ms(_STANDBY_S * 1000)
                     continue
-                if is_finished:
+                if lapse is None:
                     break
+                rollbacks_count = rollbacks_count + 1 if isinstance(lapse.__cause__, RolledBack) else 0
+                if once and rollbacks_count >= FAILURES_MAX:
+                    raise JournalNotWritten(str(lapse)) from lapse
                 is_reported = False
                 fence.give_way()
             return report or MirrorReport(source.cluster_id(), target.cluster_id())
@@ -180,18 +186,21 @@ class Mirror:
         once: bool,
         should_stop: Callable[[], bool],
         on_progress: Callable[[MirrorReport], None],
-    ) -> tuple[MirrorReport, bool]:
-        """Whether it has finished, not lost the fence."""
+    ) -> tuple[MirrorReport, LeaseLapsed | None]:
+        """None: it has finished; else why the term is over."""
         term = fence.term
         with self._session(source, target, fence, term, once=once) as session:
+            lapse = LeaseLapsed("the mirror's lease has lapsed")
             try:
-                is_finished = self._copy(session, lambda: fence.is_held_since(term), once, should_stop, on_progress)
-            except LeaseLapsed:
-                is_finished = False
-            if is_finished:
-                return session.report(), True
+                if self._copy(session, lambda: fence.is_held_since(term), once, should_stop, on_progress):
+                    return session.report(), None
+            except LeaseLapsed as error:
+                lapse = error
+            if lapse.__cause__ is not None:
+                # More than a lapse: the target has refused something, or another mirror has taken over.
+                self._note(str(lapse))
             self._note(_TERM_OVER)
-            return session.report().without_problems(), False
+            return session.report().without_problems(), lapse
 
     def _copy(
         self,

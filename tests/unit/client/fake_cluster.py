@@ -41,7 +41,13 @@ from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.protocol.schemas.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.protocol.schemas.init_producer_id import InitProducerIdResponse
 from ottla.protocol.schemas.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -64,6 +70,7 @@ from ottla.protocol.schemas.produce import (
 )
 from ottla.protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest
+from ottla.records.end_marker import read_end_marker
 from ottla.records.header import BASE_OFFSET, BatchHeader, read_header
 from ottla.records.record import Record, decode_batch
 from ottla.testing.fake_clock import FakeClock
@@ -116,6 +123,22 @@ class FakePartition:
     def append_marker(self, batch: bytearray) -> None:
         """The end of a transaction."""
         self._store(batch, read_header(batch))
+
+    def aborted(self, first_offset: int) -> list[AbortedTransaction]:
+        """The transactions that end at this offset or later."""
+        found: list[AbortedTransaction] = []
+        firsts: dict[int, int] = {}
+        for data in self.batches:
+            batch = memoryview(data)
+            header = read_header(batch)
+            if header.is_control:
+                marker, first = read_end_marker(batch), firsts.pop(header.producer_id, None)
+                is_aborted = marker is not None and not marker.commits
+                if is_aborted and first is not None and header.base_offset >= first_offset:
+                    found.append(AbortedTransaction(header.producer_id, first))
+            elif header.is_transactional:
+                firsts.setdefault(header.producer_id, header.base_offset)
+        return found
 
     def _store(self, batch: bytearray, header: BatchHeader) -> int:
         base_offset = self.end
@@ -366,7 +389,10 @@ class FakeBroker:
                 if self.leaves_cut_batches_out and wanted and len(records) < len(wanted[0]):
                     records = wanted[0] if is_first else b""
                 is_first = False if records else is_first
-                rows.append(PartitionData(asked.partition, 0, log.end, log.end, log.start, records=records))
+                row = PartitionData(asked.partition, 0, log.end, log.end, log.start, records=records)
+                if request.isolation_level:
+                    row.aborted_transactions = log.aborted(asked.fetch_offset)
+                rows.append(row)
             response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions=rows))
         if not any(row.records or row.error_code for topic in response.responses for row in topic.partitions):
             self.cluster.clock.advance(request.max_wait_ms)  # the long poll

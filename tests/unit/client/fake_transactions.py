@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.protocol.api import KNOWN_VERSIONS
+from ottla.protocol.api import KNOWN_VERSIONS, ApiKey
 from ottla.protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -159,12 +159,17 @@ class FakeTransactions:
         )
         response = AddPartitionsToTxnResponse()
         for topic in request.v3_and_below_topics:
-            rows = [AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions]
+            refused = {index: self._refusal(TopicPartition(topic.name, index)) for index in topic.partitions}
+            rows = [AddPartitionsToTxnPartitionResult(index, code or refused[index]) for index in topic.partitions]
             response.results_by_topic_v3_and_below.append(AddPartitionsToTxnTopicResult(topic.name, rows))
-            if not code:
+            if not code and not any(refused.values()):
                 known = self._known[request.v3_and_below_transactional_id]
                 known.partitions |= {TopicPartition(topic.name, index) for index in topic.partitions}
         return response
+
+    def _refusal(self, partition: TopicPartition) -> ErrorCode:
+        error_of = self._cluster.brokers[1].error_of
+        return error_of(ApiKey.ADD_PARTITIONS_TO_TXN, partition) or ErrorCode.NONE
 
     def _commit_offsets(self, version: int, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
         known = self._known[request.transactional_id]
