@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -26,6 +26,8 @@ from ottla.registry.json_format import JsonNode
 
 Json = Any
 Problems: TypeAlias = list[str]
+# Schemas that hold together; none: every value.
+_Conjunction: TypeAlias = tuple[JsonNode, ...]
 
 TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 # A schema without a type has the one that its keywords are for, if they are for one alone.
@@ -114,6 +116,7 @@ class _Comparison:
         self.assumed_some = False
         self.refuted = set(refuted)
         self._of_node: Final = constraints.of
+        self._of_all: Final = constraints.of_all
         self._cases: Final = constraints.cases
         self._open: set[tuple[int, int]] = set()
         self._done: dict[tuple[int, int], Problems] = {}
@@ -250,7 +253,7 @@ class _Comparison:
     def _objects(self, writer: _Typed, reader: _Typed, path: str) -> Iterator[str]:
         yield from _at_most(writer, reader, "maxProperties", path)
         yield from _at_least(writer, reader, "minProperties", path)
-        was, now = _ObjectModel(writer), _ObjectModel(reader)
+        was, now = _ObjectModel(writer, is_writer=True), _ObjectModel(reader, is_writer=False)
         yield from self._required(was, now, path)
         for name in dict.fromkeys([*was.properties, *now.properties]):
             place = f"{path}/properties/{name}"
@@ -259,19 +262,18 @@ class _Comparison:
             elif name not in was.properties:
                 yield from self._property_added(was, now, name, place)
             else:
-                yield from self.of(was.child(was.properties[name]), now.child(now.properties[name]), place)
+                yield from self._values_of(was.schemas_for(name), now.properties[name], place)
         yield from self._patterns(was, now, path)
-        yield from self._rest(
-            was.child(was.rest), now.child(now.rest), "ADDITIONAL_PROPERTIES", f"{path}/{now.rest_name}"
-        )
+        yield from self._rest(was.rest, now.rest, "ADDITIONAL_PROPERTIES", f"{path}/{now.rest_name}")
         if "propertyNames" in reader.node.schema:
             names = writer.get("propertyNames", True)
-            yield from self.of(was.child(names), now.child(reader.get("propertyNames")), f"{path}/propertyNames")
+            accepted = reader.node.child(reader.get("propertyNames"))
+            yield from self.of(writer.node.child(names), accepted, f"{path}/propertyNames")
         yield from self._dependencies(writer, reader, path)
 
     def _required(self, was: _ObjectModel, now: _ObjectModel, path: str) -> Iterator[str]:
         for name in now.required - was.required:
-            is_declared, default = name in now.properties, _has_default(now.properties.get(name))
+            is_declared, default = name in now.properties, now.has_default(name)
             if is_declared and name not in was.properties and not was.is_open_for(name):
                 # `_property_added` decides.
                 continue
@@ -281,11 +283,11 @@ class _Comparison:
     def _property_removed(self, was: _ObjectModel, now: _ObjectModel, name: str, place: str) -> Iterator[str]:
         if now.is_open_for(name):
             return
-        rest = now.schema_for(name)
-        if rest is False:
-            if was.properties[name] is not False:
+        value, rest = was.schemas_for(name), now.schemas_for(name)
+        if any(each.schema is False for each in rest):
+            if not any(each.schema is False for each in value):
                 yield f"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL at {place}"
-        elif problems := self.of(was.child(was.properties[name]), now.child(rest), place):
+        elif problems := self._values_of(value, rest, place):
             yield from problems
             yield f"PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL at {place}"
 
@@ -293,23 +295,37 @@ class _Comparison:
         added = now.properties[name]
         is_required = name in now.required
         if was.is_open_for(name):
-            if self._of_node(now.child(added)):
+            if any(self._of_node(each) for each in added):
                 yield f"{'REQUIRED' if is_required else 'OPTIONAL'}_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL at {place}"
             return
-        rest = was.schema_for(name)
-        if rest is not False and (problems := self.of(was.child(rest), now.child(added), place)):
+        if problems := self._values_of(was.schemas_for(name), added, place):
             yield from problems
             yield f"PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL at {place}"
-        if is_required and name not in was.required and not _has_default(added):
+        if is_required and name not in was.required and not now.has_default(name):
             yield f"REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL at {place}"
 
     def _patterns(self, was: _ObjectModel, now: _ObjectModel, path: str) -> Iterator[str]:
-        for pattern, schema in now.patterns.items():
-            before = was.patterns.get(pattern, was.rest)
-            yield from self.of(was.child(before), now.child(schema), f"{path}/patternProperties/{pattern}")
-        for pattern in was.patterns.keys() - now.patterns.keys():
+        for pattern, schemas in now.patterns.items():
             place = f"{path}/patternProperties/{pattern}"
-            yield from self.of(was.child(was.patterns[pattern]), now.child(now.rest), place)
+            if pattern in was.patterns:
+                yield from self._values_of(was.patterns[pattern], schemas, place)
+                continue
+            # The names that it matches: some that the writer's schema gives, some of its patterns, and others.
+            for name in was.properties:
+                if _matches(pattern, name, if_unknown=True):
+                    yield from self._values_of(was.schemas_for(name), schemas, f"{place}/{name}")
+            for other, values in was.patterns.items():
+                if not _are_disjoint(pattern, other):
+                    yield from self._values_of(values, schemas, f"{place}/{other}")
+            yield from self._values_of((was.rest,), schemas, place)
+        for pattern, values in was.patterns.items():
+            if pattern not in now.patterns:
+                yield from self._values_of(values, (now.rest,), f"{path}/patternProperties/{pattern}")
+
+    def _values_of(self, was: _Conjunction, now: _Conjunction, path: str) -> Problems:
+        """Whether a value that all the writer's schemas accept is accepted by all the reader's."""
+        writer = self._of_all(was)
+        return [problem for each in now for problem in self._all(writer, self._of_node(each), path)]
 
     def _rest(self, was: JsonNode, now: JsonNode, name: str, path: str) -> Problems:
         """What the writer's and the reader's schema have for properties or items that are not named."""
@@ -340,7 +356,8 @@ class _Comparison:
         yield from _at_least(writer, reader, "minItems", path)
         if reader.get("uniqueItems") and not writer.get("uniqueItems"):
             yield f"UNIQUE_ITEMS_ADDED at {path}/uniqueItems"
-        (was_items, was_rest), (now_items, now_rest) = _items(writer), _items(reader)
+        was_items, was_rest = _items(writer, is_writer=True)
+        now_items, now_rest = _items(reader, is_writer=False)
         was, now = writer.node.child, reader.node.child
         for number in range(max(len(was_items), len(now_items))):
             place = f"{path}/items/{number}"
@@ -382,6 +399,7 @@ class _Constraints:
 
     def __init__(self) -> None:
         self._found: dict[int, Sequence[_Constraint]] = {}
+        self._of_several: dict[tuple[int, ...], Sequence[_Constraint]] = {}
         self._cases: dict[int, list[Sequence[_Constraint]]] = {}
 
     def of(self, node: JsonNode) -> Sequence[_Constraint]:
@@ -394,6 +412,17 @@ class _Constraints:
         if found is None:
             found = list(_constraints(node, frozenset()))
             self._found[id(node.schema)] = found
+        return found
+
+    def of_all(self, nodes: _Conjunction) -> Sequence[_Constraint]:
+        if len(nodes) < 2:
+            return self.of(nodes[0]) if nodes else _EVERYTHING
+        parts = [self.of(node) for node in nodes]
+        key = tuple(id(part) for part in parts)
+        found = self._of_several.get(key)
+        if found is None:
+            found = [constraint for part in parts for constraint in part]
+            self._of_several[key] = found
         return found
 
     def cases(self, typed: _Typed) -> list[Sequence[_Constraint]]:
@@ -470,33 +499,117 @@ def _widened(types: frozenset[str]) -> frozenset[str]:
 class _ObjectModel:
     """Which properties an object has, and what holds for the others."""
 
-    def __init__(self, typed: _Typed) -> None:
-        self.child: Callable[[Json], JsonNode] = typed.node.child
-        self.properties: Mapping[str, Json] = typed.get("properties", {})
-        self.patterns: Mapping[str, Json] = typed.get("patternProperties", {})
+    def __init__(self, typed: _Typed, *, is_writer: bool) -> None:
+        schema = typed.node.schema
         self.required = frozenset(typed.get("required", ())) if isinstance(typed.get("required"), list) else frozenset()
-        is_given = "additionalProperties" in typed.node.schema
-        self.rest_name = "additionalProperties" if is_given else "unevaluatedProperties"
-        self.rest: Json = typed.get(self.rest_name, True)
+        self.rest_name = "additionalProperties" if "additionalProperties" in schema else "unevaluatedProperties"
+        self.rest = typed.node.child(typed.get(self.rest_name, True))
+        self.properties: dict[str, _Conjunction] = {}
+        self.patterns: dict[str, _Conjunction] = {}
+        self._is_writer: Final = is_writer
+        self._own_properties: Mapping[str, Json] = typed.get("properties", {})
+        self._add(typed.node, "properties", self.properties)
+        self._add(typed.node, "patternProperties", self.patterns)
+        if "additionalProperties" in schema or "unevaluatedProperties" not in schema:
+            return
+        for part in _parts_in_place(typed.node):
+            if not is_writer and not part.is_certain:
+                continue
+            if part.node is None or not part.node.schema.keys().isdisjoint(_RESTS_OF_OBJECTS):
+                self.rest = typed.node.child(True)
+            if part.node is not None:
+                # What such a property is, the part says in a constraint of its own: the reader's is compared there.
+                is_known = is_writer and part.is_certain
+                self._add(part.node, "properties", self.properties, is_known=is_known)
+                self._add(part.node, "patternProperties", self.patterns, is_known=is_known)
 
-    def schema_for(self, name: str) -> Json:
-        """Of a property that the schema does not name."""
-        return next((schema for pattern, schema in self.patterns.items() if _matches(pattern, name)), self.rest)
+    def _add(self, node: JsonNode, keyword: str, found: dict[str, _Conjunction], *, is_known: bool = True) -> None:
+        for name, schema in node.schema.get(keyword, {}).items():
+            found[name] = (*found.get(name, ()), *([node.child(schema)] if is_known else []))
+
+    def has_default(self, name: str) -> bool:
+        schema = self._own_properties.get(name)
+        return isinstance(schema, Mapping) and "default" in schema
+
+    def schemas_for(self, name: str) -> _Conjunction:
+        """All that a property has to fit."""
+        matching = [schemas for pattern, schemas in self.patterns.items() if _matches(pattern, name, if_unknown=False)]
+        if name not in self.properties and not matching:
+            # The writer's limits the others alone, and a pattern that cannot be read may match this one.
+            is_certain = not self._is_writer or all(_is_readable(pattern) for pattern in self.patterns)
+            return (self.rest,) if is_certain else ()
+        return tuple(each for schemas in (self.properties.get(name, ()), *matching) for each in schemas)
 
     def is_open_for(self, name: str) -> bool:
-        return self.schema_for(name) in (True, {})
+        return all(each.schema in (True, {}) for each in self.schemas_for(name))
 
 
-def _matches(pattern: str, name: str) -> bool:
+_RESTS_OF_OBJECTS: Final = ("additionalProperties", "unevaluatedProperties")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A schema that another one applies to the same value, which `unevaluated...` of the other heeds."""
+
+    # None: of a reference that does not resolve, or only while a document is validated.
+    node: JsonNode | None
+    # Whether it holds for each value that the other schema accepts.
+    is_certain: bool
+
+
+def _parts_in_place(
+    node: JsonNode, *, is_certain: bool = True, followed: frozenset[int] = frozenset()
+) -> Iterator[_Part]:
+    schema = node.schema
+    followed |= {id(schema)}
+    children: list[tuple[JsonNode, bool]] = [(node.child(each), True) for each in schema.get("allOf", ())]
+    for name in ("anyOf", "oneOf"):
+        branches = schema.get(name, ())
+        children += [(node.child(each), len(branches) == 1) for each in branches]
+    children += [(node.child(schema[name]), False) for name in ("if", "then", "else") if name in schema]
+    for name in ("dependencies", "dependentSchemas"):
+        children += [(node.child(each), False) for each in schema.get(name, {}).values() if not isinstance(each, list)]
+    if "$ref" in schema:
+        try:
+            resolved = node.resolver.lookup(schema["$ref"])
+        except (Unresolvable, UnknownDialect, ValueError):
+            yield _Part(None, is_certain=False)
+        else:
+            children.append((replace(node, schema=resolved.contents, resolver=resolved.resolver), True))
+    if "$dynamicRef" in schema or "$recursiveRef" in schema:
+        yield _Part(None, is_certain=False)
+    for child, holds in children:
+        if isinstance(child.schema, Mapping) and id(child.schema) not in followed:
+            yield _Part(child, is_certain and holds)
+            yield from _parts_in_place(child, is_certain=is_certain and holds, followed=followed)
+
+
+def _matches(pattern: str, name: str, *, if_unknown: bool) -> bool:
+    return re.search(pattern, name) is not None if _is_readable(pattern) else if_unknown
+
+
+def _is_readable(pattern: str) -> bool:
+    """Not for an expression of another language."""
     try:
-        return re.search(pattern, name) is not None
+        re.compile(pattern)
     except re.error:
-        # An expression of another language: no property is known to match it.
         return False
+    return True
 
 
-def _has_default(schema: Json) -> bool:
-    return isinstance(schema, Mapping) and "default" in schema
+def _are_disjoint(pattern: str, other: str) -> bool:
+    """Whether it is known that no name matches both: they begin with different texts."""
+    one, two = _beginning(pattern), _beginning(other)
+    return not one.startswith(two) and not two.startswith(one)
+
+
+def _beginning(pattern: str) -> str:
+    """Of all names that match; empty where it is not known."""
+    found = re.match(r"\^([A-Za-z0-9_-]*)([*?{]?)", pattern)
+    if found is None or "|" in pattern:
+        return ""
+    # A quantifier may leave out the last character.
+    return found[1][:-1] if found[2] else found[1]
 
 
 def _dependent_names(typed: _Typed) -> Iterator[tuple[str, frozenset[str]]]:
@@ -513,14 +626,31 @@ def _dependent_schemas(typed: _Typed) -> Iterator[tuple[str, Json]]:
                 yield name, schema
 
 
-def _items(typed: _Typed) -> tuple[Sequence[Json], Json]:
+def _items(typed: _Typed, *, is_writer: bool) -> tuple[Sequence[Json], Json]:
     """The schemas of the first items, and that of all others."""
     first, rest = typed.get("prefixItems"), typed.get("items")
     if first is None and isinstance(rest, list):
         first, rest = rest, typed.get("additionalItems")
-    if rest is None:
-        rest = typed.get("unevaluatedItems", True)
-    return first or (), rest
+    first = first or ()
+    if rest is not None or "unevaluatedItems" not in typed.node.schema:
+        return first, True if rest is None else rest
+    rest = typed.get("unevaluatedItems")
+    evaluated = len(first)
+    if is_writer and "contains" in typed.node.schema:
+        rest = True
+    for part in _parts_in_place(typed.node):
+        if not is_writer and not part.is_certain:
+            continue
+        if part.node is None or (is_writer and "contains" in part.node.schema):
+            rest = True
+            continue
+        own, items = part.node.schema.get("prefixItems", ()), part.node.schema.get("items")
+        evaluated = max(evaluated, len(items if isinstance(items, list) else own))
+        rests = ("additionalItems" if isinstance(items, list) else "items", "unevaluatedItems")
+        if not part.node.schema.keys().isdisjoint(rests):
+            rest = True
+    # What such an item is, the part says in a constraint of its own.
+    return (*first, *[True] * (evaluated - len(first))), rest
 
 
 def _open_model(rest: Sequence[_Constraint], preposition: str) -> str:

@@ -178,6 +178,131 @@ def test_arrays_fit_item_by_item(old: Json, new: Json, expected: tuple[bool, boo
     assert fits(old, new) == expected
 
 
+def unevaluated(*parts: Json, rest: Json = False, **more: Json) -> Json:
+    return {"type": "object", "allOf": list(parts), "unevaluatedProperties": rest, **more}
+
+
+A_TEXT: Final = {"properties": {"a": STRING}}
+A_NUMBER: Final = {"properties": {"a": INTEGER}}
+AB_TEXT: Final = {"properties": {"a": STRING, "b": STRING}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # Without other schemas for the same value, it is additionalProperties.
+        (
+            {**an_object(a=STRING), "unevaluatedProperties": False},
+            {**an_object(a=STRING, b=STRING), "unevaluatedProperties": False},
+            BACKWARD,
+        ),
+        # A part names a, so the schema is not closed for it.
+        (unevaluated(A_TEXT), unevaluated(A_TEXT), BOTH),
+        (unevaluated(A_TEXT), unevaluated(A_NUMBER), NEITHER),
+        (unevaluated(A_NUMBER), unevaluated({"properties": {"a": NUMBER}}), BACKWARD),
+        (unevaluated(A_TEXT), unevaluated(AB_TEXT), BACKWARD),
+        (unevaluated(A_TEXT), unevaluated(A_TEXT, properties={"b": STRING}), BACKWARD),
+        (unevaluated(A_TEXT), an_object(a=STRING, closed=True), BOTH),
+        (unevaluated(A_TEXT), an_object(a=INTEGER, closed=True), NEITHER),
+        (unevaluated(A_TEXT, rest=INTEGER), unevaluated(A_TEXT, rest=NUMBER), BACKWARD),
+        (unevaluated(A_TEXT, {"additionalProperties": True}), unevaluated(A_TEXT), FORWARD),
+        (unevaluated({"patternProperties": {"^a": STRING}}), unevaluated(A_NUMBER), NEITHER),
+        (unevaluated({"$ref": "#/$defs/a"}, **{"$defs": {"a": A_TEXT}}), unevaluated(A_NUMBER), NEITHER),
+        (unevaluated({"$ref": "#/$defs/a"}, **{"$defs": {"a": A_TEXT}}), unevaluated(AB_TEXT), BACKWARD),
+        (unevaluated({"$ref": "nowhere.json"}), unevaluated(A_NUMBER), NEITHER),
+        (unevaluated(anyOf=[A_TEXT, {"required": ["c"]}]), an_object(a=STRING, closed=True), NEITHER),
+        (unevaluated(oneOf=[A_TEXT, {"required": ["c"]}]), an_object(a=STRING, closed=True), NEITHER),
+        (unevaluated(**{"if": A_TEXT, "then": {"properties": {"b": STRING}}}), unevaluated(AB_TEXT), NEITHER),
+        (unevaluated(dependentSchemas={"c": A_TEXT}, properties={"c": NULL}), unevaluated(A_NUMBER), NEITHER),
+    ],
+)
+def test_what_other_schemas_name_is_not_closed_by_unevaluated_properties(
+    old: Json, new: Json, expected: tuple[bool, bool]
+) -> None:
+    assert fits(old, new) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            an_array(prefixItems=[STRING], unevaluatedItems=False),
+            an_array(prefixItems=[STRING, INTEGER], unevaluatedItems=False),
+            BACKWARD,
+        ),
+        (
+            an_array(allOf=[{"prefixItems": [STRING]}], unevaluatedItems=False),
+            an_array(allOf=[{"prefixItems": [STRING]}], unevaluatedItems=False),
+            BOTH,
+        ),
+        (
+            an_array(allOf=[{"prefixItems": [STRING]}], unevaluatedItems=False),
+            an_array(allOf=[{"prefixItems": [INTEGER]}], unevaluatedItems=False),
+            NEITHER,
+        ),
+        (an_array(allOf=[{"items": STRING}], unevaluatedItems=False), an_array(INTEGER), NEITHER),
+        (an_array(contains=STRING, unevaluatedItems=False), an_array(INTEGER), NEITHER),
+        (an_array(anyOf=[{"prefixItems": [STRING]}, NULL], unevaluatedItems=False), an_array(INTEGER), NEITHER),
+        # It has no effect without a list of items, so it leaves the rest to unevaluatedItems.
+        (an_array(), an_array(allOf=[{"additionalItems": True}], unevaluatedItems=False), FORWARD),
+    ],
+)
+def test_what_other_schemas_name_is_not_closed_by_unevaluated_items(
+    old: Json, new: Json, expected: tuple[bool, bool]
+) -> None:
+    assert fits(old, new) == expected
+
+
+def patterned(rest: Json = False, properties: Json = None, **patterns: Json) -> Json:
+    """`s_=STRING` is the pattern `^s_`."""
+    named = {f"^{beginning}": pattern for beginning, pattern in patterns.items()}
+    return {**an_object(rest=rest, **(properties or {})), "patternProperties": named}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # A pattern that is added holds for the properties that the writer names, too.
+        (an_object(a_x=INTEGER, closed=True), patterned(properties={"a_x": INTEGER}, a_=STRING), NEITHER),
+        (an_object(a_x=INTEGER, closed=True), patterned(properties={"a_x": INTEGER}, a_=NUMBER), BACKWARD),
+        (an_object(a_x=INTEGER, closed=True), patterned(properties={"a_x": INTEGER}, b_=STRING), BACKWARD),
+        # And for those that another pattern matches.
+        (patterned(a=STRING), patterned(ab=INTEGER), NEITHER),
+        (patterned(a=STRING), patterned(a=STRING, ab=INTEGER), NEITHER),
+        (patterned(a=INTEGER), patterned(a=INTEGER, ab=NUMBER), BACKWARD),
+        (patterned(a_=STRING), patterned(a_=STRING, b_=INTEGER), BACKWARD),
+        (patterned(**{"a*": STRING}), patterned(**{"a*": STRING, "b": INTEGER}), NEITHER),
+        (patterned(**{"a|c": STRING}), patterned(**{"a|c": STRING, "b": INTEGER}), NEITHER),
+        # All patterns that match a removed property hold for it.
+        (
+            patterned(properties={"a_b": STRING}, a=STRING),
+            {**an_object(closed=True), "patternProperties": {"^a": STRING, "b$": INTEGER}},
+            NEITHER,
+        ),
+        (
+            an_object(a_b=STRING, closed=True),
+            {**an_object(closed=True), "patternProperties": {"^a": STRING, "b$": {"type": ["string", "null"]}}},
+            BACKWARD,
+        ),
+        # And all that the writer has for a property that is added.
+        (patterned(a={}, ab=INTEGER), patterned(properties={"abc": NUMBER}, a={}, ab=INTEGER), BOTH),
+        # A pattern of another language may match each name.
+        (
+            an_object(a=STRING, closed=True),
+            {**an_object(a=STRING, closed=True), "patternProperties": {"(?<x>a)": INTEGER}},
+            NEITHER,
+        ),
+        (
+            {**an_object(closed=True), "patternProperties": {"(?<x>a)": INTEGER}},
+            {**an_object(a=STRING, closed=True), "patternProperties": {"(?<x>a)": INTEGER}},
+            NEITHER,
+        ),
+    ],
+)
+def test_all_patterns_that_match_a_property_hold_for_it(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
+    assert fits(old, new) == expected
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
