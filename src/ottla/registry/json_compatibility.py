@@ -12,6 +12,7 @@ writer's may imply a third together.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -239,6 +240,9 @@ class _Comparison:
         if not writer.types <= accepted:
             is_narrowed = bool(_widened(writer.types) & accepted)
             return [f"{'TYPE_NARROWED' if is_narrowed else 'TYPE_CHANGED'} at {path}"]
+        if _has_unevaluated(reader) and _is_same(writer.node.schema, reader.node.schema):
+            # What the parts evaluate is the same for each document, also where it is not known.
+            return []
         problems: Problems = []
         if "string" in writer.types:
             problems += _strings(writer, reader, path)
@@ -254,6 +258,8 @@ class _Comparison:
         yield from _at_most(writer, reader, "maxProperties", path)
         yield from _at_least(writer, reader, "minProperties", path)
         was, now = _ObjectModel(writer, is_writer=True), _ObjectModel(reader, is_writer=False)
+        if now.is_closed_by_parts:
+            now.evaluate(self._evaluated_by_branches(writer.node, reader.node, path))
         yield from self._required(was, now, path)
         for name in dict.fromkeys([*was.properties, *now.properties]):
             place = f"{path}/properties/{name}"
@@ -270,6 +276,36 @@ class _Comparison:
             accepted = reader.node.child(reader.get("propertyNames"))
             yield from self.of(writer.node.child(names), accepted, f"{path}/propertyNames")
         yield from self._dependencies(writer, reader, path)
+
+    def _evaluated_by_branches(self, writer: JsonNode, reader: JsonNode, path: str) -> frozenset[_Named]:
+        """What only branches of the writer's name, and in each case one of the reader's that holds then."""
+        was, now = _certain_parts(writer), _certain_parts(reader)
+        missing = {name for part in was for name in _own_names(part)}
+        found: set[_Named] = set()
+        for part in was:
+            for kind, branch in _branches(part):
+                names = _names_in_place(branch)
+                found |= names
+                for other_part in now:
+                    for other_kind, other in _branches(other_part):
+                        if kind == other_kind and self._holds_with(kind, (part, branch), (other_part, other), path):
+                            names -= {name for each in _certain_parts(other) for name in _own_names(each)}
+                missing |= names
+        return frozenset(found - missing)
+
+    def _holds_with(self, kind: str, was: tuple[JsonNode, JsonNode], now: tuple[JsonNode, JsonNode], path: str) -> bool:
+        """Whether the reader's branch holds for each document that the writer's holds for."""
+        (writer, branch), (reader, other) = was, now
+        match kind:
+            case "anyOf":
+                return not self.of(branch, other, path)
+            case "then" | "else":
+                conditions = [node.child(node.schema.get("if", True)) for node in (writer, reader)]
+                first, second = conditions if kind == "then" else reversed(conditions)
+                return not self.of(first, second, f"{path}/if")
+            case _:
+                # Of one property on which both depend.
+                return True
 
     def _required(self, was: _ObjectModel, now: _ObjectModel, path: str) -> Iterator[str]:
         for name in now.required - was.required:
@@ -319,7 +355,7 @@ class _Comparison:
                     yield from self._values_of(values, schemas, f"{place}/{other}")
             yield from self._values_of((was.rest,), schemas, place)
         for pattern, values in was.patterns.items():
-            if pattern not in now.patterns:
+            if pattern not in now.patterns and pattern not in now.patterns_of_branches:
                 yield from self._values_of(values, (now.rest,), f"{path}/patternProperties/{pattern}")
 
     def _values_of(self, was: _Conjunction, now: _Conjunction, path: str) -> Problems:
@@ -492,6 +528,16 @@ def _types(schema: Mapping[str, Json]) -> frozenset[str] | None:
     return frozenset(named) if len(named) == 1 else TYPES
 
 
+def _has_unevaluated(typed: _Typed) -> bool:
+    return not typed.node.schema.keys().isdisjoint(("unevaluatedProperties", "unevaluatedItems"))
+
+
+def _is_same(schema: Json, other: Json) -> bool:
+    """Whether they are equal and without references, which might name different schemas."""
+    one, two = (json.dumps(each, sort_keys=True) for each in (schema, other))
+    return one == two and not any(name in one for name in ('"$ref"', '"$dynamicRef"', '"$recursiveRef"'))
+
+
 def _widened(types: frozenset[str]) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
 
@@ -506,11 +552,14 @@ class _ObjectModel:
         self.rest = typed.node.child(typed.get(self.rest_name, True))
         self.properties: dict[str, _Conjunction] = {}
         self.patterns: dict[str, _Conjunction] = {}
+        # Not in `patterns`: they need not hold where another schema names a property that they match.
+        self.patterns_of_branches: set[str] = set()
         self._is_writer: Final = is_writer
         self._own_properties: Mapping[str, Json] = typed.get("properties", {})
         self._add(typed.node, "properties", self.properties)
         self._add(typed.node, "patternProperties", self.patterns)
-        if "additionalProperties" in schema or "unevaluatedProperties" not in schema:
+        self.is_closed_by_parts = "additionalProperties" not in schema and "unevaluatedProperties" in schema
+        if not self.is_closed_by_parts:
             return
         for part in _parts_in_place(typed.node):
             if not is_writer and not part.is_certain:
@@ -526,6 +575,14 @@ class _ObjectModel:
     def _add(self, node: JsonNode, keyword: str, found: dict[str, _Conjunction], *, is_known: bool = True) -> None:
         for name, schema in node.schema.get(keyword, {}).items():
             found[name] = (*found.get(name, ()), *([node.child(schema)] if is_known else []))
+
+    def evaluate(self, names: Iterable[_Named]) -> None:
+        """A branch names them whenever the other schema does: `unevaluatedProperties` does not hold for them."""
+        for keyword, name in names:
+            if keyword == "properties":
+                self.properties.setdefault(name, ())
+            else:
+                self.patterns_of_branches.add(name)
 
     def has_default(self, name: str) -> bool:
         schema = self._own_properties.get(name)
@@ -544,6 +601,8 @@ class _ObjectModel:
         return all(each.schema in (True, {}) for each in self.schemas_for(name))
 
 
+# A property or a pattern: the keyword, and its name there.
+_Named: TypeAlias = tuple[str, str]
 _RESTS_OF_OBJECTS: Final = ("additionalProperties", "unevaluatedProperties")
 
 
@@ -561,14 +620,11 @@ def _parts_in_place(
     node: JsonNode, *, is_certain: bool = True, followed: frozenset[int] = frozenset()
 ) -> Iterator[_Part]:
     schema = node.schema
+    if not isinstance(schema, Mapping):
+        return
     followed |= {id(schema)}
     children: list[tuple[JsonNode, bool]] = [(node.child(each), True) for each in schema.get("allOf", ())]
-    for name in ("anyOf", "oneOf"):
-        branches = schema.get(name, ())
-        children += [(node.child(each), len(branches) == 1) for each in branches]
-    children += [(node.child(schema[name]), False) for name in ("if", "then", "else") if name in schema]
-    for name in ("dependencies", "dependentSchemas"):
-        children += [(node.child(each), False) for each in schema.get(name, {}).values() if not isinstance(each, list)]
+    children += [(branch, False) for _, branch in _branches(node)]
     if "$ref" in schema:
         try:
             resolved = node.resolver.lookup(schema["$ref"])
@@ -582,6 +638,39 @@ def _parts_in_place(
         if isinstance(child.schema, Mapping) and id(child.schema) not in followed:
             yield _Part(child, is_certain and holds)
             yield from _parts_in_place(child, is_certain=is_certain and holds, followed=followed)
+
+
+def _branches(node: JsonNode) -> Iterator[tuple[str, JsonNode]]:
+    """The parts that hold for some values alone.  Two of one kind hold together when their conditions do."""
+    schema = node.schema
+    for name in ("anyOf", "oneOf"):
+        for branch in schema.get(name, ()):
+            yield "anyOf", node.child(branch)
+    for name in ("if", "then", "else"):
+        if name in schema:
+            # What matches a condition counts as a branch that matches.
+            yield "anyOf" if name == "if" else name, node.child(schema[name])
+    for name in ("dependencies", "dependentSchemas"):
+        for needing, branch in schema.get(name, {}).items():
+            if not isinstance(branch, list):
+                yield f"dependent {needing}", node.child(branch)
+
+
+def _certain_parts(node: JsonNode) -> list[JsonNode]:
+    """With the schema itself."""
+    return [node, *(part.node for part in _parts_in_place(node) if part.node is not None and part.is_certain)]
+
+
+def _names_in_place(node: JsonNode) -> set[_Named]:
+    """What a schema names, and what all its parts do."""
+    nodes = [node, *(part.node for part in _parts_in_place(node) if part.node is not None)]
+    return {name for each in nodes for name in _own_names(each)}
+
+
+def _own_names(node: JsonNode) -> Iterator[_Named]:
+    if isinstance(node.schema, Mapping):
+        for keyword in ("properties", "patternProperties"):
+            yield from ((keyword, name) for name in node.schema.get(keyword, {}))
 
 
 def _matches(pattern: str, name: str, *, if_unknown: bool) -> bool:

@@ -222,6 +222,68 @@ def test_what_other_schemas_name_is_not_closed_by_unevaluated_properties(
     assert fits(old, new) == expected
 
 
+CAT: Final = {"required": ["lives"], "properties": {"lives": INTEGER}}
+OLD_CAT: Final = {"required": ["lives"], "properties": {"lives": NUMBER}}
+DOG: Final = {"required": ["bones"], "properties": {"bones": STRING}}
+ALSO_BONES: Final = {"properties": {"bones": STRING}}
+ANY_DOG: Final = {"required": ["bones"]}
+A_PATTERN: Final = {"patternProperties": {"^a": STRING}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (unevaluated(oneOf=[CAT, DOG]), unevaluated(oneOf=[CAT, DOG], title="t"), BOTH),
+        (unevaluated(oneOf=[CAT, DOG]), unevaluated(oneOf=[DOG, OLD_CAT]), BACKWARD),
+        (unevaluated(anyOf=[CAT, DOG]), unevaluated(anyOf=[CAT, DOG, NULL]), BACKWARD),
+        (
+            an_object(pet=unevaluated(anyOf=[CAT, {"anyOf": [DOG, {"additionalProperties": STRING}]}])),
+            {
+                "title": "t",
+                **an_object(pet=unevaluated(anyOf=[CAT, {"anyOf": [DOG, {"additionalProperties": STRING}]}])),
+            },
+            BOTH,
+        ),
+        # The branch that a dog fits does not name bones any more, and the one that does may not hold.
+        (unevaluated(anyOf=[CAT, DOG]), unevaluated(anyOf=[CAT, ANY_DOG]), NEITHER),
+        (unevaluated(anyOf=[CAT, DOG]), unevaluated(anyOf=[CAT, ANY_DOG, {**CAT, **ALSO_BONES}]), NEITHER),
+        # A branch of a part counts as one of the schema.
+        (
+            unevaluated({"anyOf": [{"$ref": "#/$defs/cat"}, DOG]}, **{"$defs": {"cat": CAT}}),
+            unevaluated(anyOf=[OLD_CAT, DOG]),
+            BACKWARD,
+        ),
+        (unevaluated(anyOf=[A_PATTERN, NULL]), unevaluated(anyOf=[A_PATTERN, NULL, INTEGER]), BACKWARD),
+        # What a part that always holds names, a branch need not.
+        (
+            unevaluated(anyOf=[A_PATTERN, ANY_DOG], properties={"a": True}),
+            unevaluated(anyOf=[{**A_PATTERN, "title": "t"}, ANY_DOG]),
+            FORWARD,
+        ),
+        (unevaluated(ALSO_BONES, anyOf=[CAT, DOG]), unevaluated(anyOf=[CAT, DOG]), NEITHER),
+        (unevaluated(**{"if": CAT, "then": ALSO_BONES}), unevaluated(**{"if": CAT, "then": ALSO_BONES}), BOTH),
+        (unevaluated(**{"if": CAT, "else": ALSO_BONES}), unevaluated(**{"if": CAT, "else": ALSO_BONES}), BOTH),
+        (unevaluated(**{"if": CAT, "then": ALSO_BONES}), unevaluated(**{"if": DOG, "then": ALSO_BONES}), NEITHER),
+        (
+            unevaluated(dependentSchemas={"c": A_TEXT}, properties={"c": NULL}),
+            unevaluated(
+                dependentSchemas={"c": {"properties": {"a": {"type": ["string", "null"]}}}}, properties={"c": {}}
+            ),
+            BACKWARD,
+        ),
+        (
+            unevaluated(dependentSchemas={"c": A_TEXT}, properties={"c": NULL, "d": NULL}),
+            unevaluated(dependentSchemas={"d": A_TEXT}, properties={"c": NULL, "d": NULL}),
+            NEITHER,
+        ),
+    ],
+)
+def test_property_that_a_branch_names_stays_if_the_branch_for_the_same_documents_names_it(
+    old: Json, new: Json, expected: tuple[bool, bool]
+) -> None:
+    assert fits(old, new) == expected
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
