@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from ottla.spark.lake import IcebergTarget, LakeError, Loader, parse_target, plans
+from ottla.spark.lake import IcebergTarget, LakeError, Loader, debezium_json, parse_target, plans
 from ottla.testing import ControlledBroker, Record, produce
 
 pytestmark = [pytest.mark.spark]
@@ -100,6 +100,37 @@ def test_a_late_event_changes_nothing_and_does_not_bring_back_what_was_deleted(
             2: (None, True),
             3: ("one", False),
         }
+
+
+def test_a_history_of_debezium_goes_past_tombstones(spark: SparkSession, tmp_path: Path) -> None:
+    """Also in a commit that has nothing else."""
+    with ControlledBroker() as broker, broker.namespace() as topics:
+        topic = topics.topic("people")
+        loader = Loader(
+            spark,
+            broker.bootstrap,
+            str(topic),
+            tmp_path / "lake",
+            mode="history",
+            keys=("id",),
+            sequence_by="source_lsn",
+            columns=(),
+            decode=debezium_json(pa.schema([("id", pa.int64())]), ["id"], {"lsn": pa.int64()}),
+        )
+        key = b'{"id": 1}'
+        created, deleted = (
+            json.dumps({"op": op, "after": after, "source": {"lsn": lsn}}).encode()
+            for op, after, lsn in (("c", {"id": 1}, 5), ("d", None, 6))
+        )
+        produce(topic, [Record(created, key=key), Record(deleted, key=key), Record(None, key=key)])
+        loader.load()
+        produce(topic, [Record(None, key=key)])
+        assert loader.load().left_count == 0
+        found = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table(columns=["valid_from", "valid_to", "deleted"])
+        assert found.sort_by("valid_from").to_pylist() == [
+            {"valid_from": 5, "valid_to": 6, "deleted": False},
+            {"valid_from": 6, "valid_to": 6, "deleted": True},
+        ]
 
 
 @pytest.mark.parametrize(
