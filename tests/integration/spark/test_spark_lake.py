@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ottla.model.identifiers import TopicPartition
-from ottla.spark.errors import DataLoss
+from ottla.spark.errors import DataLoss, SparkOptionError
 from ottla.spark.lake import LakeError, LakeLoad, load_topic_to_lake
 from ottla.spark.lake import load as lake
 from ottla.spark.lake.load import Loader
@@ -86,6 +86,15 @@ def test_the_event_time_may_be_inside_the_value(spark: SparkSession, peer: Peer,
     expression = "timestamp_millis(CAST(get_json_object(CAST(value AS STRING), '$.at_ms') AS BIGINT))"
     load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake", event_time=expression)
     assert counts(tmp_path / "lake") == {(topic, "2011-06-12-03"): 1, (topic, "2011-06-12-09"): 1}
+
+
+def test_an_event_time_that_spark_cannot_compute_is_a_wrong_option(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    peer.produce(topic, events(1, hour=9))
+    for expression in ("no_such_column", "CAST(value AS"):
+        with pytest.raises(SparkOptionError, match="is no expression over the records"):
+            load_topic_to_lake(spark, peer.bootstrap, topic, tmp_path / "lake", event_time=expression)
 
 
 def test_a_load_that_dies_before_its_commit_leaves_nothing_and_can_run_again(
