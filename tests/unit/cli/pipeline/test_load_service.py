@@ -141,13 +141,19 @@ def test_health_and_metrics_are_served_and_pages_of_other_names_are_refused() ->
         assert get("/metrics", {"Host": "evil.example"})[0] == 403
 
 
-def test_health_is_served_at_an_address_of_ipv6_and_at_any_address_by_its_number() -> None:
-    for host, client in (("::1", "::1"), ("0.0.0.0", "127.0.0.1")):
-        with LoadHealth(host, 0, lambda: load_metrics({}, 0), list) as health:
-            connection = http.client.HTTPConnection(client, health.port, timeout=60)
-            connection.request("GET", "/healthz")
-            assert connection.getresponse().read() == b"ok\n"
-            connection.request("GET", "/healthz", headers={"Host": "metrics.example"})
-            refusal = connection.getresponse().read().decode()
-            assert "add it to --http in place of the address, or let them use the address" in refusal
-            connection.close()
+@pytest.mark.parametrize(("host", "client"), [("::1", "::1"), ("0.0.0.0", "127.0.0.1")])
+def test_health_is_served_at_an_address_of_ipv6_and_at_any_address_by_its_number(host: str, client: str) -> None:
+    try:
+        health = LoadHealth(host, 0, lambda: load_metrics({}, 0), list)
+    except ConfigError:
+        if host == "::1":
+            pytest.skip("this machine has no IPv6")
+        raise
+    with health:
+        connection = http.client.HTTPConnection(client, health.port, timeout=60)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read() == b"ok\n"
+        connection.request("GET", "/healthz", headers={"Host": "metrics.example"})
+        refusal = connection.getresponse().read().decode()
+        assert "add it to --http in place of the address, or let them use the address" in refusal
+        connection.close()
