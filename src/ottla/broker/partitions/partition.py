@@ -508,7 +508,8 @@ class Partition:
 
         Call it before the coordinator is queried whether the partition is in the transaction: a marker that comes
         before the answer destroys the guard, and the append raises `WrongTransactionState`.  After a refusal, or
-        without an answer, pass it to `verification_refused`.  `first_sequence` is 0 for a batch without sequences.
+        without an answer, pass it to `verification_refused`; when the batch is not appended for another reason, to
+        `give_up_guard`.  `first_sequence` is 0 for a batch without sequences.
         `advances_epoch`: see `VerificationGuard`.  Raises `NotLeader` and `InvalidProducerEpoch`.
         """
         if self.role is not _LEADER:
@@ -522,6 +523,10 @@ class Partition:
     def verification_refused(self, guard: VerificationGuard) -> None:
         """The coordinator does not have the partition in the transaction, or did not answer: nothing is appended."""
         self._log.transactions.verification_refused(guard)
+
+    def give_up_guard(self, guard: VerificationGuard) -> None:
+        """A batch that was given it is not appended; others may still wait with it."""
+        self._log.transactions.give_up(guard)
 
     def append_marker(
         self, marker: EndMarker, producer_id: int, producer_epoch: int, now_ms: int, *, advances_epoch: bool

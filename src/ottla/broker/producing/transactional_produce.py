@@ -130,9 +130,10 @@ class TransactionalProduce:
 
     def close(self) -> None:
         """All batches are appended or refused: a guard that is left would hold up the transaction's next ones."""
-        for guarded in self._guards.values():
+        guards, self._guards = self._guards, {}
+        for guarded in guards.values():
             for partition, guard in guarded:
-                partition.verification_refused(guard)
+                partition.give_up_guard(guard)
 
 
 def header_of(view: memoryview, start: int, stop: int) -> tuple[int, ...] | None:

@@ -38,7 +38,7 @@ class VerificationGuard:
     on.
     """
 
-    __slots__ = ("advances_epoch", "epoch", "lowest_sequence", "opened_at", "producer_id")
+    __slots__ = ("advances_epoch", "epoch", "lowest_sequence", "opened_at", "producer_id", "waiting_count")
 
     def __init__(self, producer_id: int, epoch: int, lowest_sequence: int, *, advances_epoch: bool) -> None:
         self.producer_id: Final = producer_id
@@ -46,6 +46,8 @@ class VerificationGuard:
         self.advances_epoch: Final = advances_epoch
         # Of the batches that wait for the answer.
         self.lowest_sequence = lowest_sequence
+        # The batches that were given it and did not give up.
+        self.waiting_count = 0
         # The first offset of the transaction whose first batch has spent it.
         self.opened_at = NO_OFFSET
 
@@ -133,6 +135,7 @@ class LogTransactions:
             self._guards[producer_id][epoch] = found
         elif _is_above(found.lowest_sequence, first_sequence):
             found.lowest_sequence = first_sequence
+        found.waiting_count += 1
         return found
 
     def has_guard(self, guard: VerificationGuard) -> bool:
@@ -142,6 +145,16 @@ class LogTransactions:
     def verification_refused(self, guard: VerificationGuard) -> None:
         """The coordinator does not have the partition in the transaction, or did not answer."""
         self._spend(guard)
+
+    def give_up(self, guard: VerificationGuard) -> None:
+        """One of the batches that waited with it is not appended: its connection closed, or its append was refused.
+
+        Only the last one spends it.  A client that has lost its connection sends the batch again while the request of
+        the closed one still waits, and both have the same guard.
+        """
+        guard.waiting_count -= 1
+        if not guard.waiting_count:
+            self._spend(guard)
 
     def _spend(self, guard: VerificationGuard) -> None:
         of_producer = self._guards.get(guard.producer_id)

@@ -33,6 +33,9 @@ class Guards:
     def has_guard(self, guard: VerificationGuard) -> bool:
         return self._transactions.has_guard(guard)
 
+    def give_up_guard(self, guard: VerificationGuard) -> None:
+        self._transactions.give_up(guard)
+
     def mark(self, epoch: int) -> None:
         """The marker of the producer's last transaction."""
         attributes = TRANSACTIONAL_BIT | CONTROL_BIT
@@ -59,6 +62,19 @@ def test_guard_that_no_marker_has_destroyed_needs_one_query() -> None:
     guard = it.guard_of(partition, batch(1))
     assert guard is not None
     assert guards.has_guard(guard)
+
+
+def test_request_that_is_sent_again_keeps_the_guard_of_the_one_whose_connection_closed() -> None:
+    closed, guards, partition = guarded(ADDED)
+    again = TransactionalProduce("id", ADDED)
+    again.guard(partition, batch(1))
+    closed.close()
+    closed.close()
+    guard = again.guard_of(partition, batch(1))
+    assert guard is not None
+    assert guards.has_guard(guard)
+    again.close()
+    assert not guards.has_guard(guard)
 
 
 def test_guard_that_the_last_transactions_marker_has_destroyed_is_made_and_queried_again() -> None:

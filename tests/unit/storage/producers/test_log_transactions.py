@@ -142,6 +142,47 @@ def test_refused_verification_does_not_hold_up_the_open_transaction(log: Log) ->
         log.transactions.check(data(9, 0, 3), refused)
 
 
+def test_batch_that_is_sent_again_keeps_the_guard_when_the_request_of_the_closed_connection_gives_up(log: Log) -> None:
+    closed = log.transactions.guard(P, 0, 0)
+    again = log.transactions.guard(P, 0, 0)
+    assert closed is not None
+    assert again is closed
+    log.transactions.give_up(closed)
+    assert log.transactions.check(data(0, 0), again) is None
+
+
+def test_guard_is_spent_when_the_last_batch_that_waits_with_it_gives_up(log: Log) -> None:
+    for _ in range(2):
+        guard = log.transactions.guard(P, 0, 0)
+    assert guard is not None
+    log.transactions.give_up(guard)
+    log.transactions.give_up(guard)
+    with pytest.raises(WrongTransactionState):
+        log.transactions.check(data(0, 0), guard)
+    later = log.transactions.guard(P, 0, 1)
+    assert log.transactions.check(data(0, 1), later) is None, "what gave up holds up no later batch"
+
+
+def test_refused_verification_destroys_the_guard_of_all_batches_that_wait_with_it(log: Log) -> None:
+    refused = log.transactions.guard(P, 0, 0)
+    waiting = log.transactions.guard(P, 0, 1)
+    assert refused is not None
+    log.transactions.verification_refused(refused)
+    with pytest.raises(WrongTransactionState):
+        log.transactions.check(data(0, 0), waiting)
+
+
+def test_batch_that_gives_up_a_spent_guard_leaves_that_of_the_next_transaction(log: Log) -> None:
+    late = log.transactions.guard(P, 0, 0)
+    assert late is not None
+    log.produce(0)
+    log.mark(0, commits=True, advances=False)
+    following = log.transactions.guard(P, 0, 1)
+    log.transactions.give_up(late)
+    log.transactions.give_up(late)
+    assert log.transactions.check(data(log.end, 1), following) is None
+
+
 def test_verification_that_waits_for_a_higher_epoch_does_not_hold_up_the_open_transaction(log: Log) -> None:
     log.produce(0)
     log.transactions.guard(P, 3, 0)
