@@ -210,6 +210,9 @@ def command(
     )
     if as_json and how != LineFormat():
         raise click.UsageError("--json has its own fields for key and headers.")
+    if transactional_id == "":
+        # Written without a transaction the input would be visible before its end, and after an error.
+        raise click.UsageError("--transactional-id is empty: name an id (an unset shell variable is an empty text).")
     if transactional_id is not None and _ACKS[acks] != _ACKS["all"]:
         raise click.UsageError("--transactional-id needs --acks all.")
 
@@ -221,7 +224,7 @@ def command(
     batching = Batching(batch_bytes=batch_size, codec=Codec.from_name(codec))
     waiting = tell_of_waiting()
     options = ProducerOptions(
-        acks=_ACKS[acks], transactional_id=transactional_id or None, transaction_timeout_ms=transaction_timeout_ms
+        acks=_ACKS[acks], transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
     )
     with (
         open_cluster(bootstrap, "ottla-produce", waiting) as cluster,

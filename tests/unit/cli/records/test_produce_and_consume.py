@@ -94,6 +94,13 @@ def test_produce_refuses_flags_that_cannot_be(arguments: list[str], what: str) -
     assert what in done.output
 
 
+def test_produce_with_an_empty_transactional_id_writes_nothing(fake: FakeCluster) -> None:
+    done = run_produce("t", "--transactional-id", "", stdin="x\n")
+    assert done.exit_code == 2
+    assert "--transactional-id is empty" in done.output
+    assert not fake.partitions[P0].records()
+
+
 def fill(fake: FakeCluster, partition: TopicPartition, *values: bytes) -> None:
     fake.partitions[partition].append(build_batch([Record(0, 1000, b"k", value) for value in values]))
 
