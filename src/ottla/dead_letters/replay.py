@@ -12,7 +12,7 @@ from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.client.fetching.messages import messages_between
 from ottla.client.fetching.offsets import log_ranges
 from ottla.client.producing.batch_transactions import BatchTransactions
-from ottla.client.producing.errors import ProducerFenced, TransactionAbortable
+from ottla.client.producing.errors import TransactionAbortable
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.produce_machine import NO_IDENTITY, ProducerIdentity
 from ottla.client.producing.produce_requests import DeliveryStatus
@@ -21,6 +21,7 @@ from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
+from ottla.dead_letters.claim_delivery import DELIVERY_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, delivered
 from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State
 from ottla.dead_letters.claims_log import CLAIMS_PARTITION, ClaimsLog
 from ottla.dead_letters.letter import REPLAYED_FROM, DeadLetter, replay_key
@@ -37,8 +38,6 @@ from ottla.records.builder import BatchBuilder, record_size_bytes_max
 CLAIM_LETTERS_MAX: Final = 500
 CLAIM_BYTES_MAX: Final = 8 * MIB
 BATCH_BYTES_MAX: Final = 512 * KIB
-# So long the transaction of a claim may be open.
-TRANSACTION_TIMEOUT_MS: Final = 60_000
 TRANSACTIONAL_ID_PREFIX: Final = "ottla-dead-letter-replay-"
 _BATCH_HEADER_BYTES: Final = 61
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
@@ -155,8 +154,8 @@ class Replay:
         self._step: Step = step or (lambda _: None)
         self._is_transactional = is_transactional
         self._note = note
-        # Empty without transactions.
-        self._transactional_id = ""
+        # The caller wants them, and the brokers have them.
+        self._has_transactions = False
         self._log = ClaimsLog(cluster)
         self.outcome: Final = Replayed()
         # The letters that an earlier replay started to put back: they are counted.
@@ -175,7 +174,7 @@ class Replay:
         self._log.read()
         if not is_dry:
             if self._is_transactional:
-                self._transactional_id = self._new_transactional_id()
+                self._has_transactions = self._brokers_have_transactions()
             for void in self._log.claims.void:
                 self._log.append(void.withdrawn())
             for claim in self._log.claims.begun:
@@ -314,17 +313,19 @@ class Replay:
         middle = len(pile) // 2
         return [list(pile[:middle]), list(pile[middle:])]
 
-    def _new_transactional_id(self) -> str:
-        """Of this run; empty where the brokers have no transactions."""
+    def _brokers_have_transactions(self) -> bool:
         connection = self._cluster.connect_any(self._cluster.retrying.deadline())
         if connection.supports(ApiKey.ADD_PARTITIONS_TO_TXN) and connection.supports(ApiKey.END_TXN):
-            return f"{TRANSACTIONAL_ID_PREFIX}{uuid.uuid4()}"
+            return True
         self._note("the brokers have no transactions: each letter is put back in the name of an idempotent producer")
-        return ""
+        return False
 
     def _claim(self, pile: Sequence[_Returning]) -> ReplayClaim:
-        identity = NO_IDENTITY
-        if not self._transactional_id:
+        claim_id, identity, transactional_id = str(uuid.uuid4()), NO_IDENTITY, ""
+        if self._has_transactions:
+            # Of this claim alone: another replay that completes it must not fence this one in its next claim.
+            transactional_id = f"{TRANSACTIONAL_ID_PREFIX}{claim_id}"
+        else:
             with RawProducer(self._cluster) as producer:
                 identity = producer.identify()
         by_target: dict[TopicPartition, list[ClaimedLetter]] = {}
@@ -332,7 +333,7 @@ class Replay:
             by_target.setdefault(each.target, []).append(ClaimedLetter(*each.place, each.key))
         ends = {place: log.stop for place, log in log_ranges(self._cluster, by_target).items()}
         return ReplayClaim(
-            str(uuid.uuid4()),
+            claim_id,
             self._topic,
             State.BEGUN,
             self._cluster.clock.now_ms(),
@@ -342,7 +343,7 @@ class Replay:
                 ClaimedBatch(place.topic, place.partition, ends[place], tuple(letters))
                 for place, letters in by_target.items()
             ),
-            self._transactional_id,
+            transactional_id,
         )
 
     def _complete(self, claim: ReplayClaim) -> None:
@@ -380,26 +381,27 @@ class Replay:
         """These batches and the end of their claim in one transaction, unless another replay did it; or why they were
         refused: then nothing of them is committed, and the claim is withdrawn.
         """
-        backoff = self._cluster.retrying.backoff()
-        while True:
-            try:
-                return self._attempt(claim, batches, letters)
-            except ProducerFenced as error:
-                # Another replay completes the claim.  If that is killed, too, this one does.
-                self._cluster.retrying.on_wait(error)
-                self._cluster.retrying.sleep_ms(backoff.next_ms())
+        return delivered(
+            lambda: self._attempt(claim, batches, letters), lambda: self._is_completed(claim), self._cluster.retrying
+        )
+
+    def _is_completed(self, claim: ReplayClaim) -> bool:
+        """Whether another replay has put its letters back, as of now.  Raises _Withdrawn when that withdrew it."""
+        self._log.read()
+        if self._log.claims.counts(claim.claim_id):
+            return False
+        if not self._log.claims.is_done(claim):
+            raise _Withdrawn
+        return True
 
     def _attempt(
         self, claim: ReplayClaim, batches: Sequence[ClaimedBatch], letters: Mapping[Place, DeadLetter]
     ) -> OttlaError | None:
-        options = ProducerOptions(allow_auto_topic_creation=False)
+        options = ProducerOptions(allow_auto_topic_creation=False, delivery_timeout_ms=DELIVERY_TIMEOUT_MS)
         with BatchTransactions(self._cluster, claim.transactional_id, TRANSACTION_TIMEOUT_MS, options) as transactions:
             transactions.take_over()
             # Not earlier: a former owner of the id could end the claim after it was read.
-            self._log.read()
-            if not self._log.claims.counts(claim.claim_id):
-                if not self._log.claims.is_done(claim):
-                    raise _Withdrawn
+            if self._is_completed(claim):
                 return None
             try:
                 transactions.begin()

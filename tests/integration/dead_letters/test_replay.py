@@ -241,6 +241,10 @@ def test_transactional_replay_puts_back_what_can_be_put_back_and_withdraws_the_r
     outcome = Replay(cluster, letters, to=small, is_transactional=True).run()
     assert (outcome.put_back, outcome.refused_count) == (2, 1)
     assert values(put_back_committed(cluster, small)) == Counter([b"y", b"z"])
+    # Each has its own id: a replay that completes one of them does not fence the next.
+    records = [from_json(each.value) for each in consume_all(REPLAY_CLAIMS_TOPIC, bootstrap=namespace.bootstrap)]
+    ids = {claim.claim_id: claim.transactional_id for claim in records if claim.dead_letter_topic == letters}
+    assert len(set(ids.values())) == len(ids) > 1
     # What was withdrawn is free: a replay without transactions puts it back elsewhere.
     other = namespace.topic("other")
     assert Replay(cluster, letters, to=other).run() == Replayed(put_back=3)
