@@ -298,7 +298,6 @@ def test(arguments: Sequence[str]) -> int:
         with types_beside(scratch / "types") as types:
             for process in needed_first:
                 process.wait()
-            settle_disk()
             return run_while_types_are_right(types, scratch / "types", "not suite")
 
 
@@ -307,16 +306,7 @@ def suites(arguments: Sequence[str]) -> int:
     with peers_beside("suites") as (_, needed_first):
         for process in needed_first:
             process.wait()
-        settle_disk()
         return pytest_in_workers(workers_count(), "-m", "suite", f"--durations={SLOWEST_SHOWN}", *arguments)
-
-
-def settle_disk() -> None:
-    """Write out what was installed.
-
-    While the system does so beside the tests, a flush of ZooKeeper takes seconds, and brokers lose their sessions.
-    """
-    os.sync()
 
 
 def workers_count() -> int:

@@ -34,8 +34,8 @@ from tests.peers.unavailable import PeerUnavailable
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 SEED = 2011
-# Flushes of a loaded machine take seconds, the group rebalances again when they end its brokers' sessions, and a
-# client's own pauses add to them; ./dev chaos allows 10 s.
+# Flushes of a loaded machine take seconds, the group rebalances again when they end its brokers' leases, and a client's
+# own pauses add to them; ./dev chaos allows 10 s.
 SILENCE_NS_MAX = 45_000_000_000
 RUNS_WITHIN_S = 900
 
