@@ -111,7 +111,7 @@ class _InMaking:
 
 
 class AsyncRequests:
-    """Answers the requests of every API but Produce, Fetch and those of groups (`HANDLERS` of `broker/handlers`)."""
+    """Answers the requests of every API but Produce, Fetch and those that reply by callback (`HANDLERS`)."""
 
     def __init__(
         self,

@@ -567,7 +567,7 @@ class _ObjectModel:
             if part.node is None or not part.node.schema.keys().isdisjoint(_RESTS_OF_OBJECTS):
                 self.rest = typed.node.child(True)
             if part.node is not None:
-                # What such a property is, the part says in a constraint of its own: the reader's is compared there.
+                # The part constrains such a property itself, and there it is compared with the reader's.
                 is_known = is_writer and part.is_certain
                 self._add(part.node, "properties", self.properties, is_known=is_known)
                 self._add(part.node, "patternProperties", self.patterns, is_known=is_known)
@@ -738,7 +738,7 @@ def _items(typed: _Typed, *, is_writer: bool) -> tuple[Sequence[Json], Json]:
         rests = ("additionalItems" if isinstance(items, list) else "items", "unevaluatedItems")
         if not part.node.schema.keys().isdisjoint(rests):
             rest = True
-    # What such an item is, the part says in a constraint of its own.
+    # The part constrains such an item itself.
     return (*first, *[True] * (evaluated - len(first))), rest
 
 
@@ -853,7 +853,7 @@ def _fits(value: Json, reader: _Typed) -> bool:
 
 
 def _is_matched(fitting: Sequence[Sequence[int]]) -> bool:
-    """Whether each case has a branch of its own: a bipartite matching, by augmenting paths."""
+    """Whether the cases have different branches: a bipartite matching, by augmenting paths."""
     taken_by: dict[int, int] = {}
 
     def place(case: int, tried: set[int]) -> bool:

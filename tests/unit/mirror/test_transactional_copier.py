@@ -29,7 +29,7 @@ from ottla.records.record import Record
 from tests.unit.client.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.unit.client.fake_transactions import FakeTransactions
 
-# No commit of its own accord within a test.
+# No commit is due within a test.
 SELDOM = MirrorOptions(is_transactional=True, progress_interval_ms=20_000, in_flight_bytes_max=300 * KIB)
 OFTEN = MirrorOptions(is_transactional=True, progress_interval_ms=1)
 

@@ -374,7 +374,7 @@ def test_all_patterns_that_match_a_property_hold_for_it(old: Json, new: Json, ex
         ({"oneOf": [STRING]}, STRING, BOTH),
         ({"type": ["string", "null"]}, {"oneOf": [NULL, STRING]}, BOTH),
         ({"oneOf": [NULL, INTEGER]}, {"oneOf": [NULL, NUMBER]}, BACKWARD),
-        # Each old branch of a oneOf needs a new one of its own.
+        # Each old branch of a oneOf needs another new one.
         ({"oneOf": [LOW, HIGH, STRING]}, {"oneOf": [INTEGER, STRING, NULL]}, NEITHER),
         ({"oneOf": [LOW, HIGH, STRING]}, {"anyOf": [INTEGER, STRING, NULL]}, BACKWARD),
         ({"oneOf": [LOW, HIGH]}, {"oneOf": [INTEGER, STRING]}, BACKWARD),
