@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
@@ -362,17 +363,17 @@ def _loader_of(
 def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
     """What the loader would refuse when Spark has started.  Raises `LakeError`."""
     from ottla.spark.lake.changes import BUCKETS_DEFAULT
-    from ottla.spark.lake.load import APPEND, KEYS_DEFAULT, PARTITION_BY_DEFAULT, upsert_rule
+    from ottla.spark.lake.load import APPEND, KEYS_DEFAULT, PARTITION_BY_DEFAULT, check_rule, upsert_rule
     from ottla.spark.lake.rows import RowShape
 
     partition_by = flags["partition_by"] or None
-    shape = RowShape(flags["columns"], partition_by or PARTITION_BY_DEFAULT)
+    shape = RowShape(flags["columns"], partition_by or PARTITION_BY_DEFAULT, more.get("decode"))
     for name in shape.partition_by:
         if name not in shape.first_schema.names:
             raise click.UsageError(
                 f"--partition-by: records have no column {name!r}; use topic, event_hour or event_date."
             )
-    upsert_rule(
+    rule = upsert_rule(
         more.get("mode", APPEND),
         flags["topics"],
         more.get("keys", KEYS_DEFAULT),
@@ -380,6 +381,8 @@ def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
         more.get("buckets", BUCKETS_DEFAULT),
         partition_by,
     )
+    if rule is not None:
+        check_rule(rule, replace(shape, partition_by=rule.partition_by))
 
 
 def every_flag_ms(text: str) -> int:

@@ -128,36 +128,39 @@ class UpsertRule:
         return rows.append_column(BUCKET, pa.array((hashes % self.buckets).astype(np.int32)))
 
     def check(self, rows: pa.Table) -> None:
-        """Raises `LakeError` for records without a key, and for columns that cannot be keys or order changes.
+        """Raises `LakeError` for records without a key, in a history without a sequence, and as `check_schema`."""
+        self.check_schema(rows.schema)
+        for name in self.keys:
+            if rows.column(name).null_count:
+                hint = "let decode take the keys from the record's key, which a tombstone has too"
+                raise _without(rows, name, "which is of its key", hint)
+        if self.keeps_history:
+            assert self.sequence_by is not None
+            if rows.column(self.sequence_by).null_count:
+                raise _without(rows, self.sequence_by, "a history needs it", 'take "timestamp" or "event_time"')
 
-        Also for those that have the name of a column that the table has besides.
-        """
+    def check_schema(self, rows: pa.Schema) -> None:
+        """Raises `LakeError` for columns that cannot be keys or order changes, or that the table has besides."""
         for name in (BUCKET, CURRENT, VALID_FROM, VALID_TO) if self.keeps_history else (BUCKET,):
-            if name in rows.schema.names:
+            if name in rows.names:
                 raise RecordsRefused(
                     f"decode gives a column {name!r}, which the table has for its rows", hint="give it another name"
                 )
-        for name in self.lookup_columns:
-            if name not in rows.schema.names:
-                raise LakeError(
-                    f"the rows have no column {name!r}",
-                    hint="let decode give it, with its type also where all of its values are null",
-                )
         for name in self.keys:
-            column = rows.column(name)
-            check_key_type(name, column.type)
-            if column.null_count:
-                hint = "let decode take the keys from the record's key, which a tombstone has too"
-                raise _without(rows, name, "which is of its key", hint)
-        if self.sequence_by is not None:
-            kind = rows.schema.field(self.sequence_by).type
-            if not any(suits(kind) for suits in _SEQUENCE_TYPES):
-                raise LakeError(
-                    f"the column {self.sequence_by!r} is {kind}, which does not order changes",
-                    hint="use whole numbers, times, dates, texts or bytes",
-                )
-            if self.keeps_history and rows.column(self.sequence_by).null_count:
-                raise _without(rows, self.sequence_by, "a history needs it", 'take "timestamp" or "event_time"')
+            if name not in rows.names:
+                raise _missing(name, "is of the key", [each.name for each in rows if _is_key(each.type)])
+            check_key_type(name, rows.field(name).type)
+        if self.sequence_by is None:
+            return
+        ordering = [each.name for each in rows if _orders(each.type)]
+        if self.sequence_by not in rows.names:
+            raise _missing(self.sequence_by, "orders the changes", ordering)
+        kind = rows.field(self.sequence_by).type
+        if not _orders(kind):
+            raise LakeError(
+                f"the column {self.sequence_by!r} is {kind}, which does not order changes",
+                hint=f"use whole numbers, times, dates, texts or bytes: {', '.join(ordering)}",
+            )
 
 
 def without_marks(rows: pa.Table) -> pa.Table:
@@ -178,8 +181,29 @@ def indices_of(keys: pa.Array, among: pa.Array) -> Indices:
     return found
 
 
+def _missing(name: str, purpose: str, suitable: Sequence[str]) -> LakeError:
+    return LakeError(
+        f"the rows have no column {name!r}, which {purpose}",
+        hint=f"those with a suitable type are: {', '.join(suitable)}; "
+        "decode must give a column with its type also where all of its values are null",
+    )
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return any(suits(_plain(kind)) for suits in _KEY_TYPES)
+
+
+def _orders(kind: pa.DataType) -> bool:
+    return any(suits(_plain(kind)) for suits in _SEQUENCE_TYPES)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Of the values that a file has."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    if not any(suits(kind) for suits in _KEY_TYPES):
+    if not _is_key(kind):
         raise LakeError(
             f"the column {name!r} is {kind}, which is no type of a key",
             hint="use texts, bytes, whole numbers, booleans, dates or times",

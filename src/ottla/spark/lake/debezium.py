@@ -83,6 +83,11 @@ class DebeziumJson:
     keys: tuple[str, ...]
     source: Mapping[str, pa.DataType] = field(default_factory=dict)
 
+    @property
+    def row_schema(self) -> pa.Schema:
+        of_source = [pa.field(f"source_{name}", kind) for name, kind in self.source.items()]
+        return pa.schema([*self.columns, pa.field(DELETED, pa.bool_()), *of_source])
+
     def __call__(self, records: pa.RecordBatch) -> pa.Table:
         values = records.column("value")
         fields = [pa.field("after", pa.struct(list(self.columns))), pa.field("op", pa.string())]
@@ -108,6 +113,13 @@ class DebeziumRegistry:
     value: _Plain
     key: _Plain
     source: tuple[str, ...]
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        kinds = {name: pa.binary() for name in ("key", "value")}
+        places = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+        rows = self(pa.schema((kinds | places).items()).empty_table().combine_chunks().to_batches()[0])
+        return pa.schema([each for each in rows.schema if each.name != NO_CHANGE])
 
     def __call__(self, records: pa.RecordBatch) -> pa.Table:
         envelope = self._decoded(records, "value", self.value)

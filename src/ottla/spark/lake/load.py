@@ -63,7 +63,7 @@ from ottla.spark.lake.tasks import (
     run_batches,
     run_ranges,
 )
-from ottla.spark.lake.upserts import Upserter, first_schema
+from ottla.spark.lake.upserts import Upserter, commits_count, first_schema
 from ottla.spark.options.connection import Connection
 from ottla.spark.options.offset_spec import to_dict
 from ottla.spark.options.read_options import OnLoss, ReadOptions, parse_read_options
@@ -230,6 +230,8 @@ class Loader:
             tuple(columns), tuple(partition_by), decode, None if isinstance(event_time, str) else event_time
         )
         self._target = table_target(target, storage)
+        if self._upserts is not None:
+            check_rule(self._upserts, self._shape)
         # Where the tasks write.
         self._location = self._target.location
         self._location.refuse_remote_master(master_of(spark))
@@ -254,6 +256,8 @@ class Loader:
         `on_progress` is called after each commit; `should_stop` is called before each.  `track` counts the commits.
         """
         table = self._table()
+        if self._upserts is not None:
+            commits_count(table, self._upserts)
         plan = plan_load(table, self._options, self._start)
         total = LakeLoad(0, 0, plan.end, None)
         if not self._has_published:
@@ -457,6 +461,13 @@ def upsert_rule(
     if tuple(keys) != KEYS_DEFAULT or sequence_by is not None or buckets != BUCKETS_DEFAULT:
         raise LakeError("keys, sequence_by and buckets are of upserts", hint=f"give mode={UPSERT!r}")
     return None
+
+
+def check_rule(rule: UpsertRule, shape: RowShape) -> None:
+    """Raises `LakeError` for a key or an order that the rows cannot have, where their columns are known already."""
+    known = shape.known_schema
+    if known is not None:
+        rule.check_schema(known)
 
 
 def source_of(bootstrap: str, topics: Sequence[str], options: Mapping[str, str]) -> tuple[dict[str, str], ReadOptions]:

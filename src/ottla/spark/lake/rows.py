@@ -123,6 +123,15 @@ class RowShape:
         return ("key", "value", *PLACE_COLUMNS, "timestamp", *extra)
 
     @property
+    def known_schema(self) -> pa.Schema | None:
+        """Of all rows.  None where `decode` has no `row_schema`: then its columns are known when it was called."""
+        given = pa.schema([]) if self.decode is None else getattr(self.decode, "row_schema", None)
+        if given is None:
+            return None
+        decoded = [pa.field(each.name, stored_type(each.name, each.type)) for each in given if each.name != EVENT_TIME]
+        return pa.schema([*self.first_schema, *decoded])
+
+    @property
     def first_schema(self) -> pa.Schema:
         """Of a new table, before anything was decoded."""
         types: dict[str, pa.DataType] = {name: ARROW_TYPES[name] for name in (*self.kept, "partition", "offset")}

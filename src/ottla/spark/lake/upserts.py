@@ -55,7 +55,7 @@ class Upserter:
         `commit` has the numbers and facts.  The files of changes are removed after it.
         """
         try:
-            count = self._commits_count(table)
+            count = commits_count(table, self.rule)
             numbers = {**commit.numbers, self.rule.commits_id: (count or 0) + 1}
             expected = {**expected, self.rule.commits_id: count}
             for attempt in range(ATTEMPTS_MAX):
@@ -101,16 +101,6 @@ class Upserter:
         known = table.schema
         return _without(pa.schema([*known, *new_columns(known, given)]), *self.rule.partition_by)
 
-    def _commits_count(self, table: LakeTable) -> int | None:
-        count = table.number_of(self.rule.commits_id)
-        if count is None and table.files():
-            raise LakeError(
-                f"{table.name} has rows that were not upserted by the keys {', '.join(self.rule.keys)}, "
-                f"{self.rule.sequence_by or 'no column'} for their order and {self.rule.buckets} buckets",
-                hint="give keys, sequence_by and buckets as at the first load, or load into a new table",
-            )
-        return count
-
     def _remove(self, changes: Sequence[DataFile]) -> None:
         """A vacuum would do it, too."""
         system, root = self.location.file_system(), self.location.root
@@ -119,6 +109,18 @@ class Upserter:
                 system.delete_file(f"{root}/{file.path}")
             except OSError as error:
                 log.warning("lake.change_file_left", extra=fields(path=file.path, reason=str(error)))
+
+
+def commits_count(table: LakeTable, rule: UpsertRule) -> int | None:
+    """Of the commits by this rule.  Raises `LakeError` where the table has rows by another one."""
+    count = table.number_of(rule.commits_id)
+    if count is None and table.files():
+        raise LakeError(
+            f"{table.name} has rows that were not upserted by the keys {', '.join(rule.keys)}, "
+            f"{rule.sequence_by or 'no column'} for their order and {rule.buckets} buckets",
+            hint="give keys, sequence_by and buckets as at the first load, or load into a new table",
+        )
+    return count
 
 
 def first_schema(records: pa.Schema, rule: UpsertRule) -> pa.Schema:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.changes import KeyChanges, UpsertRule, key_column
+from ottla.spark.lake.load import check_rule
+from ottla.spark.lake.rows import RowShape
 from tests.property.property_settings import example_settings
 
 # Key, sequence, whether it deletes.
@@ -151,6 +153,32 @@ def test_columns_that_cannot_serve_are_refused(rule: UpsertRule, problem: str) -
     rows = table([("a", 1, False)]).append_column("share", pa.array([0.5]))
     with pytest.raises(LakeError, match=problem):
         rule.check(rows)
+
+
+def test_a_refused_order_names_the_columns_that_would_serve() -> None:
+    rows = table([("a", 1, False)]).append_column("share", pa.array([0.5]))
+    for name in ("updated", "share"):
+        with pytest.raises(LakeError) as refused:
+            UpsertRule(("id",), name).check_schema(rows.schema)
+        assert "id, at, topic, partition, offset" in (refused.value.hint or "")
+        assert "share" not in (refused.value.hint or "")
+
+
+def test_an_order_is_refused_before_a_record_is_read_where_the_columns_are_known() -> None:
+    by_update = UpsertRule(("key",), "updated")
+    with pytest.raises(LakeError, match="no column 'updated', which orders the changes"):
+        check_rule(by_update, RowShape())
+
+    def decode(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"updated": pa.nulls(records.num_rows, pa.float64())})
+
+    # Its columns are known when the first records were decoded.
+    check_rule(by_update, RowShape(decode=decode))
+    decode.row_schema = pa.schema([("updated", pa.float64())])  # type: ignore[attr-defined]  # of a function
+    with pytest.raises(LakeError, match="'updated' is double, which does not order changes"):
+        check_rule(by_update, RowShape(decode=decode))
+    decode.row_schema = pa.schema([("updated", pa.int8())])  # type: ignore[attr-defined]  # of a function
+    check_rule(by_update, RowShape(decode=decode))
 
 
 @pytest.mark.parametrize(("keys", "buckets"), [((), 1), (("id",), 0), (("id",), 10_001)])

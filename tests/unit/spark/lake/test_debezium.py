@@ -52,6 +52,11 @@ def event(op: str, row: dict[str, object], *, lsn: int = 1, wrapped: bool = Fals
     return json.dumps(key).encode(), json.dumps(envelope, indent=indent).encode()
 
 
+def test_the_columns_of_decoded_events_are_known_before() -> None:
+    found = DECODE(records([event("c", {"id": 1, "name": "x", "share": 0.5})]))
+    assert DECODE.row_schema == found.drop_columns([NO_CHANGE]).schema  # type: ignore[attr-defined]  # of this decode
+
+
 rows = st.fixed_dictionaries(
     {"id": st.integers(0, 9)},
     optional={"name": st.none() | st.text(max_size=5), "share": st.floats(-1, 1), "other": st.integers()},

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import ottla.spark
 from ottla.cli.pipeline.load import command
 from ottla.spark import lake
-from ottla.spark.lake import LakeLoad, debezium_json
+from ottla.spark.lake import LakeError, LakeLoad, debezium_json
 
 
 @pytest.fixture
@@ -66,6 +66,25 @@ def test_a_load_without_the_flag_appends_by_the_records_of_each_hour(arguments: 
     (given,) = arguments
     assert "mode" not in given
     assert given["partition_by"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--sequence-by", "updated"), "no column 'updated', which orders the changes"),
+        (("--key", "id"), "no column 'id', which is of the key"),
+        (("--key", "id", "--sequence-by", "lsn", "--debezium", "id bigint"), "no column 'lsn'"),
+        (("--key", "id", "--sequence-by", "share", "--debezium", "id bigint, share double"), "'share' is double"),
+        (("--key", "id", "--sequence-by", "deleted", "--debezium", "id bigint"), "'deleted' is bool"),
+    ],
+)
+def test_a_key_or_an_order_that_no_row_can_have_is_refused_before_spark_starts(
+    arguments: list[dict[str, Any]], flags: tuple[str, ...], problem: str
+) -> None:
+    outcome = CliRunner().invoke(command, ["people", "-b", "localhost:1", "--target", "lake", "--upsert", *flags])
+    assert isinstance(outcome.exception, LakeError)
+    assert problem in str(outcome.exception)
+    assert arguments == []
 
 
 @pytest.mark.parametrize(
