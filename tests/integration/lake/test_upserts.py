@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake import applying
 from ottla.spark.lake.applying import BucketTask
-from ottla.spark.lake.change_files import ChangeFiles
+from ottla.spark.lake.change_files import ChangeFiles, ChangeForm
 from ottla.spark.lake.changes import BUCKET, UpsertRule
 from ottla.spark.lake.compaction import compact
 from ottla.spark.lake.files import LakeFiles
@@ -22,7 +23,7 @@ from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit
 from ottla.spark.lake.rows import RowShape
 from ottla.spark.lake.target import LakeTarget, parse_target
 from ottla.spark.lake.tasks import Stage, TaskReport, no_observer
-from ottla.spark.lake.upserts import Upserter, first_schema
+from ottla.spark.lake.upserts import Upserted, Upserter, first_schema
 
 SHAPE = RowShape(kept=("timestamp",), partition_by=(BUCKET,))
 BY_LOG = UpsertRule(("id",), buckets=4)
@@ -56,7 +57,7 @@ class Place:
     """A table of one format and rule, and a log that grows."""
 
     def __init__(self, location: LakeTarget, kind: str, catalog: Path, rule: UpsertRule) -> None:
-        self.location, self.rule = location, rule
+        self.location, self.rule, self.form = location, rule, ChangeForm.CHANGES
         self.target: DeltaTarget | IcebergTarget = DeltaTarget(location)
         if kind == "iceberg":
             self.target = IcebergTarget("lake.people", location, {"type": "sql", "uri": f"sqlite:///{catalog}"})
@@ -84,17 +85,17 @@ class Place:
         rows = rows.append_column("name", pa.array([name for _, _, name in changes], pa.string()))
         for name, column in extra.items():
             rows = rows.append_column(name, column)
-        files = ChangeFiles(LakeFiles(self.location, (BUCKET,)), self.rule)
+        files = ChangeFiles(LakeFiles(self.location, (BUCKET,)), self.rule, form=self.form)
         files.add(rows, batch.column("value"))
         return files.close()
 
     def upserter(self, at: Callable[[Stage], None] = no_observer) -> Upserter:
-        return Upserter(in_this_process, self.location, self.rule, 1 << 30, at)
+        return Upserter(in_this_process, self.location, self.rule, 1 << 30, at, self.form)
 
-    def commit(self, table: LakeTable, files: Sequence[DataFile]) -> None:
+    def commit(self, table: LakeTable, files: Sequence[DataFile]) -> Upserted:
         number = table.number_of("log")
         commit = TableCommit(numbers={"log": self.next_offset})
-        self.upserter().commit(table, files, commit, {"log": number})
+        return self.upserter().commit(table, files, commit, {"log": number})
 
     def rows(self) -> list[dict[str, object]]:
         """Read by the format's own library."""
@@ -166,6 +167,73 @@ def test_changes_with_sequences_leave_the_row_of_the_greatest_and_the_deleted_ma
         state = folded(state, [change for part in parts for change in part])
         assert place.state() == state
         assert {row["id"] for row in place.rows() if row["deleted"]} == state.keys() - present(state).keys()
+
+
+@pytest.mark.parametrize("rule", [BY_LOG, BY_SEQUENCE])
+def test_files_of_changes_that_only_add_rows_become_the_tables_and_the_rows_are_those_of_a_fold(
+    kind: str, tmp_path: Path, rule: UpsertRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "KEPT_FILE_BYTES_MIN", 1)
+    place = Place(parse_target(tmp_path / "table"), kind, tmp_path / "catalog.db", rule)
+    place.form = ChangeForm.ROWS
+    chance, table = random.Random(9), place.open()
+    state: State = {}
+    kept: list[bool] = []
+    for _ in range(12):
+        # Of so many keys that some buckets have a key twice, and others none.
+        parts = [
+            [
+                (chance.randrange(60), at, name)
+                for _, at, name in random_changes(chance, 4, has_sequence=rule is BY_SEQUENCE)
+            ]
+            for _ in range(2)
+        ]
+        files = [file for part in parts for file in place.change_files(part)]
+        place.commit(table, files)
+        state = folded(state, [change for part in parts for change in part])
+        assert place.state() == (state if rule is BY_SEQUENCE else present(state))
+        paths = {file.path for file in table.files()}
+        kept += [file.path in paths for file in files]
+    assert kept.count(True) > 10
+    assert kept.count(False) > 10
+
+
+def test_a_snapshot_is_written_once(place: Place) -> None:
+    place.form = ChangeForm.ROWS
+    table = place.open()
+    files = place.change_files([(key, None, "new") for key in range(40)])
+    done = place.commit(table, files)
+    assert {file.path for file in table.files()} == {file.path for file in files}
+    assert done.mostly_adds
+    assert place.parquet_files() == len(files)
+    assert place.state() == dict.fromkeys(range(40), (None, "new"))
+    again = place.commit(table, place.change_files([(key, None, "again") for key in range(40)]))
+    assert not again.mostly_adds
+    assert place.state() == dict.fromkeys(range(40), (None, "again"))
+
+
+def test_small_files_of_several_tasks_become_one(place: Place) -> None:
+    place.form = ChangeForm.ROWS
+    table = place.open()
+    files = [
+        file for first in (0, 20) for file in place.change_files([(key, None, "x") for key in range(first, first + 20)])
+    ]
+    done = place.commit(table, files)
+    assert (len(files), done.files_count, place.parquet_files()) == (8, 4, 4)
+    assert done.mostly_adds
+    assert place.state() == dict.fromkeys(range(40), (None, "x"))
+
+
+def test_files_that_may_be_the_tables_stay_when_the_commit_fails(place: Place) -> None:
+    place.form = ChangeForm.ROWS
+    first, second = place.open(), place.open()
+    place.commit(first, place.change_files([(1, None, "a")]))
+    files = place.change_files([(2, None, "b")])
+    with pytest.raises(LakeError, match="another load of these topics was committed meanwhile"):
+        place.commit(second, files)
+    # An answer may be lost after the commit: a vacuum removes them.
+    assert place.parquet_files() == 1 + len(files)
+    assert place.state() == {1: (None, "a")}
 
 
 def test_a_history_has_each_version_with_its_end(kind: str, tmp_path: Path) -> None:

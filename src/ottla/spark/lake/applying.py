@@ -6,7 +6,7 @@ one batch of a file's rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ottla.spark.errors import LakeError
-from ottla.spark.lake.change_files import joined
+from ottla.spark.lake.change_files import ChangeForm, joined
 from ottla.spark.lake.changes import (
     BUCKET,
     CURRENT,
@@ -34,24 +34,30 @@ from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.lake_table import DataFile
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import Stage, TaskReport, no_observer
-from ottla.spark.lake.versions import KeyVersions, changes_of, closed
+from ottla.spark.lake.versions import changes_of, closed
 from ottla.spark.worker_heap import settle_heap
 
 # The values of the column `current`, as tables keep them.
 PRESENT: Final = "true"
 PAST: Final = "false"
+# Files of changes become the table's from this size on: a commit of a few rows must not add a file of each task.
+KEPT_FILE_BYTES_MIN: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyJob:
-    """What the tasks have in common.  `schema`: the table's columns after the commit, but those that partition it."""
+    """What the tasks have in common.  `schema`: the table's columns after the commit, but those that partition it.
+
+    `form`: of the files of changes.
+    """
 
     target: LakeTarget
     rule: UpsertRule
     schema: pa.Schema
     target_file_bytes: int
     at: Callable[[Stage], None] = no_observer
+    form: ChangeForm = ChangeForm.CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,10 @@ def apply_changes(job: ApplyJob, tasks: Iterable[BucketTask]) -> Iterator[TaskRe
 
 
 def _applied(job: ApplyJob, task: BucketTask) -> TaskReport:
+    if job.form is ChangeForm.ROWS and _are_large(task.changes) and _only_adds(job, task):
+        return TaskReport(task.changes, only_adds=True)
     changes = changes_of(joined(rows for file in task.changes for rows in _batches(job.target, file)), job.rule)
-    matched, stored = _matches(job, task.files, changes)
+    matched, stored = _matches(job, task.files, changes.keys)
     decision = changes.decide(stored)
     replaced = [file for file, found in matched if decision.is_changed[found].any()]
     writers = _Writers(job, task.bucket)
@@ -87,12 +95,30 @@ def _applied(job: ApplyJob, task: BucketTask) -> TaskReport:
         for rows in _batches(job.target, file):
             _rewrite(job, rows, changes.keys, decision, writers)
     new = decision.rows
-    if job.rule.sequence_by is None:
-        new = new.filter(pc.invert(new.column(DELETED)))
+    # Files of the form `ROWS` that have no deletion have no such column.
+    if job.rule.sequence_by is None and DELETED in new.schema.names:
+        new = new.filter(pc.invert(pc.fill_null(new.column(DELETED), False)))
     writers.present.add(with_columns(new, job.schema))
     if decision.past is not None:
         writers.past.add(with_columns(decision.past, job.schema))
-    return TaskReport(writers.close(), removed=tuple(replaced))
+    only_adds = not matched and isinstance(changes, KeyChanges) and changes.are_of_distinct_keys
+    return TaskReport(writers.close(), removed=tuple(replaced), only_adds=only_adds)
+
+
+def _are_large(files: Sequence[DataFile]) -> bool:
+    """Small files of several tasks become one, which costs little."""
+    return len(files) == 1 or sum(file.size_bytes for file in files) >= KEPT_FILE_BYTES_MIN * len(files)
+
+
+def _only_adds(job: ApplyJob, task: BucketTask) -> bool:
+    """Whether each change is of another key, and of one that the table does not have: its columns of keys decide."""
+    if job.rule.sequence_by is None and any(DELETED in file.schema.names for file in task.changes):
+        return False
+    keys = pa.chunked_array(
+        [key_column(rows, job.rule.keys) for file in task.changes for rows in _batches(job.target, file, job.rule.keys)]
+    )
+    distinct = pc.unique(keys)
+    return len(distinct) == len(keys) and not _matches(job, task.files, distinct)[0]
 
 
 class _Writers:
@@ -135,7 +161,7 @@ def _rewrite(job: ApplyJob, rows: pa.Table, keys: pa.Array, decision: Decision, 
 
 
 def _matches(
-    job: ApplyJob, files: Iterable[DataFile], changes: KeyChanges | KeyVersions
+    job: ApplyJob, files: Iterable[DataFile], keys: pa.Array
 ) -> tuple[list[tuple[DataFile, Indices]], pa.Array | None]:
     """The files that have rows of changed keys, each with the indices of these keys; and by key the stored sequence."""
     rule = job.rule
@@ -146,7 +172,7 @@ def _matches(
         for rows in _batches(job.target, file, rule.lookup_columns):
             if not _has_keys(rows, rule):
                 continue
-            found = indices_of(key_column(rows, rule.keys), changes.keys)
+            found = indices_of(key_column(rows, rule.keys), keys)
             is_found = found != NONE
             if not is_found.any():
                 continue
@@ -159,7 +185,7 @@ def _matches(
     if rule.sequence_by is None or not matched:
         return matched, None
     # For each key the stored row, of which there is one.
-    at = np.full(len(changes.keys), NONE, np.int64)
+    at = np.full(len(keys), NONE, np.int64)
     each = np.concatenate([found for _, found in matched])
     at[each] = np.arange(len(each))
     return matched, pa.concat_arrays(sequences).take(pa.array(at, mask=at == NONE))

@@ -258,8 +258,10 @@ class KeyChanges:
     def of(rows: pa.Table, rule: UpsertRule) -> KeyChanges:
         """Rows in any order, at least one; each has a key."""
         coded = key_column(rows, rule.keys).dictionary_encode()
-        codes = coded.indices.to_numpy().astype(np.int64)
         count = len(coded.dictionary)
+        if count == rows.num_rows:
+            return KeyChanges._of_distinct(rows, coded.dictionary, rule)
+        codes = coded.indices.to_numpy().astype(np.int64)
         order = log_order(rows)
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
@@ -271,6 +273,20 @@ class KeyChanges:
         sequenced = _last_of_each(codes, by_sequence[ranks[by_sequence] > 0], count)
         unsequenced = _last_of_each(codes, order[ranks[order] == 0], count)
         return KeyChanges(rows, coded.dictionary, sequenced, unsequenced, places, rule.sequence_by)
+
+    @staticmethod
+    def _of_distinct(rows: pa.Table, keys: pa.Array, rule: UpsertRule) -> KeyChanges:
+        """Each row is of another key: there is nothing to order."""
+        each = np.arange(len(keys))
+        if rule.sequence_by is None:
+            return KeyChanges(rows, keys, np.full(len(keys), NONE, np.int64), each, each, None)
+        has_sequence = whole(rows.column(rule.sequence_by)).is_valid().to_numpy(zero_copy_only=False)
+        sequenced, unsequenced = np.where(has_sequence, each, NONE), np.where(has_sequence, NONE, each)
+        return KeyChanges(rows, keys, sequenced, unsequenced, each, rule.sequence_by)
+
+    @property
+    def are_of_distinct_keys(self) -> bool:
+        return bool(len(self.keys) == self.rows.num_rows)
 
     def needed(self) -> pa.Table:
         """The rows that may count, for any table: at most two for each key."""

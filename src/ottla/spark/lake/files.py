@@ -195,6 +195,9 @@ def split_by_partition(
     order = np.argsort(codes, kind="stable")
     in_order = codes[order]
     bounds = [0, *(np.flatnonzero(np.diff(in_order)) + 1).tolist(), len(codes)]
+    if len(bounds) > 2:
+        # Rows of many chunks are taken five times as slowly.
+        stored = stored.combine_chunks()
     for first, end in itertools.pairwise(bounds):
         code = int(in_order[first])
         # Copied, so that a few rows that wait do not hold all the others.

@@ -31,6 +31,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
+from ottla.spark.lake.change_files import ChangeForm
 from ottla.spark.lake.changes import BUCKET, BUCKETS_DEFAULT, UpsertRule
 from ottla.spark.lake.files import TARGET_FILE_BYTES
 from ottla.spark.lake.following import FollowedLoad, LoadTrack, follow_loads
@@ -240,6 +241,8 @@ class Loader:
         self._target_file_bytes = target_file_bytes
         self._parallelism = parallelism_of(spark)
         self._seen: Commit | None = None
+        # As the commit before suggests; the first one is small.
+        self._changes = change_form(self._upserts, mostly_adds=True)
         self._has_published = False
         self._tells_audit = tells_audit
         self._at = at
@@ -392,8 +395,10 @@ class Loader:
             version, files_count = publish(table, replace(commit, added=files), part.expected), len(files)
         else:
             run = partial(run_job, self._spark, slices_max=self._parallelism)
-            upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at)
-            version, files_count = upserter.commit(table, files, commit, part.expected)
+            upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at, self._changes)
+            done = upserter.commit(table, files, commit, part.expected)
+            version, files_count = done.version, done.files_count
+            self._changes = change_form(self._upserts, mostly_adds=done.mostly_adds)
         self._at(Stage.COMMITTED)
         return LakeLoad(rows_count, files_count, part.end, version, part.progress.recreated_topics, 1)
 
@@ -416,6 +421,7 @@ class Loader:
             {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},
             self._target_file_bytes,
             upserts=self._upserts,
+            changes=self._changes,
             at=self._at,
         )
 
@@ -461,6 +467,16 @@ def upsert_rule(
     if tuple(keys) != KEYS_DEFAULT or sequence_by is not None or buckets != BUCKETS_DEFAULT:
         raise LakeError("keys, sequence_by and buckets are of upserts", hint=f"give mode={UPSERT!r}")
     return None
+
+
+def change_form(rule: UpsertRule | None, *, mostly_adds: bool) -> ChangeForm:
+    """Of the changes that a commit writes, by what those of the one before did.
+
+    Where most changes add rows, as in a snapshot, they are written once, as in an append; else twice, the first time
+    in a form that is quick to read.  Versions of a history have columns that only the second job knows.
+    """
+    is_plain = rule is not None and not rule.keeps_history
+    return ChangeForm.ROWS if is_plain and mostly_adds else ChangeForm.CHANGES
 
 
 def check_rule(rule: UpsertRule, shape: RowShape) -> None:

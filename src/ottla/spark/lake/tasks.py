@@ -19,7 +19,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
-from ottla.spark.lake.change_files import CHANGES_COMPRESSION, ChangeFiles
+from ottla.spark.lake.change_files import ChangeFiles, ChangeForm
 from ottla.spark.lake.changes import UpsertRule, without_marks
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
@@ -87,7 +87,7 @@ def no_observer(_stage: Stage) -> None:
 class TaskJob:
     """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all.
 
-    `upserts`: the tasks write the changes that may count, for `apply_changes`.
+    `upserts`: the tasks write the changes that may count, in the form `changes`, for `apply_changes`.
     """
 
     options: ReadOptions
@@ -98,13 +98,15 @@ class TaskJob:
     target_file_bytes: int = TARGET_FILE_BYTES
     offsets: OffsetsByPartition | None = None
     upserts: UpsertRule | None = None
+    changes: ChangeForm = ChangeForm.CHANGES
     at: Callable[[Stage], None] = no_observer
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """`counts`: records by topic id and start of the window of their timestamp.  `read_bytes`: of the records,
-    in memory.  `removed`: the table's files that `files` replace.
+    in memory.  `removed`: the table's files that `files` replace.  `only_adds`: no row of the table, nor an earlier
+    change of the same commit, had a key of these rows.
 
     `failure` is the user's or the log's: to repeat the task would not help.
     """
@@ -113,6 +115,7 @@ class TaskReport:
     counts: Counts = field(default_factory=dict)
     read_bytes: int = 0
     removed: tuple[DataFile, ...] = ()
+    only_adds: bool = False
     failure: OttlaError | None = None
 
     @property
@@ -154,9 +157,9 @@ def _reported(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | N
 
 
 def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | None]]) -> TaskReport:
-    compression = "zstd" if job.upserts is None else CHANGES_COMPRESSION
-    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes, compression=compression)
-    changes = None if job.upserts is None else ChangeFiles(files, job.upserts)
+    form = ChangeForm.ROWS if job.upserts is None else job.changes
+    files = LakeFiles(job.target, job.partition_by, job.target_file_bytes, compression=form.compression)
+    changes = None if job.upserts is None else ChangeFiles(files, job.upserts, form=form)
     counts: Counts = {}
     read_bytes = 0
     for batch, times in batches:
@@ -215,7 +218,15 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
         for each in (report.files, report.removed)
     )
     counts = {topic: [[start, count] for start, count in windows.items()] for topic, windows in report.counts.items()}
-    text = json.dumps({"files": files, "removed": removed, "counts": counts, "bytes": report.read_bytes})
+    text = json.dumps(
+        {
+            "files": files,
+            "removed": removed,
+            "counts": counts,
+            "bytes": report.read_bytes,
+            "only_adds": report.only_adds,
+        }
+    )
     schemas = [file.schema.serialize().to_pybytes() for file in (*report.files, *report.removed)]
     return pa.RecordBatch.from_arrays(
         [pa.array([text]), pa.array([schemas], pa.list_(pa.binary()))], names=["report", "schemas"]
@@ -232,7 +243,9 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
     ]
     counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
     added_count = len(found["files"])
-    return TaskReport(tuple(files[:added_count]), counts, found["bytes"], tuple(files[added_count:]))
+    return TaskReport(
+        tuple(files[:added_count]), counts, found["bytes"], tuple(files[added_count:]), found["only_adds"]
+    )
 
 
 def _bounds_json(bounds: Mapping[str, ColumnBounds]) -> dict[str, list[int | None]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ottla.observe.events import fields
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.applying import PAST, ApplyJob, BucketTask, apply_changes
+from ottla.spark.lake.change_files import ChangeForm
 from ottla.spark.lake.changes import BUCKET, CURRENT, DELETED, UpsertRule
 from ottla.spark.lake.columns import new_columns
 from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit
@@ -34,8 +35,19 @@ RunTasks: TypeAlias = Callable[
 
 
 @dataclass(frozen=True, slots=True)
+class Upserted:
+    """`version`: the table's.  `files_count`: that were added.  `mostly_adds`: in most buckets rows were only added."""
+
+    version: int
+    files_count: int
+    mostly_adds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Upserter:
     """Commits upserts by one rule.
+
+    `form`: of the files of changes.  Of `ROWS` those of a bucket to which a commit only adds rows become the table's.
 
     The table counts them, and each commit expects the count that it was planned on: two loads of different topics may
     have changes of the same keys, and the second to commit is refused.
@@ -46,14 +58,14 @@ class Upserter:
     rule: UpsertRule
     target_file_bytes: int
     at: Callable[[Stage], None]
+    form: ChangeForm = ChangeForm.CHANGES
 
     def commit(
         self, table: LakeTable, changes: Sequence[DataFile], commit: TableCommit, expected: Mapping[str, int | None]
-    ) -> tuple[int, int]:
-        """The table's version, and the number of files that were added.
-
-        `commit` has the numbers and facts.  The files of changes are removed after it.
-        """
+    ) -> Upserted:
+        """`commit` has the numbers and facts.  The files of changes that are not the table's are removed after it."""
+        # Also of a commit whose answer was lost.
+        kept: frozenset[str] = frozenset()
         try:
             count = commits_count(table, self.rule)
             numbers = {**commit.numbers, self.rule.commits_id: (count or 0) + 1}
@@ -63,19 +75,24 @@ class Upserter:
                     table.refresh()
                 self.at(Stage.APPLYING)
                 listed_at = table.version
-                added, removed = self._applied(table, changes)
+                reports = self._applied(table, changes)
+                added = [file for each in reports for file in each.files]
+                removed = [file for each in reports for file in each.removed]
+                kept = frozenset(file.path for file in added)
                 self.at(Stage.WRITTEN)
                 wanted = replace(commit, added=added, removed=removed, numbers=numbers)
                 self.at(Stage.COMMITTING)
                 try:
-                    return publish(table, wanted, expected, listed_at=listed_at), len(added)
+                    version = publish(table, wanted, expected, listed_at=listed_at)
+                    adding_count = sum(each.only_adds for each in reports)
+                    return Upserted(version, len(added), mostly_adds=adding_count * 2 >= len(reports))
                 except FilesReplaced:
                     log.info("lake.changes_applied_again", extra=fields(table=table.name))
             raise LakeError(f"{table.name}: its files were replaced {ATTEMPTS_MAX} times", hint="try again")
         finally:
-            self._remove(changes)
+            self._remove(file for file in changes if file.path not in kept)
 
-    def _applied(self, table: LakeTable, changes: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+    def _applied(self, table: LakeTable, changes: Sequence[DataFile]) -> list[TaskReport]:
         by_bucket: dict[str, list[DataFile]] = {}
         for file in changes:
             by_bucket.setdefault(str(file.partition[BUCKET]), []).append(file)
@@ -87,9 +104,9 @@ class Upserter:
         tasks = [
             BucketTask(int(bucket), tuple(found), tuple(known.get(bucket, ()))) for bucket, found in by_bucket.items()
         ]
-        job = ApplyJob(self.location, self.rule, self._schema(table, changes), self.target_file_bytes, self.at)
-        reports = self.run(partial(apply_changes, job), tasks)
-        return [file for each in reports for file in each.files], [file for each in reports for file in each.removed]
+        schema = self._schema(table, changes)
+        job = ApplyJob(self.location, self.rule, schema, self.target_file_bytes, self.at, self.form)
+        return self.run(partial(apply_changes, job), tasks)
 
     def _schema(self, table: LakeTable, changes: Sequence[DataFile]) -> pa.Schema:
         """Of the files after the commit.  Raises `LakeError` where a column has another type than the table's."""
@@ -101,7 +118,7 @@ class Upserter:
         known = table.schema
         return _without(pa.schema([*known, *new_columns(known, given)]), *self.rule.partition_by)
 
-    def _remove(self, changes: Sequence[DataFile]) -> None:
+    def _remove(self, changes: Iterable[DataFile]) -> None:
         """A vacuum would do it, too."""
         system, root = self.location.file_system(), self.location.root
         for file in changes:

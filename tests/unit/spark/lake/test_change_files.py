@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ottla.spark.errors import LakeError, RecordsRefused
-from ottla.spark.lake.change_files import ChangeFiles, joined
+from ottla.spark.lake.change_files import ChangeFiles, ChangeForm, joined
 from ottla.spark.lake.changes import BUCKET, UpsertRule
 from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.lake_table import DataFile
@@ -56,6 +56,20 @@ def test_changes_of_more_keys_than_may_wait_are_written_in_parts(tmp_path: Path)
     assert newest == {key: keys + key for key in range(keys)}
     # Both changes of each key: the first was written before the second came.
     assert rows_count == 2 * keys
+
+
+def test_rows_that_may_become_the_tables_are_apart_from_deletions(tmp_path: Path) -> None:
+    values = pa.array([None if offset % 7 == 0 else b"x" for offset in range(BATCH)])
+    for rule, form, columns in (
+        (RULE, ChangeForm.ROWS, [{"deleted": False}, {"deleted": True}]),
+        (RULE, ChangeForm.CHANGES, [{"deleted": True}]),
+        # A table by a sequence has deleted rows.
+        (UpsertRule(("id",), "offset", 2), ChangeForm.ROWS, [{"deleted": True}]),
+    ):
+        files = ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), rule, form=form)
+        files.add(batch(0, BATCH), values)
+        found = [{"deleted": "deleted" in file.schema.names} for file in files.close() if file.partition[BUCKET] == "0"]
+        assert sorted(found, key=lambda each: each["deleted"]) == columns
 
 
 def test_columns_of_some_parts_are_null_in_the_others_and_types_that_differ_are_refused() -> None:
