@@ -84,3 +84,14 @@ def test_topic_without_letters_is_an_error(namespace: Namespace) -> None:
     topic = namespace.topic("fine")
     done = run(topic, "list", topic, status=1)
     assert f"there is no topic {topic}.dead-letter: nothing of {topic} was set aside" in done.stderr
+
+
+def test_erase_shows_what_it_erased_and_what_a_compacted_topic_keeps(orders: Topic, namespace: Namespace) -> None:
+    assert run(orders, "erase", orders, "--key", "k", "--dry-run").stdout == "would erase 1 dead letter: 0:0\n"
+    [facts] = objects(run(orders, "erase", orders, "--key", "k", "--json"))
+    assert (facts["letters"], facts["rewritten"], facts["left"]) == (["0:0"], 2, [])
+    assert run(orders, "erase", orders, "--key", "k").stdout == "erased 0 dead letters\n"
+    compacted = namespace.topic("compacted-letters", configs={"cleanup.policy": "compact"})
+    produce(compacted, [Record(b"a", key=b"k")])
+    done = run(orders, "erase", orders, "--key", "k", "--dead-letter-topic", compacted, status=1)
+    assert "the letter 0:0 still has the key, until compaction removes it: a tombstone" in done.stderr

@@ -11,6 +11,10 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable, write_deltalake
 
 from ottla.cli.pipeline.lake import erase
+from ottla.client.wire.cluster import Cluster
+from ottla.dead_letters import DeadLetters
+from ottla.dead_letters.topics import SUFFIX, letters_of
+from ottla.testing import Namespace, Record, consume_all, produce
 
 
 @pytest.fixture
@@ -36,6 +40,22 @@ def test_values_have_the_types_of_their_columns(table: Path) -> None:
     assert "erased 1 row from 1 file" in run(table, "--key", "key=c").stdout
     assert run(table, "--key", "key=c").stdout == "no such rows\n"
     assert keys(table) == [b"b"]
+
+
+def test_dead_letters_of_a_topic_are_erased_by_the_key_of_the_records(table: Path, namespace: Namespace) -> None:
+    topic = namespace.topic("visits")
+    produce(topic, [Record(b"x", key=b"a"), Record(b"y", key=b"b")])
+    with DeadLetters(topic.bootstrap) as dead_letters:
+        dead_letters.put_all([(message, "bad") for message in consume_all(topic, count=2)])
+    flags = ("--dead-letters", topic, "-b", topic.bootstrap)
+    refused = run(table, "--key", "member=7", *flags)
+    assert refused.exit_code == 2
+    assert "give --key key=VALUE" in refused.output
+    done = json.loads(run(table, "--key", "key=a", *flags, "--json").stdout)
+    assert (done["rows"], done[f"dead_letters_of_{topic}"]["letters"]) == (1, ["0:0"])
+    assert keys(table) == [b"b", b"c"]
+    with Cluster(topic.bootstrap) as cluster:
+        assert [each.message.key for each in letters_of(cluster, topic + SUFFIX)] == [b"b"]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from ottla.model.counted import counted
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
     from ottla.dead_letters import Replayed
+    from ottla.dead_letters.erasing import ErasedLetters, LetterPlace
     from ottla.dead_letters.topics import StoredLetter
 
 CLIENT_ID: Final = "ottla-dead-letter"
@@ -30,7 +32,7 @@ Selects = Callable[["StoredLetter"], bool]
 
 @click.group(name="dead-letter")
 def command() -> None:
-    """List, show and put back records that could not be processed.
+    """List, show, put back and erase records that could not be processed.
 
     TOPIC is the topic where they failed; its dead letters are in TOPIC.dead-letter.
     """
@@ -183,6 +185,76 @@ def replay(
     for reason, count in outcome.refused.items():
         say(f"warning: {counted(count, 'record')} not put back: {reason}", err=True)
     return FAILED if outcome.refused else 0
+
+
+@command.command(name="erase")
+@config_flag("dead-letter", "erase")
+@_topic
+@_letters_flag
+@bootstrap_flag
+@click.option(
+    "--key", "keys", multiple=True, required=True, metavar="KEY", help="Of the records, in UTF-8; may be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Only show them.")
+@json_flag()
+def erase(
+    topic: str, letters_topic: str | None, bootstrap: str, keys: tuple[str, ...], dry_run: bool, as_json: bool
+) -> int:
+    """Erase the dead letters of a key: the others are written again, and the topic's log is deleted before them.
+
+    Stop what sets letters of the key aside first.  Where the broker refuses the deletion, the letters that still have
+    the key are shown, with the time until which they are kept, and the exit status is 1.
+    """
+    with open_cluster(bootstrap, CLIENT_ID) as cluster:
+        found = erased_letters(cluster, topic, letters_topic, [key.encode() for key in keys], dry_run)
+    if as_json:
+        say(json.dumps(erased_facts(found)))
+    return say_erased(found, dry_run, as_json)
+
+
+def erased_letters(
+    cluster: Cluster, topic: str, letters_topic: str | None, keys: Iterable[bytes], is_dry: bool = False
+) -> ErasedLetters:
+    from ottla.dead_letters.erasing import erase_letters
+
+    with JobProgress() as progress:
+        name = _letters_topic(cluster, topic, letters_topic)
+        progress.show(f"{name}: looking for the letters")
+        return erase_letters(cluster, name, frozenset(keys), is_dry=is_dry)
+
+
+def erased_facts(found: ErasedLetters) -> dict[str, object]:
+    left = [{"letter": str(each), "until_ms": found.left_until_ms(each)} for each in found.left]
+    return {
+        "letters": [str(each) for each in found.erased],
+        "rewritten": found.rewritten_count,
+        "left": left,
+        "reason": found.reason,
+        "has_tombstones": found.has_tombstones,
+    }
+
+
+def say_erased(found: ErasedLetters, is_dry: bool, as_json: bool) -> int:
+    """The exit status: of an erasure that left letters, that it failed."""
+    if not as_json:
+        places = f": {', '.join(map(str, found.erased))}" if is_dry and found.erased else ""
+        say(f"{'would erase' if is_dry else 'erased'} {counted(len(found.erased), 'dead letter')}{places}")
+        if found.erased and not is_dry:
+            say("hint: their bytes are in the log's files until its segments roll and are deleted", err=True)
+    for each in found.left[:_SHOWN_MAX]:
+        say(f"warning: the letter {each} still has the key, {_until(found, each)}: {found.reason}", err=True)
+    if len(found.left) > _SHOWN_MAX:
+        say(f"warning: and {counted(len(found.left) - _SHOWN_MAX, 'letter')} more", err=True)
+    return FAILED if found.left else 0
+
+
+def _until(found: ErasedLetters, place: LetterPlace) -> str:
+    if found.has_tombstones:
+        return "until compaction removes it: a tombstone of the key was written"
+    until_ms = found.left_until_ms(place)
+    if until_ms is None:
+        return "and is kept until it is deleted"
+    return f"until {datetime.fromtimestamp(until_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ} or a little later"
 
 
 def _line(outcome: Replayed, is_dry: bool) -> str:

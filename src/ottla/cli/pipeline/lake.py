@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.client_flags import json_flag
+from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
 from ottla.cli.output import say
+from ottla.cli.pipeline.dead_letter import CLIENT_ID, erased_facts, erased_letters, say_erased
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.load import lake_target, target_flags
 from ottla.model.counted import counted
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     metavar="COLUMN=VALUE",
     help="Of the rows to erase; several columns are a key together, and of each as many values as there are keys.",
 )
+@click.option(
+    "--dead-letters",
+    "letters_of",
+    multiple=True,
+    metavar="TOPIC",
+    help="Also from the dead letters of this topic, by the record's key (--key key=VALUE); may be repeated.",
+)
+@bootstrap_flag
 @json_flag()
 def erase(
     target: str | None,
@@ -35,25 +44,43 @@ def erase(
     table: str | None,
     catalog: tuple[str, ...],
     keys: tuple[str, ...],
+    letters_of: tuple[str, ...],
+    bootstrap: str,
     as_json: bool,
-) -> None:
+) -> int:
     """Erase the rows of a key from a lake table: of loads, of upserts, or of dead letters.
 
-    A backfill does not bring them back.  `ottla load vacuum` then removes the files that had them.
+    A backfill does not bring them back.  `ottla load vacuum` then removes the files that had them.  Dead letters in
+    topics are erased with --dead-letters, as by `ottla dead-letter erase`.
     """
+    record_keys = _record_keys(keys) if letters_of else []
     place = lake_target(target, storage, table, catalog)
     from ottla.spark.lake import erasure
 
     with JobProgress() as progress:
         progress.show("looking for the rows")
         done = erasure.erase(place, _values(place.open(None).schema, keys))
+    letters = {}
+    if letters_of:
+        with open_cluster(bootstrap, CLIENT_ID) as cluster:
+            letters = {topic: erased_letters(cluster, topic, None, record_keys) for topic in letters_of}
+    facts = {"rows": done.rows_count, "files": done.files_count, "table_version": done.version}
     if as_json:
-        say(json.dumps({"rows": done.rows_count, "files": done.files_count, "table_version": done.version}))
+        say(json.dumps({**facts, **{f"dead_letters_of_{name}": erased_facts(each) for name, each in letters.items()}}))
     elif done.version is None:
         say("no such rows")
     else:
         say(f"erased {counted(done.rows_count, 'row')} from {counted(done.files_count, 'file')}")
         say("hint: readers of earlier versions have them until `ottla load vacuum` removes those files", err=True)
+    return max((say_erased(each, is_dry=False, as_json=as_json) for each in letters.values()), default=0)
+
+
+def _record_keys(keys: Iterable[str]) -> list[bytes]:
+    """Of the records: the column of the table that has them is `key`."""
+    found = [text.encode() for name, _, text in (each.partition("=") for each in keys) if name == "key"]
+    if not found:
+        raise click.UsageError("--dead-letters needs the key of the records: give --key key=VALUE.")
+    return found
 
 
 def _values(schema: pa.Schema, keys: Iterable[str]) -> Mapping[str, list[Any]]:
