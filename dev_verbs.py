@@ -64,7 +64,7 @@ usage: ./dev VERB [arguments]
   format   rewrite the code in the project's format
   serve    run a broker from this tree (arguments go to `ottla serve`)
   bench    the benchmark beside Apache Kafka (needs Java, Maven and a C compiler), and
-           studies: bench paper|rebalance|growth|groups-load|cluster|client|spark|tls|transactions
+           studies: bench paper|rebalance|growth|groups-load|cluster|client|spark|tls|transactions|upserts
   chaos    producers and groups through many kills, their histories checked (minutes to hours);
            chaos cluster: three brokers and ZooKeeper, killed, paused, cut off from power,
            disks and network (tests/cluster/README.md);

@@ -25,6 +25,7 @@ from bench.spark import study as spark
 from bench.study import Observed, Study, StudyOptions, say, write
 from bench.tls import study as tls
 from bench.transactions import study as transactions
+from bench.upserts import study as upserts
 
 # A result is of one session: figures of different code, machines or sizes are not put side by side.
 MUST_BE_SAME: Final = ("commit", "has_local_changes", "machine", "is_quick")
@@ -48,6 +49,7 @@ STUDIES: Final[Mapping[str, Study]] = {
         authorizer.STUDY,
         tls.STUDY,
         transactions.STUDY,
+        upserts.STUDY,
     )
 }
 
@@ -65,6 +67,8 @@ def parse(study: Study, arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("--part", action="append", choices=study.parts, default=[], help="only these; repeatable")
     if study.has_scenarios:
         parser.add_argument("--scenario", action="append", metavar="NAME", default=[], help="only these; * matches")
+    if study.has_scale:
+        parser.add_argument("--scale", type=float, default=1.0, help="a share of the full sizes, as 0.1")
     if study.may_continue:
         words = "continue this result: what it has is not measured again (same commit, machine and sizes)"
         parser.add_argument("--into", type=Path, metavar="RESULT.json", help=words)
@@ -107,7 +111,8 @@ def run_study(study: Study, arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="data-", dir=options.work_dir, ignore_cleanup_errors=True) as work_dir:
         parts = tuple(getattr(options, "part", ()))
         scenarios = tuple(getattr(options, "scenario", ()))
-        chosen = StudyOptions(options.quick, rounds, tuple(options.peer), parts, Path(work_dir), scenarios)
+        scale = float(getattr(options, "scale", 1.0))
+        chosen = StudyOptions(options.quick, rounds, tuple(options.peer), parts, Path(work_dir), scale, scenarios)
         try:
             _note_limits(observed, chosen)
             study.run(chosen, observed)

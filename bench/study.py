@@ -46,6 +46,8 @@ class StudyOptions:
     parts: tuple[str, ...]
     """Only these parts of the study; all where it is empty."""
     work_dir: Path
+    scale: float = 1.0
+    """Of the full sizes, in a study that has it."""
     scenarios: tuple[str, ...] = ()
     """Only those that match one of these patterns; all where it is empty."""
 
@@ -158,6 +160,8 @@ class Study:
     table: Callable[[Observed], str]
     has_scenarios: bool = False
     """Whether single scenarios can be chosen by name."""
+    has_scale: bool = False
+    """Whether its full sizes can be a share of what they are."""
     may_continue: bool = False
     """Whether a run can add to an earlier one's result: it leaves out what `Observed.has`."""
 

@@ -302,6 +302,7 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_mirror.py::test_killed_job",
             "tests/integration/spark/test_stream_killed_at_its_start.py",
             "tests/loads/test_loads_through_kills.py",
+            "tests/loads/test_upserts_study.py",
             "tests/sink/test_sink_through_kills.py",
         ),
         (

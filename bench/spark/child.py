@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -13,23 +14,35 @@ from types import TracebackType
 from typing import Any, Final
 
 from bench.raw_client.load import LoadFailed
+from bench.wire import NO_SETTINGS
 
 END_TIMEOUT_S: Final = 20
 
 
 class Child:
-    """`python -m MODULE WORDS`; what it writes to its standard error goes to `log`."""
+    """`python -m MODULE WORDS`; what it writes to its standard error goes to `log`.
 
-    def __init__(self, module: str, words: Mapping[str, object], log: Path) -> None:
+    `python`: the command of another one, which finds modules of this tree.  `environment`: further variables.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        words: Mapping[str, object],
+        log: Path,
+        python: str = sys.executable,
+        environment: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
         self._name = f"{module} {words.get('role', '')}".strip()
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, json.dumps(words)],
+                [python, "-m", module, json.dumps(words)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env={**os.environ, **environment},
             )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -56,6 +69,15 @@ class Child:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise LoadFailed(f"{self._name}: it has ended; {self._story()}") from None
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has ended.  Raises LoadFailed where it answers, or still runs."""
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise LoadFailed(f"{self._name}: it has not ended in {timeout_s:g} s; {self._story()}") from None
+        if answer is not None:
+            raise LoadFailed(f"{self._name}: it has not ended, and answers {answer}")
 
     def __enter__(self) -> Child:
         return self
@@ -85,14 +107,3 @@ class Child:
 
     def _story(self) -> str:
         return f"its log ends:\n{self._log.read_text(errors='replace')[-2000:]}"
-
-
-def say_to_parent(words: Mapping[str, object]) -> None:
-    print(json.dumps(words), flush=True)
-
-
-def hear_from_parent() -> dict[str, Any]:
-    """Waits for it; empty when the parent has no more to say."""
-    line = sys.stdin.readline()
-    found: dict[str, Any] = json.loads(line) if line else {}
-    return found

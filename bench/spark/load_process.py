@@ -7,7 +7,7 @@ import sys
 import time
 
 import ottla.spark
-from bench.spark.child import hear_from_parent, say_to_parent
+from bench.spark.parent import hear_from_parent, say_to_parent
 from bench.spark.processes import jvm_pid
 from ottla.spark.lake import Loader
 

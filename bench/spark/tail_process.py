@@ -18,7 +18,7 @@ from bench.client.contenders.confluent import Deliveries, open_producer
 from bench.client.contenders.names import CONFLUENT, OTTLA
 from bench.client.job import Job
 from bench.client.stopwatch import Stopwatch
-from bench.spark.child import hear_from_parent, say_to_parent
+from bench.spark.parent import hear_from_parent, say_to_parent
 from bench.study import percentile
 
 PRODUCER: Final = "producer"
