@@ -122,9 +122,11 @@ class DeadLetters:
 
     def close(self) -> None:
         """Close the connections.  Nothing is lost: `put` has waited."""
-        self._producer.close()
-        with self._lock:
-            self._cluster.close()
+        try:
+            self._producer.close()
+        finally:
+            with self._lock:
+                self._cluster.close()
 
     def _send(self, message: Any, error: BaseException | str, stage: str | None, now: _Found) -> Delivery[Receipt]:
         """`now` has what this call has looked up."""
