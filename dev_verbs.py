@@ -59,7 +59,7 @@ usage: ./dev VERB [arguments]
   demo     a day at a small LinkedIn, end to end on this machine (about a minute)
   test     lint, types and all tests, as CI runs them; arguments, if any, go to pytest and nothing else runs
   suites   the long tests that test leaves out: suites of other projects, the benchmarks' tests, long chaos, planted
-           faults (tests/README.md); arguments, if any, go to pytest
+           faults; and Hypothesis' tests with all their examples (tests/README.md); arguments, if any, go to pytest
   check    format, lint, types and unit tests (seconds; run it before each commit)
   format   rewrite the code in the project's format
   serve    run a broker from this tree (arguments go to `ottla serve`)
@@ -302,11 +302,15 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def suites(arguments: Sequence[str]) -> int:
-    """The tests that `test` leaves out (tests/long_suites.py)."""
+    """The tests that `test` leaves out (tests/long_suites.py), and those of which it runs a part of the examples
+    (tests/property/property_settings.py)."""
+    os.environ["OTTLA_ALL_EXAMPLES"] = "1"
     with peers_beside("suites") as (_, needed_first):
         for process in needed_first:
             process.wait()
-        return pytest_in_workers(workers_count(), "-m", "suite", f"--durations={SLOWEST_SHOWN}", *arguments)
+        return pytest_in_workers(
+            workers_count(), "-m", "suite or hypothesis", f"--durations={SLOWEST_SHOWN}", *arguments
+        )
 
 
 def workers_count() -> int:

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from tests.long_suites import COLLECTED, SUITE_MARK, is_long
+from tests.property.property_settings import examples_max
 from tests.quick_java import QUICK_JAVA
 from tests.worker_groups import pytest_xdist_make_scheduler
 
@@ -25,7 +26,8 @@ def pytest_configure() -> None:
     for name, options in QUICK_JAVA.items():
         os.environ.setdefault(name, options)
     # The duration of an example depends on the machine's load.
-    settings.register_profile("tests", settings.get_profile("default"), deadline=None)
+    common = settings.get_profile("default")
+    settings.register_profile("tests", common, max_examples=examples_max(common.max_examples), deadline=None)
     settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

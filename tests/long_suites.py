@@ -429,11 +429,6 @@ LONG_SUITES: Final = (
         "versions of Produce and Fetch whose fields are those of the version before",
     ),
     LongSuite(
-        ("tests/property/test_group_protocol.py::TestGroupProtocolAtLength",),
-        ("tests/property/test_group_protocol.py::TestGroupProtocol::", "tests/property/test_consumer_group.py"),
-        "three times as many examples of the same search",
-    ),
-    LongSuite(
         (
             "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
             "tests/integration/test_large_frames.py::test_no_frame_of_the_largest",

@@ -1,15 +1,31 @@
-"""How many examples a property test runs: few by default, more by `OTTLA_PROPERTY_EXAMPLES`."""
+"""How many examples a property test runs.
+
+Hypothesis searches with a third of them in `./dev test`, and with all in `./dev suites`, which sets `ALL_EXAMPLES`.
+`OTTLA_PROPERTY_EXAMPLES` raises every number.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from hypothesis import HealthCheck, settings
 
+ALL_EXAMPLES: Final = "OTTLA_ALL_EXAMPLES"
+# Each run searches from other seeds, so that runs add up; fewer than these would be hardly a search.
+SHARE: Final = 3
+EXAMPLES_MIN: Final = 5
+
 
 def examples(default_count: int) -> int:
-    """The number of examples, seeds or mutations: the environment's when it is greater than the default."""
+    """The number of seeds or mutations: the environment's when it is greater than the default."""
     return max(default_count, int(os.environ.get("OTTLA_PROPERTY_EXAMPLES", "0")))
+
+
+def examples_max(all_count: int) -> int:
+    """Hypothesis' `max_examples`, where all are `all_count`."""
+    share = 1 if os.environ.get(ALL_EXAMPLES) else SHARE
+    return examples(max(all_count // share, min(all_count, EXAMPLES_MIN)))
 
 
 def timeout_s(default_count: int) -> int:
@@ -17,10 +33,10 @@ def timeout_s(default_count: int) -> int:
     return 600 + 5 * (examples(default_count) - default_count)
 
 
-def example_settings(default_count: int, *, steps_count: int = 50) -> settings:
+def example_settings(all_count: int, *, steps_count: int = 50) -> settings:
     """Settings of a hypothesis test; tests/conftest.py has the common ones."""
     return settings(
-        max_examples=examples(default_count),
+        max_examples=examples_max(all_count),
         stateful_step_count=steps_count,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )

@@ -24,6 +24,7 @@ from ottla.spark.arrow.decoder import Decoder
 from ottla.spark.arrow.slices import TIMESTAMP_MS_MAX
 from ottla.spark.errors import CorruptRecords
 from tests.compiled_decoder import FORMS, decoding_with
+from tests.property.property_settings import examples_max
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]
 Batch: TypeAlias = tuple[list[Row], int, Codec, bool, bool]
@@ -121,14 +122,14 @@ def by_columns(data: bytes, first_offset: int = 0, offset_limit: int = 2**63 - 1
     return rows
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples_max(150))
 @given(st.lists(batches, min_size=1, max_size=4))
 def test_columns_equal_rows_for_any_batches(batch_list: list[Batch]) -> None:
     data = build(batch_list)
     assert by_columns(data) == by_rows(data)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples_max(80))
 @given(st.lists(batches, min_size=1, max_size=6), st.integers(1, 2000), st.integers(1, 4000))
 def test_columns_equal_rows_for_slices_of_any_size(batch_list: list[Batch], slice_bytes: int, room_bytes: int) -> None:
     data = build(batch_list)
@@ -136,7 +137,7 @@ def test_columns_equal_rows_for_slices_of_any_size(batch_list: list[Batch], slic
         assert by_columns(data) == by_rows(data)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples_max(50))
 @given(st.lists(batches, min_size=1, max_size=3), st.data())
 def test_columns_equal_rows_for_any_offset_range(batch_list: list[Batch], draw: st.DataObject) -> None:
     data = build(batch_list)
@@ -146,7 +147,7 @@ def test_columns_equal_rows_for_any_offset_range(batch_list: list[Batch], draw: 
     assert by_columns(data, first_offset, offset_limit) == by_rows(data, first_offset, offset_limit)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples_max(20))
 @given(st.lists(rows, min_size=1, max_size=6), st.integers(256, 400), st.integers(1, 5))
 def test_columns_equal_rows_for_many_small_batches(row_list: list[Row], batch_count: int, variety: int) -> None:
     kinds = [row_list[: 1 + index % len(row_list)] for index in range(variety)]
@@ -154,7 +155,7 @@ def test_columns_equal_rows_for_many_small_batches(row_list: list[Row], batch_co
     assert by_columns(data) == by_rows(data)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples_max(20))
 @given(st.integers(100, 20_000), st.sampled_from([0, 20, 100, 9000]), st.sampled_from([0, 1, 50]))
 def test_columns_equal_rows_for_long_runs_with_disturbances(count: int, size: int, odd_every: int) -> None:
     builder = BatchBuilder()
@@ -177,7 +178,7 @@ def mutated(data: bytes, changes: list[tuple[int, int]]) -> bytes:
 hostile_bytes = st.one_of(st.integers(0, 255), st.sampled_from([0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples_max(400))
 @given(
     st.lists(rows, min_size=1, max_size=5),
     st.sampled_from(Codec),
@@ -201,7 +202,7 @@ def test_a_hostile_batch_is_refused_or_read_as_the_row_decoder_reads_it(
     assert (error.topic, error.partition, error.offset) == ("orders", 7, 0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples_max(200))
 @given(
     st.lists(rows, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, BATCH_OVERHEAD_BYTES - 1), hostile_bytes), min_size=1, max_size=6),
@@ -222,7 +223,7 @@ def test_a_hostile_head_is_refused_or_read_as_the_row_decoder_reads_it(
     assert columns == by_rows(bytes(batch))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(st.binary(max_size=300))
 def test_any_bytes_are_refused_or_hold_nothing(data: bytes) -> None:
     with contextlib.suppress(WireError):

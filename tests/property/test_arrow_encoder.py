@@ -24,6 +24,7 @@ from ottla.spark.arrow.record_columns import RecordColumns, as_binary, as_header
 from ottla.spark.errors import UnencodableColumn
 from tests.compiled_decoder import COMPILED, FORMS, NUMPY, compile_library
 from tests.compiled_encoder import SOURCE, encoding_with, row_library
+from tests.property.property_settings import examples_max
 
 lengths = st.one_of(st.integers(0, 80), st.sampled_from([63, 64, 127, 128, 8191, 8192, 20_000]))
 contents = st.one_of(st.none(), st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 127), lengths))
@@ -138,7 +139,7 @@ def expected(row_list: list[Row]) -> list[Record]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=100)
+@settings(max_examples=examples_max(100))
 @given(rows, st.sampled_from(Codec), st.lists(st.integers(0, 600), max_size=3), st.integers(1, 30))
 def test_the_row_decoder_reads_the_encoded_rows(
     form: str, row_list: list[Row], codec: Codec, cuts: list[int], repeats: int
@@ -151,7 +152,7 @@ def test_the_row_decoder_reads_the_encoded_rows(
     assert read_header(batch).max_timestamp_ms == max(row[0] for row in row_list)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples_max(200))
 @given(rows, st.lists(st.integers(0, 20), max_size=3), st.data())
 def test_both_forms_write_the_same_bytes_for_any_rows_of_any_parts(
     row_list: list[Row], cuts: list[int], draw: st.DataObject
@@ -168,7 +169,7 @@ def test_both_forms_write_the_same_bytes_for_any_rows_of_any_parts(
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60)
+@settings(max_examples=examples_max(60))
 @given(rows, st.integers(100, 30_000))
 def test_split_rows_cover_all_rows_in_batches_below_the_limit(
     form: str, row_list: list[Row], size_bytes_max: int

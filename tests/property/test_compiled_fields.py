@@ -20,6 +20,7 @@ from ottla.spark.arrow.compiled_fields import load_library
 from ottla.spark.arrow.record_fields import ByteSpans, ChainWalker, RecordArea, RecordFields, read_fields
 from ottla.spark.errors import UnreadableElement
 from tests.compiled_decoder import SOURCE, compile_library, compiled_reader
+from tests.property.property_settings import examples_max
 
 contents = st.one_of(st.none(), st.binary(max_size=5), st.sampled_from([60, 64, 130, 9000]).map(bytes))
 headers = st.lists(st.tuples(st.text(max_size=3), contents), max_size=3).map(tuple)
@@ -97,7 +98,7 @@ def as_lists(read: RecordFields | None) -> dict[str, object] | None:
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=3), damages)
 def test_compiled_form_reads_and_refuses_the_same_as_numpy(
     batches: list[list[Record]], damage: list[tuple[int, int]]
@@ -111,7 +112,7 @@ def test_compiled_form_reads_and_refuses_the_same_as_numpy(
     assert as_lists(compiled_reader()(data, areas)) == as_lists(by_numpy(data, areas))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(st.lists(st.sampled_from(SOUND + UNSOUND), min_size=1, max_size=3), st.binary(max_size=1), st.integers(0, 1))
 def test_compiled_form_refuses_the_same_damage_as_numpy(pieces: list[bytes], tail: bytes, more: int) -> None:
     data = np.frombuffer(b"".join(pieces) + tail, np.uint8)

@@ -456,11 +456,5 @@ def _durable(described: DescribedGroup) -> object:
     return described.state, described.protocol_type, described.protocol_name, list(described.members)
 
 
-class GroupProtocolAtLength(GroupProtocol):
-    pass
-
-
 TestGroupProtocol = GroupProtocol.TestCase
-TestGroupProtocol.settings = example_settings(EXAMPLES_COUNT // 3, steps_count=40)
-TestGroupProtocolAtLength = GroupProtocolAtLength.TestCase
-TestGroupProtocolAtLength.settings = example_settings(EXAMPLES_COUNT, steps_count=40)
+TestGroupProtocol.settings = example_settings(EXAMPLES_COUNT, steps_count=40)

@@ -24,6 +24,7 @@ from ottla.coordination.tree import (
     TreeError,
     parent_of,
 )
+from tests.property.property_settings import examples_max
 
 ModelNode = tuple[bytes, int, int]  # data, version, owner
 Model = dict[str, ModelNode]
@@ -89,7 +90,7 @@ def assert_whole(table: NodeTable) -> None:
         assert table.stat(path).children_count == len(below)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(st.lists(st.tuples(st.lists(requests, max_size=4), st.booleans()), max_size=6))
 def test_batches_of_requests_have_the_effects_of_the_model(batches: list[tuple[list[list[Operation]], bool]]) -> None:
     committed = NodeTable()
@@ -120,7 +121,7 @@ def test_batches_of_requests_have_the_effects_of_the_model(batches: list[tuple[l
         assert_whole(committed)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples_max(200))
 @given(st.lists(requests, max_size=6))
 def test_change_ids_of_a_node_are_those_of_its_creation_and_last_change(batch: list[list[Operation]]) -> None:
     staging = Staging(NodeTable())

@@ -14,13 +14,14 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, read_response_header
 from ottla.protocol.messages import decode_response, encode_request
 from ottla.runtime.event_loop import run
+from tests.property.property_settings import examples_max
 from tests.property.test_wire_hostile import mutated
 from tests.property.wire_strategies import requests, version_id
 from tests.unit.broker.handlers.small_broker import SmallBroker
 from tests.unit.broker.test_async_requests import COLD, CONNECTION, joined
 
 EVERY_COLD_CALL = pytest.mark.parametrize(("api", "version"), COLD, ids=[version_id(*each) for each in COLD])
-FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FEW = settings(max_examples=examples_max(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def small_broker() -> SmallBroker:

@@ -29,11 +29,12 @@ from ottla.protocol.produce import PARTITIONS_MAX, read_produce, read_produce_st
 from ottla.protocol.reader import ELEMENT_BYTES, REQUEST_ELEMENTS_MAX
 from ottla.protocol.schemas.metadata import MetadataRequestTopic
 from ottla.runtime.steps import Steps, run_steps
+from tests.property.property_settings import examples_max
 from tests.property.wire_samples import sample
 from tests.property.wire_strategies import API_AND_VERSION, IDS, requests, responses, version_id
 
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
-FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FEW = settings(max_examples=examples_max(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 # Wrong counts and lengths: int32, int16 and compact; huge, negative, and one more than null.
 LIES = [

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import decode_request, decode_response, encode_request, encode_response
+from tests.property.property_settings import examples_max
 from tests.property.wire_strategies import (
     API_AND_VERSION,
     IDS,
@@ -19,7 +20,7 @@ from tests.property.wire_strategies import (
 )
 
 EVERY_VERSION = pytest.mark.parametrize(("api", "version"), API_AND_VERSION, ids=IDS)
-FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples_max(25), suppress_health_check=[HealthCheck.too_slow])
 
 
 @EVERY_VERSION

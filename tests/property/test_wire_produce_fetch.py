@@ -15,9 +15,10 @@ from ottla.protocol.messages import decode_response, encode_request
 from ottla.protocol.produce import ProducePartitionResult, RecordErrors, read_produce, write_produce_response
 from ottla.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.protocol.schemas.produce import ProduceRequest, ProduceResponse
+from tests.property.property_settings import examples_max
 from tests.property.wire_strategies import requests
 
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples_max(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 def versions(supported: VersionRange) -> pytest.MarkDecorator:

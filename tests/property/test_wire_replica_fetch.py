@@ -13,10 +13,11 @@ from ottla.protocol.messages import decode_request, encode_response
 from ottla.protocol.replica_fetch import REPLICA_FETCH_VERSION, encode_replica_fetch, read_replica_fetch_response
 from ottla.protocol.schemas.fetch import FetchRequest as RequestMessage
 from ottla.protocol.schemas.fetch import FetchResponse
+from tests.property.property_settings import examples_max
 from tests.property.test_wire_hostile import LIES
 from tests.property.wire_strategies import responses
 
-FEW = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples_max(200), suppress_health_check=[HealthCheck.too_slow])
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -10,6 +10,7 @@ from ottla.records.builder import BatchBuilder, build_batch, record_size_bytes_m
 from ottla.records.compression import Codec
 from ottla.records.header import BATCH_OVERHEAD_BYTES, read_header
 from ottla.records.record import Headers, Record, decode_batch
+from tests.property.property_settings import examples_max
 from tests.unit.records.plain_encoder import plain_records
 
 # Lengths and deltas on both sides of the places where a varint becomes longer.
@@ -48,7 +49,7 @@ def columns_of_records(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples_max(200))
 @given(columns_of_records())
 def test_batch_holds_the_bytes_of_its_records_encoded_one_by_one(records: list[Record]) -> None:
     batch = build_batch(records)
@@ -59,7 +60,7 @@ def test_batch_holds_the_bytes_of_its_records_encoded_one_by_one(records: list[R
     assert header.max_timestamp_ms == max(record.timestamp_ms for record in records)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples_max(50))
 @given(columns_of_records(), st.integers(1, 1000))
 def test_batch_with_gaps_holds_the_bytes_of_its_records_too(records: list[Record], gap: int) -> None:
     builder = BatchBuilder()
@@ -89,7 +90,7 @@ def test_long_batch_is_encoded_beyond_the_deltas_that_are_kept(count: int) -> No
     assert bytes(builder.build()[BATCH_OVERHEAD_BYTES:]) == plain_records(records)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples_max(100))
 @given(
     st.lists(st.none() | st.binary(max_size=200), min_size=1, max_size=600),
     st.none() | st.binary(max_size=9),

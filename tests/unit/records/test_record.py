@@ -14,6 +14,7 @@ from ottla.records.compression import Codec
 from ottla.records.errors import CorruptBatch, CorruptCompression, DecompressedTooLarge
 from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_AT, HEADER, read_header
 from ottla.records.record import Record, decode_batch, split_batches
+from tests.property.property_settings import examples_max
 
 BYTES_OR_NULL = st.none() | st.binary(max_size=40)
 RECORDS = st.lists(
@@ -171,7 +172,7 @@ def test_decode_batch_meets_any_bytes_with_a_wire_error_only(
         decode_batch(batch, size_bytes_max=1 << 16)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(RECORDS, st.sampled_from(list(Codec)), st.data())
 def test_decode_batch_meets_any_damage_with_a_wire_error_only(
     records: list[Record], codec: Codec, data: st.DataObject

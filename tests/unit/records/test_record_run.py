@@ -19,6 +19,7 @@ from ottla.records.header import ATTRIBUTES_AT, BATCH_OVERHEAD_BYTES, CRC, CRC_A
 from ottla.records.record import Record, decode_batch, read_record
 from ottla.records.record_run import RUN_BYTES, RUN_RECORDS_MAX, RecordRun, read_runs
 from ottla.records.varint import VARINTS
+from tests.property.property_settings import examples_max
 from tests.unit.records.test_message_set import columns_of_records
 
 SIZE_BYTES_MAX = 1 << 24
@@ -63,7 +64,7 @@ def even_batch(count: int = 100, *, codec: Codec = Codec.NONE, step_ms: int = 0)
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples_max(200))
 @given(columns_of_records(), st.sampled_from(list(Codec)), st.none() | st.just(5))
 def test_runs_hold_the_records_of_the_plain_reader(
     records: list[Record], codec: Codec, log_append_time_ms: int | None
@@ -88,7 +89,7 @@ def test_every_cut_and_every_turned_byte_is_read_as_the_plain_reader_does(whole:
             assert_read_alike(sealed(damaged))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_max(300))
 @given(columns_of_records(), st.data())
 def test_any_damage_is_met_as_by_the_plain_reader(records: list[Record], data: st.DataObject) -> None:
     batch = build_batch(records)

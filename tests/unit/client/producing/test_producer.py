@@ -19,6 +19,7 @@ from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch
 from ottla.records.errors import CorruptBatch
 from ottla.records.record import Record
+from tests.property.property_settings import examples_max
 from tests.unit.client.fake_cluster import FakeCluster, Fault, script
 
 
@@ -232,7 +233,7 @@ def test_producer_options_refuse_what_cannot_be_together(make: Callable[[], Prod
         make()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples_max(150))
 @given(
     faults=st.lists(st.none() | st.sampled_from(list(Fault)), max_size=25),
     codes=st.lists(

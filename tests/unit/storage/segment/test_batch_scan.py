@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER
 from ottla.runtime.disk import File
 from ottla.storage.segment.batch_scan import BatchScan
+from tests.property.property_settings import examples_max
 from tests.unit.storage.logs import batch_of
 from tests.unit.storage.quick_disk import QuickDisk
 
@@ -65,7 +66,7 @@ def test_a_head_that_cannot_be_is_named(tmp_path: Path, field: int, value: int, 
     assert scan.position == len(BATCHES[0])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples_max(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=400), flips=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 255)), max_size=3))
 def test_any_bytes_end_in_a_position_and_a_problem(
     tmp_path: Path, content: bytes, flips: list[tuple[int, int]]
