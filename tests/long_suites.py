@@ -233,6 +233,7 @@ LONG_SUITES: Final = (
             "tests/producer_simulation/test_mutants.py::*[only batches in flight are counted]",
             "tests/transactions_simulation/test_mutants.py::*[a cut keeps aborted transactions]",
             "tests/transactions_simulation/test_mutants.py::*[a replaced coordinator answers]",
+            "tests/transactions_simulation/test_mutants.py::*[markers of replaced coordinators are written]",
         ),
         (
             "tests/simulation/test_simulation.py::test_nothing_acknowledged_is_lost_in_fresh_seeds[8]",
@@ -243,14 +244,15 @@ LONG_SUITES: Final = (
             "tests/simulation/test_mutants.py::*[a follower cuts by the leader's log alone]",
             "tests/simulation/test_mutants.py::*[a minimum that is not met freezes nothing]",
             "tests/producer_simulation/test_mutants.py::*[requests in flight are not counted]",
-            "tests/transactions_simulation/test_mutants.py::*[markers of replaced coordinators are written]",
+            "tests/transactions_simulation/test_mutants.py::*[markers stop without a leader]",
+            "tests/transactions_simulation/test_mutants.py::*[commands are served while loading]",
             "tests/transactions_simulation/test_mutants.py::*[the last stable offset passes markers that may be cut]",
         ),
         "longer searches by the same simulations, and planted bugs that need many seeds: those that few find stay",
     ),
     LongSuite(
         (
-            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-1000]",
+            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-",
             "tests/property/test_follower_log.py::test_flushed_batches*[0-True-0]",
             "tests/property/test_follower_log.py::test_flushed_batches*[1-",
             "tests/property/test_follower_log.py::test_flushed_batches*[2-",
@@ -261,16 +263,20 @@ LONG_SUITES: Final = (
             "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-1]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-2]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*-3]",
+            "tests/property/test_truncated_producers.py::test_truncated_log*[1",
+            "tests/property/test_truncated_producers.py::test_truncated_log*[2",
         ),
         (
-            "tests/property/test_follower_log.py::test_flushed_batches*[0-False-0]",
             "tests/property/test_follower_log.py::test_flushed_batches*[0-True-1000]",
             "tests/property/test_compaction_survives_crashes.py::test_newest_values_survive_a_power_loss*[0]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*[one by one-0]",
             "tests/property/test_log_survives_crashes.py::test_flushed_records*[all at once-1]",
+            "tests/property/test_follower_log.py::TestFollowerEqualsLeader",
+            "tests/property/test_truncated_producers.py::test_truncated_log*[0-",
+            "tests/property/test_truncated_producers.py::test_truncated_log*[9-",
         ),
         "more lives of a follower, a cleaner and a log with a power loss at each of their operations, thousands of "
-        "recoveries each: one or two of each stay, with every kind of sync",
+        "recoveries each, and more seeds of cuts: one or two of each stay, with every kind of sync, and eight seeds",
     ),
     LongSuite(
         (
