@@ -84,6 +84,10 @@ class SparkOptionError(SparkUserError):
     error_code = ErrorCode.INVALID_CONFIG
 
 
+class NotInThisSpark(SparkOptionError):
+    """What an option requests needs a later Spark than the one that runs; the message has both versions."""
+
+
 class DataLoss(SparkUserError):
     """Records that a query should read are gone (deleted by retention, or the topic was recreated)."""
 

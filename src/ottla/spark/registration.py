@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from ottla.spark.jvm import is_remote, java_session, jvm_of
 from ottla.spark.worker_python import settle_worker_python
+
+_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_source(spark: SparkSession) -> None:
@@ -19,10 +25,19 @@ def register_source(spark: SparkSession) -> None:
     from ottla.spark.source.data_source import OttlaDataSource
 
     if is_remote(spark):
-        spark.dataSource.register(OttlaDataSource)
+        _register(spark, OttlaDataSource)
         return
     settle_worker_python(spark.sparkContext)
     # Spark looks a source up in the session that is active in the calling thread: in another one's it would find that
     # session's source, and refuse this one as a second of its name; a thread without one could read, and not write.
     jvm_of(spark.sparkContext).org.apache.spark.sql.SparkSession.setActiveSession(java_session(spark))
-    spark.dataSource.register(OttlaDataSource)
+    _register(spark, OttlaDataSource)
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # Spark 4.0 keeps the source of this name that it has found: this very class.
+        if error.getCondition() != _EXISTS:
+            raise

@@ -29,6 +29,7 @@ from ottla.spark.options.offset_spec import (
     parse_offsets,
 )
 from ottla.spark.options.option_reader import OptionReader
+from ottla.spark.spark_features import INSTALLED, SparkFeature, SparkFeatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +237,10 @@ class ReadOptions:
         return self.group_id or self.connection.client_id
 
 
-def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
-    """Raises `SparkOptionError`, which names the option."""
+def parse_read_options(
+    options: Mapping[str, str], *, is_stream: bool, features: SparkFeatures = INSTALLED
+) -> ReadOptions:
+    """Raises `SparkOptionError`, which names the option; `NotInThisSpark` where a later Spark takes it."""
     reader = OptionReader(options)
     connection = parse_connection(reader)
     group_id = _group_id(reader)
@@ -264,8 +267,20 @@ def parse_read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOp
     reader.choice("kafka.allow.auto.create.topics", {"false": "false"}, "false")
     reader.without_effect(READS_WITHOUT_EFFECT)
     reader.refuse_rest()
+    if parsed.pushes_filters:
+        features.require(
+            SparkFeature.PUSHED_FILTERS,
+            "the option 'pushFilters'",
+            "leave it out: the result is the same, and more is read; starting and ending offsets shorten a read, too",
+        )
     if is_stream:
         _refuse_in_streams(options)
+        for name in parsed.limits.given:
+            features.require(
+                SparkFeature.READ_LIMITS,
+                f"the option {name!r}",
+                "leave it out: each micro-batch then reads all that is there; maxRecordsPerPartition bounds its tasks",
+            )
     else:
         _refuse_in_batches(parsed)
     return parsed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
 from ottla.client.producing.raw_producer import RawProducer
@@ -21,6 +21,7 @@ from ottla.spark.errors import NotWritten, with_brief_errors
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.row_encoder import encoder_of_task
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.spark_features import DataSourceStreamArrowWriter
 from ottla.spark.worker_heap import settle_heap
 
 _log: Final = logging.getLogger(__name__)

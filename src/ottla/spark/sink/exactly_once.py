@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.client.producing.errors import TransactionAbortable
@@ -25,6 +25,7 @@ from ottla.spark.sink.deliveries import Delivery, DeliveryRun, NotDelivered, Ste
 from ottla.spark.sink.delivery_topic import DeliveryTopic
 from ottla.spark.sink.row_encoder import EncodedBatch, encoder_of_task
 from ottla.spark.source.cluster_view import open_cluster
+from ottla.spark.spark_features import DataSourceStreamArrowWriter
 from ottla.spark.worker_heap import settle_heap
 
 _log: Final = logging.getLogger(__name__)

@@ -9,18 +9,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.lost_offsets import LostRange
@@ -31,6 +20,16 @@ from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.cluster_view import ClusterView
 from ottla.spark.source.offset_ranges import OffsetRange, plan_tasks, ranges_between
 from ottla.spark.source.range_reading import ReadTask, read_task, task_of
+from ottla.spark.spark_features import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 from ottla.spark.worker_heap import settle_heap
 
 _COMPARISONS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)

@@ -12,20 +12,22 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
 )
 from pyspark.sql.types import DataType, StructType
 
 from ottla.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, columns_wanted, spark_ddl
-from ottla.spark.errors import SparkOptionError, with_brief_errors
+from ottla.spark.errors import NotInThisSpark, SparkOptionError, with_brief_errors
 from ottla.spark.options.option_reader import refuse_table
 from ottla.spark.options.read_options import includes_headers, parse_read_options
 from ottla.spark.options.write_options import WriteOptions, parse_without_columns, parse_write_options
 from ottla.spark.sink.at_least_once import BatchSink, StreamSink
 from ottla.spark.sink.exactly_once import ExactlyOnceSink
+from ottla.spark.sink.row_sink import RowSink
 from ottla.spark.source.batch_reader import BatchReader, FilteredBatchReader
-from ottla.spark.source.stream_reader import StreamReader
+from ottla.spark.source.stream_reader import StreamReader, StreamReaderWithoutLimits
+from ottla.spark.spark_features import INSTALLED, DataSourceStreamArrowWriter, SparkFeature
 from ottla.spark.worker_import import advise_workers
 
 
@@ -57,7 +59,8 @@ class OttlaDataSource(DataSource):
     @with_brief_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         advise_workers()
-        return StreamReader(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
+        kind = StreamReader if SparkFeature.READ_LIMITS in INSTALLED else StreamReaderWithoutLimits
+        return kind(parse_read_options(self.options, is_stream=True), wanted_columns(schema))
 
     @with_brief_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -71,10 +74,13 @@ class OttlaDataSource(DataSource):
         return BatchSink(options)
 
     @with_brief_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         advise_workers()
         options = self._write_options(schema, overwrite)
-        return StreamSink(options) if options.exactly_once is None else ExactlyOnceSink(options, options.exactly_once)
+        sink: DataSourceStreamArrowWriter = (
+            StreamSink(options) if options.exactly_once is None else ExactlyOnceSink(options, options.exactly_once)
+        )
+        return sink if SparkFeature.ARROW_STREAM_SINKS in INSTALLED else RowSink(sink, schema)
 
     def _write_options(self, schema: StructType, overwrites: bool) -> WriteOptions:
         column_types = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -98,6 +104,8 @@ def check_options(options: Mapping[str, str]) -> None:
         except SparkOptionError as batch_error:
             try:
                 parse_read_options(options, is_stream=True)
+            except NotInThisSpark:
+                raise  # a batch read has not even the option
             except SparkOptionError:
                 raise batch_error from None
         return

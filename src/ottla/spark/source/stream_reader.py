@@ -14,7 +14,6 @@ from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.groups.group_types import CommittedOffset
@@ -43,6 +42,12 @@ from ottla.spark.source.stream_plan import (
     first_offsets,
     from_checkpoint,
     to_checkpoint,
+)
+from ottla.spark.spark_features import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
 )
 
 log = logging.getLogger(__name__)
@@ -118,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options, self._columns
 
     def __setstate__(self, state: tuple[ReadOptions, tuple[str, ...]]) -> None:
-        StreamReader.__init__(self, *state)
+        type(self).__init__(self, *state)
 
     def initialOffset(self) -> CheckpointDict:
         """Spark calls it repeatedly while the first batch is not committed, so it must not depend on the
@@ -306,6 +311,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if losses:
             self._cluster().lose(losses)
         return self._cluster().earliest(places)
+
+
+class StreamReaderWithoutLimits(StreamReader):
+    """For a Spark that neither limits a micro-batch nor says where the one before it ended.
+
+    That is the end of the last one that was planned here.  After a restart Spark first plans an empty range at the end
+    of the last batch in its offset log, and runs that batch again where it was not committed.  Both are calls of
+    `partitions`, before the next of `latestOffset`.
+    """
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        super().__init__(options, columns)
+        self._planned_end: CheckpointDict | None = None
+
+    def latestOffset(self) -> CheckpointDict:  # type: ignore[override]
+        start = self.initialOffset() if self._planned_end is None else self._planned_end
+        self._planned_end = super().latestOffset(start, ReadAllAvailable())
+        return self._planned_end
+
+    def partitions(self, start: CheckpointDict, end: CheckpointDict) -> Sequence[InputPartition]:
+        self._planned_end = end
+        return super().partitions(start, end)
 
 
 def _is_no_news(known: StreamOffsets, planned: StreamOffsets) -> bool:

@@ -12,8 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.spark.errors import BadCheckpoint, DataLoss
+from ottla.spark.options.read_options import parse_read_options
 from ottla.spark.source.offset_ranges import OffsetRange
-from ottla.spark.source.stream_reader import StreamReader
+from ottla.spark.source.stream_reader import StreamReader, StreamReaderWithoutLimits
 from tests.unit.spark.source.small_cluster import Engine, Logs, planned, reader
 
 OLD, NEW = UUID(int=1000), UUID(int=2000)
@@ -296,3 +297,32 @@ def test_a_log_that_seems_to_be_cut_is_looked_into(monkeypatch: pytest.MonkeyPat
     stream = reader(monkeypatch, logs, failOnDataLoss="false")
     stream.latestOffset({"a": {"0": 50}}, ReadAllAvailable())
     assert logs.asked_cut == [A0]
+
+
+def unlimited(monkeypatch: pytest.MonkeyPatch, logs: Logs, **options: str) -> StreamReaderWithoutLimits:
+    reader(monkeypatch, logs, **options)  # the logs take the cluster's place
+    parsed = parse_read_options({"kafka.bootstrap.servers": "h:9092", "subscribe": "a,b"} | options, is_stream=True)
+    return StreamReaderWithoutLimits(parsed, ("value",))
+
+
+def test_without_limits_the_end_of_a_plan_is_the_start_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(a0=(0, 10))
+    stream = unlimited(monkeypatch, logs, startingOffsets="earliest")
+    first = stream.latestOffset()
+    assert planned(stream, stream.initialOffset(), first) == [OffsetRange("a", 0, 0, 10)]
+    assert stream.latestOffset() == first, "Spark compares offsets as text: nothing came"
+    logs.logs[A0] = (0, 15)
+    assert planned(stream, first, stream.latestOffset()) == [OffsetRange("a", 0, 10, 15)]
+
+
+def test_without_limits_a_restart_continues_at_the_last_batch_of_the_offset_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = Logs(a0=(4, 15))
+    logs.topic_ids["a"] = OLD
+    ended = unlimited(monkeypatch, logs, startingOffsets="earliest").latestOffset()
+    logs.logs[A0] = (4, 8)
+    restarted = unlimited(monkeypatch, logs, startingOffsets="earliest")
+    assert planned(restarted, ended, ended) == [], "Spark shows where the offset log ends"
+    with pytest.raises(DataLoss, match="up to offset 15, and now it ends at 8"):
+        restarted.latestOffset()
