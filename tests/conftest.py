@@ -72,12 +72,12 @@ def files_opened_by_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report the seeds of simulations, also without failures; and the downloads and builds beside the tests,
-    and why they failed: `./dev test` names the installer's output."""
+    """Report the seeds of simulations and the outcome under each Spark, also without failures; and the downloads and
+    builds beside the tests, and why they failed: `./dev test` names the installer's output."""
     for done in terminalreporter.getreports(""):
         for name, value in getattr(done, "user_properties", ()):
-            if name == "simulation":
-                terminalreporter.write_line(f"simulation: {value}")
+            if name in ("simulation", "spark"):
+                terminalreporter.write_line(f"{name}: {value}")
     report = Path(os.environ.get("OTTLA_PEERS_REPORT", os.devnull))
     if report.is_file():
         terminalreporter.section("clients and tools of other projects")

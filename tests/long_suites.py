@@ -364,6 +364,12 @@ LONG_SUITES: Final = (
         "archive, Java from PyPI; the session of a user's tests stays",
     ),
     LongSuite(
+        ("tests/integration/spark_versions/test_spark_versions.py",),
+        ("tests/unit/spark/test_spark_features.py", "tests/integration/spark/test_spark_stream.py"),
+        "the tests of the source, the sink and the pipeline under each earlier Spark, minutes each: the newest one "
+        "stays, and what the older ones lack is decided by pure code",
+    ),
+    LongSuite(
         ("tests/integration/spark/test_spark_connect.py",),
         ("tests/unit/spark/lake/test_numbered_tasks.py", "tests/integration/spark/test_load_command.py"),
         "a server of Spark Connect is another Spark and its start; tasks that are named by numbers, which loads use "

@@ -108,6 +108,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/spark/test_spark_java.py": "spark programs",
     "tests/integration/spark/test_spark_sessions.py": "spark programs",
     "tests/integration/spark_cluster": "spark programs",
+    "tests/integration/spark_versions": "spark programs",
     # One Spark session.
     "tests/integration/spark/": "spark",
     # More programs that start Spark.

@@ -29,6 +29,7 @@ from tests.peers import kafka_jars, kcat
 from tests.peers.apache_kafka import archive_broker
 from tests.peers.java_tool import archive_tools
 from tests.peers.spark_classes import archive_spark
+from tests.peers.spark_versions import install_earlier
 from tests.peers.unavailable import PeerUnavailable
 
 Bring = Callable[[], object]
@@ -56,6 +57,7 @@ SUITES: Final[Mapping[str, Bring]] = {
     "franz-go's tests": kgo_tests,
     "Kafka Streams": streams_program,
     "Flink": flink_program,
+    "earlier releases of Spark": install_earlier,
 }
 # An archive that could not be written, and a JVM that did not end in time.
 OF_ARCHIVES: Final = (OSError, subprocess.TimeoutExpired)

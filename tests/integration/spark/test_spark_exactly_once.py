@@ -14,6 +14,7 @@ from ottla.client.producing.batch_transactions import BatchTransactions
 from ottla.client.wire.cluster import Cluster
 from ottla.model import identifiers
 from ottla.records.builder import BatchBuilder
+from ottla.spark.spark_features import INSTALLED, SparkFeature
 from tests.integration.spark.committed_values import committed_values
 from tests.integration.spark.conftest import ReadStream
 from tests.integration.spark.peer import Message, Peer
@@ -95,6 +96,8 @@ def test_a_stream_is_written_once_over_restarts_and_batches_that_run_again(copy:
     copy.forget_commit(1)
     copy.produce(b"d")
     copy.run()
+    if SparkFeature.READ_LIMITS not in INSTALLED:
+        copy.run()  # the batch that runs again is all of a run with availableNow
     assert copy.committed() == [b"a", b"b", b"c", b"d"]
 
 

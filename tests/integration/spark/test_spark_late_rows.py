@@ -14,10 +14,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ottla.spark import streams
+from ottla.spark.spark_features import SparkFeature
 from ottla.spark.streams.late_rows import Lateness
 from ottla.testing import Namespace, Record, Topic, produce
+from tests.integration.spark.needs import needs
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("few_partitions")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("few_partitions"),
+    needs(SparkFeature.READ_LIMITS),
+]
 
 MINUTE_MS = 60_000
 # 2011-06-12 00:00 UTC.

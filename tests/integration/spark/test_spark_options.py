@@ -15,7 +15,9 @@ from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.lost_offsets import UNKNOWN_END, read_lost_offsets
 from ottla.model.identifiers import TopicPartition
+from ottla.spark.spark_features import SparkFeature
 from tests.integration.spark.conftest import Read, ReadStream
+from tests.integration.spark.needs import needs
 from tests.integration.spark.peer import Message, Peer
 from tests.integration.spark.test_spark_stream import Drain, numbered
 
@@ -42,6 +44,7 @@ def committed(peer: Peer, group: str) -> dict[TopicPartition, int]:
         return {place: each.offset for place, each in GroupAdmin(cluster).committed(group).items()}
 
 
+@needs(SparkFeature.READ_LIMITS)
 def test_a_group_shows_the_progress_of_a_stream_and_others_start_there(
     drain: Drain, read_stream: ReadStream, read: Read, peer: Peer, topic: str, tmp_path: Path
 ) -> None:
@@ -84,6 +87,7 @@ def test_lost_offsets_are_recorded_before_the_stream_continues(drain: Drain, pee
     assert {lost.topic_id for lost in recreated} == {old_id}
 
 
+@needs(SparkFeature.READ_LIMITS)
 def test_a_limit_by_bytes_divides_a_backlog(drain: Drain, peer: Peer, topic: str) -> None:
     for first in range(0, 100, 10):
         peer.produce(topic, [Message(None, b"%05d" % index * 200, partition=0) for index in range(first, first + 10)])
@@ -134,6 +138,7 @@ CONDITIONS = {
 
 
 @only_ottla
+@needs(SparkFeature.PUSHED_FILTERS)
 def test_conditions_shorten_the_read_and_change_no_result(read: Read, peer: Peer, topic: str, pushing: None) -> None:
     for partition in (0, 1):
         messages = numbered(20, partition=partition)
@@ -150,6 +155,7 @@ def test_conditions_shorten_the_read_and_change_no_result(read: Read, peer: Peer
 
 
 @only_ottla
+@needs(SparkFeature.PUSHED_FILTERS)
 def test_filters_are_pushed_only_while_spark_allows_it(read: Read, topic: str) -> None:
     with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
         read(subscribe=topic, pushFilters="true").collect()

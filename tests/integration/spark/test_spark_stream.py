@@ -12,8 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ottla.spark.spark_features import SparkFeature
 from tests.eventually import eventually
 from tests.integration.spark.conftest import ReadStream
+from tests.integration.spark.needs import needs
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -53,6 +55,7 @@ def drain(read_stream: ReadStream, tmp_path: Path) -> Drain:
     return Drain(read_stream, tmp_path)
 
 
+@needs(SparkFeature.READ_LIMITS)
 def test_available_now_reads_everything_once_in_limited_batches(drain: Drain, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(70) + numbered(30, partition=1, first=70))
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}

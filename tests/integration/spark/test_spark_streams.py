@@ -18,8 +18,10 @@ from ottla.demo.events import CLICKS, PAGE_VIEWS, events_of
 from ottla.model.errors import ConfigError
 from ottla.spark import streams
 from ottla.spark.errors import SparkOptionError
+from ottla.spark.spark_features import SparkFeature
 from ottla.spark.streams.jobs import JobFailed, JobSettings, JobTotals, load_job, run_job
 from ottla.testing import Namespace, Record, Topic, produce
+from tests.integration.spark.needs import needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("few_partitions")]
 
@@ -106,6 +108,7 @@ def on_time_of(sent: list[tuple[bytes, bytes]], late_rows: list[Row]) -> list[Se
     return [seen for seen, count in Counter(seen_in(sent)).items() if count > dropped[seen]]
 
 
+@needs(SparkFeature.READ_LIMITS)
 def test_top_pages_of_five_minutes_are_those_of_all_that_was_on_time_and_sent_once(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
@@ -142,6 +145,7 @@ def test_top_pages_of_five_minutes_are_those_of_all_that_was_on_time_and_sent_on
     assert set(found_rows) == expected
 
 
+@needs(SparkFeature.READ_LIMITS)
 def test_sessions_are_those_of_all_that_was_on_time_and_sent_once(
     spark: SparkSession, namespace: Namespace, tmp_path: Path
 ) -> None:
