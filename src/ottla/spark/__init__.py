@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["register", "session"]
+__all__ = ["offsets_behind", "register", "session"]
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, label: str | None = None) -> str:
     """Make the source `ottla` known to a session: `spark.read`, `readStream`, `write`, `writeStream`.
 
     Spark finds it automatically where its Python (`PYSPARK_PYTHON`, else `python3`) has this package.  This call makes
@@ -34,11 +35,15 @@ def register(spark: SparkSession) -> None:
     that writes, and for each `spark.newSession()`.  A session of Spark Connect may be given as well; its server plans
     and reads, so the server's Python must have this package.
 
-    Raises `ottla.spark.worker_python.WorkerPythonMissing`.
+    With a `label` the source gets a second name, which plans and the web interface show, and which is returned:
+
+        clicks = spark.read.format(ottla.spark.register(spark, "clicks"))     # BatchScan ottla:clicks[...]
+
+    Raises `ottla.spark.worker_python.WorkerPythonMissing`, `ottla.spark.registration.BadLabel`.
     """
     from ottla.spark.registration import register_source
 
-    register_source(spark)
+    return register_source(spark, label)
 
 
 def session(app_name: str | None = None, *, master: str | None = None, **settings: str) -> SparkSession:
@@ -54,3 +59,16 @@ def session(app_name: str | None = None, *, master: str | None = None, **setting
     from ottla.spark.local_session import start_session
 
     return start_session(app_name, master, settings)
+
+
+def offsets_behind(progress: StreamingQueryProgress) -> dict[str, dict[int, int]]:
+    """How many offsets of each topic and partition a stream has not read: of `query.lastProgress`, or an event's.
+
+        behind = ottla.spark.offsets_behind(query.lastProgress)     # {"clicks": {0: 0, 1: 30}}
+
+    Offsets of a compacted topic, or of one with transactions, count records that are not there any more.  Raises
+    `ottla.spark.errors.NotInThisSpark` before Spark 4.2.
+    """
+    from ottla.spark.source.stream_progress import behind
+
+    return behind(progress.sources)
