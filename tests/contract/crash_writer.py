@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
+from ottla.coordination.local.backend import LocalBackend
 from ottla.coordination.tree import CreateNode, SetNode, Tree
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.event_loop import run
+from tests.contract.tree_backends import local_tree
 
 WRITERS_COUNT = 8
 # Short: a killed writer's ephemeral nodes are deleted after it.
@@ -38,17 +42,23 @@ async def write_for_ever(tree: Tree, writer: int) -> None:
             say(f"{written} {node.stat.version} {node.stat.mzxid} {kind}")
 
 
-async def connected(kind: str, place: str) -> Tree:
+async def connected(kind: str, place: str, stack: AsyncExitStack) -> Tree:
     if kind == "zookeeper":
         return await ZooKeeperBackend(place, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
-    tree = await (await EmbeddedBackend.open(place)).connect()
+    if kind == "local":
+        # The server of the tree is in this process: it is killed, too.
+        path = await stack.enter_async_context(local_tree(Path(place), session_timeout_ms=SESSION_TIMEOUT_MS))
+        tree: Tree = await LocalBackend(path).connect()
+    else:
+        tree = await (await EmbeddedBackend.open(place)).connect()
     say(f"session {tree.session_id}")  # a change id like others
     return tree
 
 
 async def main(kind: str, place: str) -> None:
-    tree = await connected(kind, place)
-    await asyncio.gather(*(write_for_ever(tree, writer) for writer in range(WRITERS_COUNT)))
+    async with AsyncExitStack() as stack:
+        tree = await connected(kind, place, stack)
+        await asyncio.gather(*(write_for_ever(tree, writer) for writer in range(WRITERS_COUNT)))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from ottla.coordination.zookeeper.access import (
     ZooKeeperRefused,
     ZooKeeperUnreachable,
 )
-from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
 from ottla.coordination.zookeeper.security import UNSECURED, client_security
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -359,7 +359,7 @@ def test_consumer_that_was_paused_beyond_its_session_hands_out_nothing_on_resume
 
 async def test_consumer_whose_session_an_operator_ends_claims_again_in_the_next_one(connect: str) -> None:
     home = ZooKeeperBackend(connect, session_timeout_ms=6_000, connection_timeout_ms=60_000)
-    onlooker, keeper = await home.connect(), await SessionKeeper.open(home)
+    onlooker, keeper = await home.connect(), await ZooKeeperKeeper.open(home)
     try:
         await layout.lay_out(onlooker)
         await make_topic(onlooker, "t", 4)

@@ -21,7 +21,7 @@ from ottla.coordination.tree import (
     SessionState,
     Tree,
 )
-from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 from ottla.runtime.clock import SystemClock
 from ottla.testing.zookeeper import SESSION_TIMEOUT_MS_MAX, RunningEnsemble, RunningZooKeeper
@@ -196,8 +196,8 @@ async def test_expired_session_is_lost_for_good(server: RunningZooKeeper) -> Non
 
 
 @asynccontextmanager
-async def kept(connect: str) -> AsyncIterator[SessionKeeper]:
-    keeper = await SessionKeeper.open(home_of(connect))
+async def kept(connect: str) -> AsyncIterator[ZooKeeperKeeper]:
+    keeper = await ZooKeeperKeeper.open(home_of(connect))
     try:
         yield keeper
     finally:

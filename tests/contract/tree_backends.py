@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
+from ottla.coordination.local.backend import LocalBackend
+from ottla.coordination.local.server import SESSION_TIMEOUT_MS, TreeServer
 from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.posix_disk import PosixDisk
 
 SETTLE_S_MAX: Final = 10.0
 
@@ -54,10 +58,16 @@ class EmbeddedTreeBackend:
         return [sys.executable, "-m", "tests.contract.crash_writer", "embedded", str(self.path)]
 
 
-class RunningZooKeeperBackend:
-    """The sessions of a test with a `ZooKeeperBackend`."""
+class Connecting(Protocol):
+    """A backend whose sessions belong to their callers."""
 
-    def __init__(self, home: ZooKeeperBackend) -> None:
+    async def connect(self) -> Tree: ...
+
+
+class RunningSessions:
+    """The sessions of a test with a backend."""
+
+    def __init__(self, home: Connecting) -> None:
         self._home = home
         self._sessions: list[Tree] = []
 
@@ -80,7 +90,7 @@ class ZooKeeperTreeBackend:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[RunningHome]:
-        home = RunningZooKeeperBackend(ZooKeeperBackend(self.connect_string))
+        home = RunningSessions(ZooKeeperBackend(self.connect_string))
         try:
             yield home
         finally:
@@ -88,6 +98,48 @@ class ZooKeeperTreeBackend:
 
     def crash_writer_command(self) -> list[str]:
         return [sys.executable, "-m", "tests.contract.crash_writer", "zookeeper", self.connect_string]
+
+
+class LocalTreeBackend:
+    """A tree file that a server holds, in this process; sessions reach it through its socket."""
+
+    session_ids_are_change_ids = True
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[RunningHome]:
+        async with local_tree(self.directory) as path:
+            home = RunningSessions(LocalBackend(path))
+            try:
+                yield home
+            finally:
+                await home.close()
+
+    def crash_writer_command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.contract.crash_writer", "local", str(self.directory)]
+
+
+@asynccontextmanager
+async def local_tree(directory: Path, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> AsyncIterator[Path]:
+    """A server of the tree in `directory`; its socket."""
+    backend = await EmbeddedBackend.open(str(directory / "tree.sqlite"))
+    path = directory / "tree.socket"
+    server = TreeServer(
+        backend,
+        path,
+        str(directory / "tree-sessions"),
+        PosixDisk(),
+        SystemClock(),
+        session_timeout_ms=session_timeout_ms,
+    )
+    try:
+        await server.start()
+        yield path
+    finally:
+        await server.close()
+        await backend.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from ottla.coordination.tree import SessionState, Tree
 from ottla.coordination.tree_retries import TreeRetries
 from ottla.coordination.zookeeper.access import SessionCredentials, ZooKeeperUnreachable
-from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
 from ottla.coordination.zookeeper.protection import require_protection
 from ottla.coordination.zookeeper.security import ZooKeeperSecurity, zookeeper_security
 from ottla.model.broker_settings import (
@@ -37,7 +37,7 @@ from ottla.runtime.mutex import Mutex
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Check = Callable[[SessionKeeper], Awaitable[None]]
+Check = Callable[[ZooKeeperKeeper], Awaitable[None]]
 
 SESSION_FILE: Final = "zookeeper-session"
 # Of a start that waits for ZooKeeper.
@@ -70,7 +70,7 @@ def protection_check(settings: BrokerSettings, security: ZooKeeperSecurity, retr
             f"{ZOOKEEPER_UNPROTECTED.name}=true",
         )
 
-    async def check(keeper: SessionKeeper) -> None:
+    async def check(keeper: ZooKeeperKeeper) -> None:
         await retries.until_done(partial(require_protection, keeper))
 
     return check
@@ -107,7 +107,7 @@ class SharedTreeBackend:
         if former is not None:
             log.info("session.former_ended", extra=fields(session_id=f"{former.session_id:#x}"))
             await self._reached(partial(self._backend.end_session, former))
-        keeper = await self._reached(partial(SessionKeeper.open, self._backend))
+        keeper = await self._reached(partial(ZooKeeperKeeper.open, self._backend))
         if self._check is not None:
             try:
                 await self._check(keeper)
@@ -129,7 +129,7 @@ class SharedTreeBackend:
             await self._remembering
         self._file.remove()
 
-    async def _remember(self, keeper: SessionKeeper) -> None:
+    async def _remember(self, keeper: ZooKeeperKeeper) -> None:
         # One at a time, and the one that is present then.
         async with self._writing:
             credentials = keeper.credentials

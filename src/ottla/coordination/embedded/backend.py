@@ -40,39 +40,8 @@ from ottla.coordination.tree import (
     check_path,
     check_size,
 )
+from ottla.coordination.watch_table import WatchTable
 from ottla.runtime.clock import Clock, SystemClock
-
-
-class WatchTable:
-    """Watches on a node's data (or its creation and deletion) and on its children's names."""
-
-    def __init__(self) -> None:
-        self._data: dict[str, dict[Watch, None]] = {}
-        self._children: dict[str, dict[Watch, None]] = {}
-
-    def watch_data(self, path: str, watch: Watch) -> None:
-        self._data.setdefault(path, {})[watch] = None
-
-    def watch_children(self, path: str, watch: Watch) -> None:
-        self._children.setdefault(path, {})[watch] = None
-
-    def take_for(self, change: TreeChange) -> list[Watch]:
-        """Removes and returns the watches that a change fires, each once however often it was set."""
-        due: dict[Watch, None] = {}
-        for path in change.nodes:
-            due.update(self._data.pop(path, {}))
-        for path in change.children_changed:
-            due.update(self._children.pop(path, {}))
-        return list(due)
-
-    def take_all(self) -> list[Watch]:
-        """Removes and returns every watch: the session is over."""
-        due: dict[Watch, None] = {}
-        for watches in (*self._data.values(), *self._children.values()):
-            due.update(watches)
-        self._data.clear()
-        self._children.clear()
-        return list(due)
 
 
 class EmbeddedSession(SingleWrites):
@@ -128,7 +97,7 @@ class EmbeddedSession(SingleWrites):
 
     def call_watches(self, change: TreeChange) -> None:
         """The change is committed and readable: call the watches that it fires."""
-        for watch in self._watches.take_for(change):
+        for watch in self._watches.take_for(change.nodes, change.children_changed):
             self._backend.call_soon(watch)
 
     def end(self) -> None:

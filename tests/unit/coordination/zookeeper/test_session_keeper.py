@@ -12,7 +12,7 @@ import pytest
 from ottla.coordination.tree import Lease, SessionState
 from ottla.coordination.zookeeper import backend
 from ottla.coordination.zookeeper.access import ZooKeeperUnreachable
-from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
 from ottla.coordination.zookeeper.session import ZooKeeperSession
 
 CONNECTED, LOST = SessionState.CONNECTED, SessionState.LOST
@@ -74,7 +74,7 @@ async def comes_back_after(lost: ScriptedSession, failure: Exception | None, mon
     outcomes: list[ScriptedSession | Exception] = [lost, ScriptedSession(2)]
     if failure is not None:
         outcomes.insert(1, failure)
-    keeper = await SessionKeeper.open(ScriptedHome(*outcomes))
+    keeper = await ZooKeeperKeeper.open(ScriptedHome(*outcomes))
     heard: list[SessionState] = []
     is_back = asyncio.Event()
 

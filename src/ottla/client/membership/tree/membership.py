@@ -27,7 +27,7 @@ from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.rebalance_pace import RebalancePace
-from ottla.coordination.zookeeper.backend import SessionKeeper, ZooKeeperBackend
+from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
 from ottla.coordination.zookeeper.security import UNSECURED, ZooKeeperSecurity
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -173,10 +173,10 @@ class TreeMembership:
         if self._is_leaving and (self._member is None or self._member.has_left):
             on_events([Left()])
 
-    async def _connected(self) -> SessionKeeper | None:
+    async def _connected(self) -> ZooKeeperKeeper | None:
         """With the first session; None when no caller waits for it any more."""
         assert self._stopping is not None
-        connecting = asyncio.ensure_future(SessionKeeper.open(self._backend))
+        connecting = asyncio.ensure_future(ZooKeeperKeeper.open(self._backend))
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -187,7 +187,7 @@ class TreeMembership:
             await (await connecting).close()
         return None
 
-    async def _take_part(self, keeper: SessionKeeper, subscription: Subscription, on_events: OnEvents) -> None:
+    async def _take_part(self, keeper: ZooKeeperKeeper, subscription: Subscription, on_events: OnEvents) -> None:
         assert self._stopping is not None
         assert self._loop is not None
         member = TreeMember(keeper, self._paths, self._node(subscription), self._new_consumer(), self._clock, on_events)

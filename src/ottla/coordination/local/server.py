@@ -1,0 +1,351 @@
+"""The holder's side: gives sessions of its embedded tree to other processes, over a Unix socket.
+
+**Sessions.**  A session is one connection.  It ends when the connection does: then its process has ended, or has given
+its lease up before.  It also ends when nothing arrived for a session timeout: a process that is paused keeps its
+connection, and its ephemeral nodes must not stay with it.
+
+**Leases.**  A session's holder counts its lease from the moment it sent a request that was answered; the server counts
+the timeout from the receipt, which is later (`model.session_lease`).  A server that was paused itself read nothing
+meanwhile: it adds its own pause to every session before it ends one.
+
+**After a crash** of the server, ephemeral nodes are gone with its memory, and holders of leases that it gave may still
+act.  So a server that finds the mark of one that did not end its sessions waits until the last of those leases must
+have ended, and only then accepts connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
+from ottla.coordination.local.messages import (
+    LENGTH_BYTES,
+    REQUEST_FRAME_BYTES_MAX,
+    VERSION,
+    MalformedMessage,
+    Message,
+    decode,
+    error_message,
+    frame_bytes,
+    nodes_message,
+    operations_of,
+    understood,
+)
+from ottla.coordination.local.socket_path import SocketPath
+from ottla.model.errors import OttlaError
+from ottla.model.session_lease import lease_ms
+from ottla.observe.events import fields
+from ottla.runtime.clock import Clock
+from ottla.runtime.disk import Disk, read_file, replace_file
+
+# Processes of one machine answer at once; what takes seconds is a pause, and a shorter timeout would end sessions of
+# brokers that the machine did not schedule.
+SESSION_TIMEOUT_MS: Final = 6_000
+LOOKS_PER_TIMEOUT: Final = 6
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+log = logging.getLogger(__name__)
+
+
+class SessionsMark:
+    """A file that exists while sessions may hold leases: of this server, or of one that crashed."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._exists = disk.exists(path)
+
+    def lease_left_ms(self) -> int:
+        """For how long leases that a former server gave may hold from now on; 0 where none does.
+
+        A start of the machine ended all of their holders.
+        """
+        if not self._exists:
+            return 0
+        try:
+            content = json.loads(read_file(self._disk, self._path))
+            return 0 if content["boot_id"] != _boot_id() else lease_ms(int(content["timeout_ms"]))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("tree_server.mark_unreadable", extra=fields(path=self._path, error=str(error)))
+            return lease_ms(SESSION_TIMEOUT_MS)
+
+    def put(self, timeout_ms: int) -> None:
+        """Before the first session begins."""
+        replace_file(self._disk, self._path, json.dumps({"timeout_ms": timeout_ms, "boot_id": _boot_id()}).encode())
+        self._exists = True
+
+    def remove(self) -> None:
+        """No session is left."""
+        if self._exists:
+            self._disk.remove(self._path)
+            self._exists = False
+
+
+class TreeServer:
+    """Serves `backend` at a socket; the caller owns the backend, and closes it after the server.
+
+    `mark_path` names the file of `SessionsMark`; only one server may use it, and the socket, at a time.
+    """
+
+    def __init__(
+        self,
+        backend: EmbeddedBackend,
+        socket_path: Path,
+        mark_path: str,
+        disk: Disk,
+        clock: Clock,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
+        self._backend: Final = backend
+        self._path: Final = SocketPath(socket_path)
+        self._mark: Final = SessionsMark(disk, mark_path)
+        self._clock: Final = clock
+        self._timeout_ms: Final = session_timeout_ms
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked_ms = 0
+
+    async def start(self) -> None:
+        """Accept connections, at once or after the leases of a former server.
+
+        Raises `SocketPathTooLong`, `OSError`.
+        """
+        left_ms = self._mark.lease_left_ms()
+        if left_ms:
+            log.warning("tree_server.awaits_leases", extra=fields(wait_ms=left_ms))
+            await asyncio.sleep(left_ms / 1000)
+        self._mark.put(self._timeout_ms)
+        loop = asyncio.get_running_loop()
+        with self._path.reachable() as path:
+            # One that a crash left; this process holds the lock of the directory.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            self._server = await loop.create_unix_server(self._connection, path)
+            os.chmod(path, 0o600)
+        self._looked_ms = self._clock.boottime_ms()
+        self._look_later()
+
+    async def close(self) -> None:
+        """Accept no connection, and end all of them.  Sessions that are still there may hold leases: the next server
+        waits for these."""
+        if self._timer is not None:
+            self._timer.cancel()
+        is_free = not self._connections
+        if self._server is not None:
+            self._server.close()
+            with self._path.reachable() as path, contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        await asyncio.gather(*(connection.end() for connection in list(self._connections)))
+        if self._server is not None:
+            await self._server.wait_closed()
+        if is_free and self._server is not None:
+            self._mark.remove()
+
+    def _connection(self) -> _Connection:
+        return _Connection(self._backend, self._timeout_ms, self._clock, self._connections)
+
+    def _look_later(self) -> None:
+        delay_s = self._timeout_ms / LOOKS_PER_TIMEOUT / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        now_ms = self._clock.boottime_ms()
+        # What arrived while this process was paused is read in this turn of the loop at the earliest.
+        paused_ms = now_ms - self._looked_ms - 2 * self._timeout_ms // LOOKS_PER_TIMEOUT
+        self._looked_ms = now_ms
+        for connection in list(self._connections):
+            if paused_ms > 0:
+                connection.extend(paused_ms + self._timeout_ms // LOOKS_PER_TIMEOUT)
+            elif connection.is_silent(now_ms):
+                log.warning("tree_server.session_expired", extra=fields(session_id=connection.session_id))
+                connection.drop()
+        self._look_later()
+
+
+class _Connection(asyncio.Protocol):
+    """One process's connection, and the session that it has from its first message on."""
+
+    def __init__(self, backend: EmbeddedBackend, timeout_ms: int, clock: Clock, connections: set[_Connection]) -> None:
+        self._backend = backend
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._session: EmbeddedSession | None = None
+        self._received = bytearray()
+        self._seen_ms = clock.boottime_ms()
+        # The watches of this session, by kind and path: setting one again makes no second one.
+        self._watches: dict[tuple[str, str], Callable[[], None]] = {}
+        self._fired: list[tuple[str, str]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
+        self._disconnected = asyncio.Event()
+
+    @property
+    def session_id(self) -> int | None:
+        return None if self._session is None else self._session.session_id
+
+    def is_silent(self, now_ms: int) -> bool:
+        return now_ms - self._seen_ms > self._timeout_ms
+
+    def extend(self, paused_ms: int) -> None:
+        """The server could not read for so long."""
+        self._seen_ms += paused_ms
+
+    def drop(self) -> None:
+        """End the connection, and with it the session."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end_soon()
+
+    async def end(self) -> None:
+        """Return when the connection and the session are over."""
+        self.drop()
+        if self._ending is not None:
+            await self._ending
+        await self._disconnected.wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disconnected.set()
+        self._end_soon()
+
+    def data_received(self, data: bytes) -> None:
+        self._seen_ms = self._clock.boottime_ms()
+        self._received += data
+        try:
+            while len(self._received) >= LENGTH_BYTES:
+                end = LENGTH_BYTES + frame_bytes(bytes(self._received[:LENGTH_BYTES]), REQUEST_FRAME_BYTES_MAX)
+                if len(self._received) < end:
+                    return
+                frame = bytes(self._received[LENGTH_BYTES:end])
+                del self._received[:end]
+                self._start(decode(frame))
+        except MalformedMessage as error:
+            log.warning("tree_server.malformed", extra=fields(error=str(error)))
+            self.drop()
+
+    def _start(self, message: Message) -> None:
+        """Calls of a session take effect in their order: each task runs to its first wait in the order of its start."""
+        task = self._loop.create_task(self._respond(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, message: Message) -> None:
+        try:
+            call_id, path = understood(lambda: (int(message.fields["id"]), str(message.fields.get("path", "/"))))
+            try:
+                response = await self._result(call_id, path, message)
+            except (OttlaError, ValueError) as error:
+                if isinstance(error, MalformedMessage):
+                    raise
+                failure = error if isinstance(error, OttlaError) else OttlaError(str(error))
+                response = error_message(call_id, path, failure)
+        except MalformedMessage as error:
+            log.warning("tree_server.malformed", extra=fields(error=str(error)))
+            self.drop()
+        else:
+            self._send(response)
+
+    async def _result(self, call_id: int, path: str, message: Message) -> Message:
+        call = understood(lambda: message.fields["call"])
+        if call == "open":
+            return await self._open(call_id, message)
+        session = self._session
+        if session is None:
+            raise MalformedMessage(f"the first message of a tree's connection is {call!r}")
+        match call:
+            case "multi":
+                return Message({"id": call_id, "stats": await session.multi(operations_of(message))})
+            case "get":
+                return nodes_message(call_id, [await session.get(path, watch=self._watch("data", path, message))])
+            case "get_many":
+                paths = understood(lambda: [str(each) for each in message.fields["paths"]])
+                return nodes_message(call_id, await session.get_many(paths))
+            case "children":
+                names = await session.children(path, watch=self._watch("children", path, message))
+                return Message({"id": call_id, "names": names})
+            case "exists":
+                stat = await session.exists(path, watch=self._watch("data", path, message))
+                return Message({"id": call_id, "stats": [stat]})
+            case "sync":
+                await session.sync()
+                return Message({"id": call_id})
+            case "close":
+                await session.close()
+                return Message({"id": call_id})
+        raise MalformedMessage(f"a message of a tree's connection has the call {call!r}")
+
+    async def _open(self, call_id: int, message: Message) -> Message:
+        version = understood(lambda: message.fields["version"])
+        if version != VERSION or self._session is not None:
+            raise MalformedMessage(f"a process opens a session of version {version}, and this one serves {VERSION}")
+        session = await self._backend.connect()
+        session.add_session_listener(lambda _: self._write(Message({"ended": True})))
+        if self._ending is not None:
+            await session.close()
+        self._session = session
+        return Message({"id": call_id, "session_id": session.session_id, "timeout_ms": self._timeout_ms})
+
+    def _watch(self, kind: str, path: str, message: Message) -> Callable[[], None] | None:
+        if not message.fields.get("watch"):
+            return None
+        return self._watches.setdefault((kind, path), lambda: self._on_change(kind, path))
+
+    def _on_change(self, kind: str, path: str) -> None:
+        """One commit calls all of its watches in one turn of the loop: they are one message after it."""
+        self._watches.pop((kind, path), None)
+        if not self._fired:
+            self._loop.call_soon(self._send_fired)
+        self._fired.append((kind, path))
+
+    def _send_fired(self) -> None:
+        if self._fired:
+            fired, self._fired = self._fired, []
+            self._write(Message({"fired": fired}))
+
+    def _send(self, response: Message) -> None:
+        # A response shows the tree after these changes: their watches come first.
+        self._send_fired()
+        self._write(response)
+
+    def _write(self, message: Message) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(message.encode())
+
+    def _end_soon(self) -> None:
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        try:
+            # Writes that were received before are applied.
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._session is not None:
+                await self._session.close()
+        except OttlaError as error:
+            # The tree's file failed: it ended all sessions.
+            log.warning("tree_server.session_not_ended", extra=fields(error=str(error)))
+        finally:
+            self._connections.discard(self)
+
+
+def _boot_id() -> str:
+    """Of this run of the machine; empty where the system has none."""
+    try:
+        return Path(BOOT_ID).read_text().strip()
+    except OSError:
+        return ""
