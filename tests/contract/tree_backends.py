@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
 from ottla.coordination.local.backend import LocalBackend
-from ottla.coordination.local.server import SESSION_TIMEOUT_MS, TreeServer
+from ottla.coordination.local.server import TreeServer
 from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.clock import SystemClock
@@ -122,18 +122,11 @@ class LocalTreeBackend:
 
 
 @asynccontextmanager
-async def local_tree(directory: Path, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> AsyncIterator[Path]:
+async def local_tree(directory: Path) -> AsyncIterator[Path]:
     """A server of the tree in `directory`; its socket."""
     backend = await EmbeddedBackend.open(str(directory / "tree.sqlite"))
     path = directory / "tree.socket"
-    server = TreeServer(
-        backend,
-        path,
-        str(directory / "tree-sessions"),
-        PosixDisk(),
-        SystemClock(),
-        session_timeout_ms=session_timeout_ms,
-    )
+    server = TreeServer(backend, path, str(directory / "tree-sessions"), PosixDisk(), SystemClock())
     try:
         await server.start()
         yield path

@@ -35,7 +35,7 @@ from ottla.broker.net.socket_loop import SocketLoop
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.tree.broker_lifecycle import LeaseWatch
-from ottla.broker.tree.tree_backend import TreeBackend, with_node_id
+from ottla.broker.tree.tree_backend import TreeBackend, shares_tree, with_node_id
 from ottla.broker.tree.tree_follower import TreeFollower
 from ottla.broker.upkeep.flusher import FlushSignal
 from ottla.broker.upkeep.housekeeping import Housekeeping
@@ -99,7 +99,7 @@ class Broker:
         """
         disk = disk or PosixDisk()
         # Several brokers share any other tree.
-        is_sole = backend is None and options.settings[setting.ZOOKEEPER_CONNECT] is None
+        is_sole = backend is None and not shares_tree(options.settings)
         settings = options.settings if is_sole else with_node_id(options.settings, disk, options.data_dir)
         start = BrokerStart(
             options,

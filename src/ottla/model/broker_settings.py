@@ -66,10 +66,16 @@ ZOOKEEPER_CONNECT: Final = optional_text(
     "zookeeper.connect",
     "The ZooKeeper that the brokers of a cluster share: `host:port,host:port/chroot`.  Unset: a standalone broker.",
 )
+TREE_SOCKET: Final = optional_text(
+    "tree.socket",
+    "The Unix socket of the process that holds the tree of a cluster on one machine, as `ottla cluster up` starts it; "
+    "instead of `zookeeper.connect`.",
+)
 ZOOKEEPER_SESSION_TIMEOUT_MS: Final = int32(
     "zookeeper.session.timeout.ms",
     6 * SECOND_MS,
-    "A broker that ZooKeeper has not heard for this long is dead to the others.  Kafka's default was 18000.",
+    "A broker that ZooKeeper (or the holder of `tree.socket`) has not heard for this long is dead to the others.  "
+    "Kafka's default was 18000.",
     minimum=500,
 )
 ZOOKEEPER_CONNECTION_TIMEOUT_MS: Final = optional_int32(
@@ -601,6 +607,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Identity": (NODE_ID, BROKER_RACK, LOG_DIRS),
     "Cluster": (
         ZOOKEEPER_CONNECT,
+        TREE_SOCKET,
         ZOOKEEPER_SESSION_TIMEOUT_MS,
         ZOOKEEPER_CONNECTION_TIMEOUT_MS,
         *ZOOKEEPER_SECURITY_SETTINGS,

@@ -1,4 +1,4 @@
-"""A real cluster for tests and `ottla cluster up`: brokers and a ZooKeeper, each a process of its own.
+"""A real cluster for tests and `ottla cluster up`: brokers, and a process with their tree or a ZooKeeper.
 
     with RunningCluster(3) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -7,8 +7,7 @@
         cluster.wait_for_leader("orders", 0, other_than=leader)
 
 Brokers have the node ids 1, 2, 3, ...  All waits poll the cluster's own metadata, are bounded, and report the last
-state and the processes' last log lines when the state does not come.  Raises `ZooKeeperUnavailable` without Java or
-jars.
+state and the processes' last log lines when the state does not come.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster_security import CHROOT, PROTOCOL, ClusterSecurity
 from ottla.testing.running import LOOPBACK, Place, Running
+from ottla.testing.tree import RunningTree
 from ottla.testing.zookeeper import RunningZooKeeper, find_zookeeper_jars, find_zookeeper_java
 
 Seen = TypeVar("Seen")
@@ -48,7 +48,10 @@ class ClusterStateMissing(OttlaError):
 
 
 class RunningCluster(Running):
-    """`brokers_count` brokers and one ZooKeeper.  Without `data_dir` they get a temporary one, removed with them.
+    """`brokers_count` brokers and their tree.  Without `data_dir` they get a temporary one, removed with them.
+
+    With `has_zookeeper` the tree is in a ZooKeeper: raises `ZooKeeperUnavailable` without Java or its jars.  Without it
+    a process of Python holds the tree.
 
     `settings` are for all brokers.  `racks` gives each broker's, in the order of their ids.  `ports` and
     `zookeeper_port` are fixed ports, 0 for a free one; they stay the same over restarts.  `command`, `own_group` and
@@ -61,6 +64,7 @@ class RunningCluster(Running):
         brokers_count: int = 3,
         data_dir: str | Path | None = None,
         *,
+        has_zookeeper: bool = False,
         settings: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
         ports: Sequence[int] = (),
@@ -77,16 +81,22 @@ class RunningCluster(Running):
         assert not racks or len(racks) == brokers_count, "a rack for each broker, or none"
         assert not places or len(places) == brokers_count, "a place for each broker, or none"
         assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
-        find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
+        assert has_zookeeper or security is None, "a secured cluster has a ZooKeeper"
+        if has_zookeeper:
+            find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
         super().__init__(data_dir, "ottla-cluster-")
         self.security = security
-        self.zookeeper = RunningZooKeeper(
-            self.data_dir / "zookeeper",
-            port=zookeeper_port,
-            own_group=own_group,
-            place=zookeeper_place,
-            tls=None if security is None else security.zookeeper_tls,
-        )
+        self.tree: RunningTree | RunningZooKeeper
+        if has_zookeeper:
+            self.tree = RunningZooKeeper(
+                self.data_dir / "zookeeper",
+                port=zookeeper_port,
+                own_group=own_group,
+                place=zookeeper_place,
+                tls=None if security is None else security.zookeeper_tls,
+            )
+        else:
+            self.tree = RunningTree(self.data_dir / "tree", own_group=own_group)
         self._settings = {**({} if security is None else security.settings), **(settings or {})}
         of_brokers = [] if security is None else [f"{PROTOCOL}://127.0.0.1:0"]
         self._also_listen = (*of_brokers, *also_listen)
@@ -107,6 +117,15 @@ class RunningCluster(Running):
         return self._brokers[node_id]
 
     @property
+    def has_zookeeper(self) -> bool:
+        return isinstance(self.tree, RunningZooKeeper)
+
+    @property
+    def zookeeper(self) -> RunningZooKeeper:
+        assert isinstance(self.tree, RunningZooKeeper), "the cluster was made without a ZooKeeper"
+        return self.tree
+
+    @property
     def zookeeper_connect(self) -> str:
         """For `zookeeper.connect` of the brokers."""
         return self.zookeeper.connect + ("" if self.security is None else CHROOT)
@@ -119,13 +138,13 @@ class RunningCluster(Running):
     def start(self, check: Callable[[], None] = lambda: None) -> Self:
         """Start what does not run, all brokers at the same time, and wait until they serve.
 
-        `check` is called while it waits, and may raise.  Raises `ZooKeeperDidNotStart` or `BrokerDidNotStart`; what has
-        started then runs on until `close`.
+        `check` is called while it waits, and may raise.  Raises `TreeDidNotStart`, `ZooKeeperDidNotStart` or
+        `BrokerDidNotStart`; what has started then runs on until `close`.
         """
-        if not self.zookeeper.is_running:
+        if not self.tree.is_running:
             if self.security is not None:
                 self.security.make_missing()
-            self.zookeeper.start()
+            self.tree.start()
             if self.security is not None:
                 self.security.prepare(self.zookeeper_connect)
                 self.security.write_settings(self.zookeeper_connect, self._settings)
@@ -143,22 +162,22 @@ class RunningCluster(Running):
         return self
 
     def stop(self) -> None:
-        """As an operator would: the brokers first, then ZooKeeper, which their last changes go to."""
+        """As an operator would: the brokers first, then the tree, which their last changes go to."""
         for broker in self._brokers.values():
             broker.terminate()
         for broker in self._brokers.values():
             broker.stop()
-        self.zookeeper.stop()
+        self.tree.stop()
 
     def kill(self) -> None:
         """End all at once, as the loss of the machine does."""
         for broker in self._brokers.values():
             broker.kill()
-        self.zookeeper.kill()
+        self.tree.kill()
 
     def _end(self) -> None:
         with ExitStack() as stack:
-            stack.callback(self.zookeeper.close)
+            stack.callback(self.tree.close)
             for broker in self._brokers.values():
                 stack.callback(broker.close)
             for broker in self._brokers.values():
@@ -255,9 +274,10 @@ class RunningCluster(Running):
         for node_id, broker in self._brokers.items():
             lines += [f"--- broker {node_id} ({'running' if broker.is_running else 'not running'})"]
             lines += broker.log_lines[-count:]
-        lines += [f"--- ZooKeeper ({'running' if self.zookeeper.is_running else 'not running'})"]
+        name = "ZooKeeper" if self.has_zookeeper else "tree"
+        lines += [f"--- {name} ({'running' if self.tree.is_running else 'not running'})"]
         with suppress(OSError):
-            lines += self.zookeeper.log_path.read_text(errors="replace").splitlines()[-count:]
+            lines += self.tree.log_path.read_text(errors="replace").splitlines()[-count:]
         return lines
 
     def _asked(self, ask: Callable[[Admin], Seen]) -> Seen:
@@ -270,17 +290,21 @@ class RunningCluster(Running):
                 continue
         return self._ask(running[-1] if running else self.bootstrap, ask)
 
+    @property
+    def _tree_settings(self) -> Mapping[str, str]:
+        return {"tree.socket": str(self.tree.socket)} if isinstance(self.tree, RunningTree) else {}
+
     def _new_broker(self, node_id: int) -> RunningBroker:
         place = self._places[node_id - 1]
         protocol = "" if self.security is None else f"{PROTOCOL}://"
         return RunningBroker(
             self.data_dir / f"broker-{node_id}",
             listen=f"{protocol}{place.host}:{self._ports[node_id - 1]}",
-            settings=self._settings,
+            settings={**self._tree_settings, **self._settings},
             command=(*place.enter, *self._command),
             own_group=self._own_group,
             serves_metrics=self._serves_metrics,
-            zookeeper=self.zookeeper_connect,
+            zookeeper=self.zookeeper_connect if self.has_zookeeper else None,
             node_id=node_id,
             rack=self._racks[node_id - 1] if self._racks else None,
             log_path=self.data_dir / f"broker-{node_id}.log",

@@ -89,6 +89,10 @@ async def _open_backend(start: BrokerStart, space: DirectorySpace) -> TreeBacken
     backend: TreeBackend
     if start.is_sole:
         backend = await open_embedded(start.disk, path, start.clock, space.relieve)
+    elif start.settings[setting.TREE_SOCKET] is not None:
+        from ottla.broker.tree.local_sessions import LocalTreeBackend
+
+        backend = LocalTreeBackend(start.settings, start.clock)
     else:
         # It imports the client of ZooKeeper, which a standalone broker does not need.
         from ottla.broker.tree.zookeeper_sessions import SharedTreeBackend, protection_check, zookeeper_backend

@@ -1,4 +1,5 @@
-"""Where the tree is: in this broker's data directory, or in a ZooKeeper that several brokers share."""
+"""Where the tree is: in this broker's data directory, or with a ZooKeeper or another process of this machine, which
+several brokers share."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.coordination.tree import Tree
-from ottla.model.broker_settings import NODE_ID
+from ottla.model.broker_settings import NODE_ID, TREE_SOCKET, ZOOKEEPER_CONNECT
 from ottla.model.errors import ConfigError
 from ottla.model.setting import Source
 from ottla.model.settings import BrokerSettings
@@ -42,6 +43,16 @@ async def open_embedded(
     return await EmbeddedBackend.open(
         f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new, make_room=make_room
     )
+
+
+def shares_tree(settings: BrokerSettings) -> bool:
+    """Whether this broker is one of several.  Raises `ConfigError` for two trees."""
+    if settings[ZOOKEEPER_CONNECT] is not None and settings[TREE_SOCKET] is not None:
+        raise ConfigError(
+            f"{ZOOKEEPER_CONNECT.name} and {TREE_SOCKET.name} name two trees, and a broker has one",
+            hint=f"brokers on several machines share a ZooKeeper: remove {TREE_SOCKET.name}",
+        )
+    return settings[ZOOKEEPER_CONNECT] is not None or settings[TREE_SOCKET] is not None
 
 
 def with_node_id(settings: BrokerSettings, disk: Disk, data_dir: str) -> BrokerSettings:

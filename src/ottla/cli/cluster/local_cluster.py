@@ -16,7 +16,9 @@ from ottla.model.listener import PORT_MAX
 DEFAULT_DATA_DIR: Final = "ottla-cluster"
 HOST: Final = "127.0.0.1"
 _FILE: Final = "cluster.json"
+# Of a cluster with a ZooKeeper; one without it is of version 2, which older programs refuse.
 _VERSION: Final = 1
+_VERSION_WITHOUT_ZOOKEEPER: Final = 2
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -27,7 +29,8 @@ class LocalClusterError(OttlaError):
 class LocalCluster(NamedTuple):
     """Port 0 is a free one, which is known after the start."""
 
-    zookeeper_port: int
+    # None without a ZooKeeper.
+    zookeeper_port: int | None
     # By node id, from 1 on.
     ports: tuple[int, ...]
     # By node id too; none, or one for each broker.
@@ -35,6 +38,10 @@ class LocalCluster(NamedTuple):
     # Those of all brokers that `--set` gave.
     settings: Mapping[str, str] = _NO_SETTINGS
     is_secure: bool = False
+
+    @property
+    def has_zookeeper(self) -> bool:
+        return self.zookeeper_port is not None
 
     @property
     def bootstrap(self) -> str:
@@ -85,15 +92,16 @@ def read_local_cluster(data_dir: Path) -> LocalCluster | None:
         return None
     try:
         content = json.loads(text)
-        if content["version"] != _VERSION:
+        if content["version"] not in (_VERSION, _VERSION_WITHOUT_ZOOKEEPER):
             raise LocalClusterError(
-                f"{path} has version {content['version']!r}, and this Ottla knows version {_VERSION}",
+                f"{path} has version {content['version']!r}, and this Ottla knows 1 and 2",
                 hint="a newer Ottla wrote it: use that one",
             )
         racks, settings = tuple(content.get("racks", ())), dict(content.get("settings", {}))
         is_secure = content.get("secure", False) is True
         found = LocalCluster(content["zookeeper_port"], tuple(content["ports"]), racks, settings, is_secure)
-        if not found.ports or not all(type(port) is int and 0 < port <= PORT_MAX for port in (*found.ports, found[0])):
+        used = [*found.ports, *([] if found.zookeeper_port is None else [found.zookeeper_port])]
+        if not found.ports or not all(type(port) is int and 0 < port <= PORT_MAX for port in used):
             raise ValueError("its ports are no ports")
         if racks and len(racks) != len(found.ports):
             raise ValueError("it has other racks than brokers")
@@ -109,7 +117,7 @@ def read_local_cluster(data_dir: Path) -> LocalCluster | None:
 
 def write_local_cluster(data_dir: Path, cluster: LocalCluster) -> None:
     content = {
-        "version": _VERSION,
+        "version": _VERSION if cluster.has_zookeeper else _VERSION_WITHOUT_ZOOKEEPER,
         "zookeeper_port": cluster.zookeeper_port,
         "ports": list(cluster.ports),
         "racks": list(cluster.racks),
@@ -127,18 +135,25 @@ def planned(
     racks: Sequence[str] = (),
     settings: Mapping[str, str] = _NO_SETTINGS,
     *,
+    has_zookeeper: bool = False,
     is_secure: bool = False,
 ) -> LocalCluster:
     """What to start: as saved, unless flags say otherwise.  The first port is `port`, and the others follow it.
 
     A setting without a value is one that was saved, and holds no more.  Raises `LocalClusterError` for fewer brokers
-    than there were, whose replicas would be missing without a word, for brokers without a rack beside others, and for a
-    plain cluster that should be secure: its tree is elsewhere, and open.
+    than there were, whose replicas would be missing without a word, for brokers without a rack beside others, for a
+    plain cluster that should be secure: its tree is elsewhere, and open; and for one that should get a ZooKeeper.
     """
     if saved is not None and is_secure and not saved.is_secure:
         raise LocalClusterError(
             "this cluster was made without --secure",
             hint="choose another --data-dir for a secure one, and copy its topics with `ottla mirror`",
+        )
+    wants_zookeeper = has_zookeeper or zookeeper_port is not None or is_secure
+    if saved is not None and wants_zookeeper and not saved.has_zookeeper:
+        raise LocalClusterError(
+            "this cluster was made without a ZooKeeper, and its topics are in the tree that it has",
+            hint="choose another --data-dir for one with --zookeeper, and copy its topics with `ottla mirror`",
         )
     count = brokers_count or (3 if saved is None else len(saved.ports))
     if saved is not None and count < len(saved.ports):
@@ -162,8 +177,10 @@ def planned(
         )
     if max(ports) > PORT_MAX:
         raise LocalClusterError(f"port {max(ports)} is above {PORT_MAX}", hint="choose a lower --port")
-    if zookeeper_port is None:
-        zookeeper_port = saved.zookeeper_port if saved is not None else 0 if port == 0 else 2181
+    if zookeeper_port is None and saved is not None:
+        zookeeper_port = saved.zookeeper_port
+    elif zookeeper_port is None and wants_zookeeper:
+        zookeeper_port = 0 if port == 0 else 2181
     wanted = {**({} if saved is None else saved.settings), **settings}
     is_secure = is_secure if saved is None else saved.is_secure
     kept = {name: value for name, value in wanted.items() if value}

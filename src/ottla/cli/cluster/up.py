@@ -1,4 +1,4 @@
-"""`ottla cluster up`: a ZooKeeper and several brokers on this machine, in one command."""
+"""`ottla cluster up`: several brokers on this machine, in one command."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ REPLICAS_MAX: Final = 3
     help="The first broker's port, the others follow; 0 for free ones.  [default: as before, at first 9092]",
 )
 @click.option(
+    "--zookeeper",
+    "has_zookeeper",
+    is_flag=True,
+    help="Coordinate the brokers by a ZooKeeper, as on several machines: it needs Java.  Kept.",
+)
+@click.option(
     "--zookeeper-port",
     type=click.IntRange(0, PORT_MAX),
     metavar="PORT",
@@ -85,25 +91,37 @@ def command(
     brokers_count: int | None,
     data_dir: Path,
     port: int | None,
+    has_zookeeper: bool,
     zookeeper_port: int | None,
     racks: tuple[str, ...],
     settings: tuple[str, ...],
     is_secure: bool,
 ) -> int:
-    """Run ZooKeeper and several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks
-    and settings.
+    """Run several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks and settings.
+
+    A process of this command coordinates them; with --zookeeper a ZooKeeper does, as it must for brokers on several
+    machines.
 
     Topics get up to three replicas, and acks=all waits for two of them, unless settings say otherwise.  A broker that
     ends unasked is reported, with the command that starts it again; the others continue.
 
-    With --secure certificates, passwords and the client.properties of the user admin are made in DIR/security, each
-    readable by its owner only.
+    With --secure there is a ZooKeeper, too; certificates, passwords and the client.properties of the user admin are
+    made in DIR/security, each readable by its owner only.
     """
     from ottla.runtime.interrupts import Interrupts
     from ottla.testing.cluster import RunningCluster
 
     given = assignments(settings, "--set")
-    plan = planned(read_local_cluster(data_dir), brokers_count, port, zookeeper_port, racks, given, is_secure=is_secure)
+    plan = planned(
+        read_local_cluster(data_dir),
+        brokers_count,
+        port,
+        zookeeper_port,
+        racks,
+        given,
+        has_zookeeper=has_zookeeper,
+        is_secure=is_secure,
+    )
     # A wrong setting is reported here, and not in the log of each broker.
     start_logging("warning")
     given_settings([f"{key}={value}" for key, value in plan.settings.items()], None)
@@ -113,19 +131,21 @@ def command(
         cluster = RunningCluster(
             count,
             data_dir,
+            has_zookeeper=plan.has_zookeeper,
             settings={**_defaults(count), **plan.settings},
             racks=plan.racks,
             ports=plan.ports,
-            zookeeper_port=plan.zookeeper_port,
+            zookeeper_port=plan.zookeeper_port or 0,
             own_group=True,
             security=_security(data_dir) if plan.is_secure else None,
         )
-        # Before ZooKeeper starts: a second one over the same data would spoil it.
+        # Before a ZooKeeper starts: a second one over the same data would spoil it.
         closing.enter_context(claimed_local_cluster(data_dir))
         try:
             cluster.start(interrupts.check)
             ports = tuple(broker.port for broker in cluster.brokers.values())
-            write_local_cluster(data_dir, plan._replace(zookeeper_port=cluster.zookeeper.port, ports=ports))
+            zookeeper_port = cluster.zookeeper.port if plan.has_zookeeper else None
+            write_local_cluster(data_dir, plan._replace(zookeeper_port=zookeeper_port, ports=ports))
             _announce(cluster, time.monotonic() - started_s)
             if plan.settings:
                 say(f"settings           {', '.join(plan.settings)}")
@@ -156,16 +176,18 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
     count = len(cluster.brokers)
     say(f"{counted(count, 'broker')}, ready after {took_s:.1f} s; Ctrl-C ends all")
     say(f"bootstrap servers  {cluster.bootstrap}")
-    say(f"zookeeper          {cluster.zookeeper_connect}")
+    if cluster.has_zookeeper:
+        say(f"zookeeper          {cluster.zookeeper_connect}")
     if cluster.security is not None:
         say(f"log in as admin    --command-config {cluster.security.client_properties}")
     say(f"data and logs      {cluster.data_dir}{os.sep}")
 
 
 def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
-    """Until Ctrl-C: ZooKeeper runs on without any broker, for those that are started by hand."""
+    """Until Ctrl-C: the tree stays without any broker, for those that are started by hand."""
     running = set(cluster.brokers)
-    zookeeper_runs = True
+    tree_runs = True
+    name = "ZooKeeper" if cluster.has_zookeeper else "the process that coordinates them"
     while not interrupts.came:
         for node_id in sorted(running):
             broker = cluster.broker(node_id)
@@ -173,10 +195,10 @@ def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:
                 running.discard(node_id)
                 _report(node_id, broker)
                 if not running:
-                    say("no broker is running any more; ZooKeeper runs until Ctrl-C", err=True)
-        if zookeeper_runs and not cluster.zookeeper.is_running:
-            zookeeper_runs = False
-            say(f"ZooKeeper ended; its log is {cluster.zookeeper.log_path}", err=True)
+                    say(f"no broker is running any more; {name} runs until Ctrl-C", err=True)
+        if tree_runs and not cluster.tree.is_running:
+            tree_runs = False
+            say(f"{name} ended; its log is {cluster.tree.log_path}", err=True)
             say("start all again: without it no partition gets a leader, and produces fail soon", err=True)
         time.sleep(LOOK_EVERY_S)
 

@@ -45,10 +45,10 @@ from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk, read_file, replace_file
 
-# Processes of one machine answer at once; what takes seconds is a pause, and a shorter timeout would end sessions of
-# brokers that the machine did not schedule.
-SESSION_TIMEOUT_MS: Final = 6_000
-LOOKS_PER_TIMEOUT: Final = 6
+# ZooKeeper's bounds of a session timeout are like these.  After a crash the next server waits for the longest lease.
+SESSION_TIMEOUT_MS_MIN: Final = 500
+SESSION_TIMEOUT_MS_MAX: Final = 60_000
+LOOK_INTERVAL_MS: Final = 100
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class SessionsMark:
         self._disk = disk
         self._path = path
         self._exists = disk.exists(path)
+        self._timeout_ms = 0
 
     def lease_left_ms(self) -> int:
         """For how long leases that a former server gave may hold from now on; 0 where none does.
@@ -74,10 +75,13 @@ class SessionsMark:
             return 0 if content["boot_id"] != _boot_id() else lease_ms(int(content["timeout_ms"]))
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("tree_server.mark_unreadable", extra=fields(path=self._path, error=str(error)))
-            return lease_ms(SESSION_TIMEOUT_MS)
+            return lease_ms(SESSION_TIMEOUT_MS_MAX)
 
     def put(self, timeout_ms: int) -> None:
-        """Before the first session begins."""
+        """Before a session of this timeout begins."""
+        if timeout_ms <= self._timeout_ms:
+            return
+        self._timeout_ms = timeout_ms
         replace_file(self._disk, self._path, json.dumps({"timeout_ms": timeout_ms, "boot_id": _boot_id()}).encode())
         self._exists = True
 
@@ -101,14 +105,11 @@ class TreeServer:
         mark_path: str,
         disk: Disk,
         clock: Clock,
-        *,
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
         self._backend: Final = backend
         self._path: Final = SocketPath(socket_path)
         self._mark: Final = SessionsMark(disk, mark_path)
         self._clock: Final = clock
-        self._timeout_ms: Final = session_timeout_ms
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -123,7 +124,6 @@ class TreeServer:
         if left_ms:
             log.warning("tree_server.awaits_leases", extra=fields(wait_ms=left_ms))
             await asyncio.sleep(left_ms / 1000)
-        self._mark.put(self._timeout_ms)
         loop = asyncio.get_running_loop()
         with self._path.reachable() as path:
             # One that a crash left; this process holds the lock of the directory.
@@ -151,20 +151,19 @@ class TreeServer:
             self._mark.remove()
 
     def _connection(self) -> _Connection:
-        return _Connection(self._backend, self._timeout_ms, self._clock, self._connections)
+        return _Connection(self._backend, self._mark, self._clock, self._connections)
 
     def _look_later(self) -> None:
-        delay_s = self._timeout_ms / LOOKS_PER_TIMEOUT / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+        self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_MS / 1000, self._look)
 
     def _look(self) -> None:
         now_ms = self._clock.boottime_ms()
-        # What arrived while this process was paused is read in this turn of the loop at the earliest.
-        paused_ms = now_ms - self._looked_ms - 2 * self._timeout_ms // LOOKS_PER_TIMEOUT
+        since_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
         for connection in list(self._connections):
-            if paused_ms > 0:
-                connection.extend(paused_ms + self._timeout_ms // LOOKS_PER_TIMEOUT)
+            if since_ms > 2 * LOOK_INTERVAL_MS:
+                # What arrived while this process was paused is read in this turn of the loop at the earliest.
+                connection.extend(since_ms)
             elif connection.is_silent(now_ms):
                 log.warning("tree_server.session_expired", extra=fields(session_id=connection.session_id))
                 connection.drop()
@@ -174,9 +173,13 @@ class TreeServer:
 class _Connection(asyncio.Protocol):
     """One process's connection, and the session that it has from its first message on."""
 
-    def __init__(self, backend: EmbeddedBackend, timeout_ms: int, clock: Clock, connections: set[_Connection]) -> None:
+    def __init__(
+        self, backend: EmbeddedBackend, mark: SessionsMark, clock: Clock, connections: set[_Connection]
+    ) -> None:
         self._backend = backend
-        self._timeout_ms = timeout_ms
+        self._mark = mark
+        # Until the first message has the session's.
+        self._timeout_ms = SESSION_TIMEOUT_MS_MAX
         self._clock = clock
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -290,9 +293,11 @@ class _Connection(asyncio.Protocol):
         raise MalformedMessage(f"a message of a tree's connection has the call {call!r}")
 
     async def _open(self, call_id: int, message: Message) -> Message:
-        version = understood(lambda: message.fields["version"])
+        version, wanted_ms = understood(lambda: (message.fields["version"], int(message.fields["timeout_ms"])))
         if version != VERSION or self._session is not None:
             raise MalformedMessage(f"a process opens a session of version {version}, and this one serves {VERSION}")
+        self._timeout_ms = min(max(wanted_ms, SESSION_TIMEOUT_MS_MIN), SESSION_TIMEOUT_MS_MAX)
+        self._mark.put(self._timeout_ms)
         session = await self._backend.connect()
         session.add_session_listener(lambda _: self._write(Message({"ended": True})))
         if self._ending is not None:

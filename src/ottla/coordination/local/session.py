@@ -95,14 +95,14 @@ class LocalSession(SingleWrites, asyncio.Protocol):
         self._disconnected.set()
 
     @classmethod
-    async def open(cls, path: Path, *, lease: Lease | None, clock: Clock) -> LocalSession:
+    async def open(cls, path: Path, timeout_ms: int, *, lease: Lease | None, clock: Clock) -> LocalSession:
         """Connect, and begin a session.  Raises `TreeUnreachable`, `SocketPathTooLong`."""
         session = cls(lease, clock)
         try:
             async with asyncio.timeout(OPEN_WITHIN_S):
                 with SocketPath(path).reachable() as address:
                     await session._loop.create_unix_connection(lambda: session, address)
-                await session._begin()
+                await session._begin(timeout_ms)
         except BaseException as error:
             session._end()
             await session._disconnected.wait()
@@ -111,8 +111,8 @@ class LocalSession(SingleWrites, asyncio.Protocol):
             raise
         return session
 
-    async def _begin(self) -> None:
-        opened = await self._call("/", {"call": "open", "version": VERSION})
+    async def _begin(self, timeout_ms: int) -> None:
+        opened = await self._call("/", {"call": "open", "version": VERSION, "timeout_ms": timeout_ms})
         self.session_id, self._timeout_ms = understood(
             lambda: (int(opened.fields["session_id"]), int(opened.fields["timeout_ms"]))
         )

@@ -19,10 +19,23 @@ from ottla.cli.cluster.local_cluster import (
 )
 
 SAVED = LocalCluster(2181, (9092, 9093, 9094))
+WITHOUT_ZOOKEEPER = SAVED._replace(zookeeper_port=None)
 
 
 def test_first_cluster_has_three_brokers_from_kafkas_port_on() -> None:
-    assert planned(None, None, None, None) == SAVED
+    assert planned(None, None, None, None) == WITHOUT_ZOOKEEPER
+
+
+def test_zookeeper_is_there_when_a_flag_demands_it_and_stays() -> None:
+    assert planned(None, None, None, None, has_zookeeper=True) == SAVED
+    assert planned(None, None, None, 2181) == SAVED
+    assert planned(None, None, None, None, is_secure=True) == SAVED._replace(is_secure=True)
+    assert planned(SAVED, None, None, None) == SAVED
+
+
+def test_cluster_without_a_zookeeper_gets_none_later() -> None:
+    with pytest.raises(LocalClusterError, match="made without a ZooKeeper"):
+        planned(WITHOUT_ZOOKEEPER, None, None, None, has_zookeeper=True)
 
 
 def test_ports_follow_the_first_one() -> None:
@@ -30,7 +43,8 @@ def test_ports_follow_the_first_one() -> None:
 
 
 def test_port_0_is_a_free_one_for_all() -> None:
-    assert planned(None, 2, 0, None) == LocalCluster(0, (0, 0))
+    assert planned(None, 2, 0, None) == LocalCluster(None, (0, 0))
+    assert planned(None, 2, 0, None, has_zookeeper=True) == LocalCluster(0, (0, 0))
 
 
 def test_saved_ports_are_used_again() -> None:
@@ -63,10 +77,11 @@ def test_port_beyond_the_last_is_refused() -> None:
         planned(None, 3, 65534, None)
 
 
-def test_directory_keeps_what_was_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", [SAVED, WITHOUT_ZOOKEEPER])
+def test_directory_keeps_what_was_written(tmp_path: Path, cluster: LocalCluster) -> None:
     assert read_local_cluster(tmp_path) is None
-    write_local_cluster(tmp_path, SAVED)
-    assert read_local_cluster(tmp_path) == SAVED
+    write_local_cluster(tmp_path, cluster)
+    assert read_local_cluster(tmp_path) == cluster
     assert SAVED.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 
 
@@ -116,8 +131,8 @@ def test_damaged_file_is_refused_with_its_name(tmp_path: Path, text: str) -> Non
 
 
 def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_text('{"version": 2}')
-    with pytest.raises(LocalClusterError, match="has version 2"):
+    (tmp_path / "cluster.json").write_text('{"version": 3}')
+    with pytest.raises(LocalClusterError, match="has version 3"):
         read_local_cluster(tmp_path)
 
 

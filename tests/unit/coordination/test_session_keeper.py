@@ -1,4 +1,4 @@
-"""The keeper of sessions, over a home that fails as a test says; `tests/contract` has it over a real ZooKeeper."""
+"""The keeper of sessions, over a home that fails as a test says; `tests/contract` has it over real homes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import cast
 
 import pytest
 
-from ottla.coordination.tree import Lease, SessionState
-from ottla.coordination.zookeeper import backend
+from ottla.coordination import session_keeper
+from ottla.coordination.session_keeper import SessionKeeper
+from ottla.coordination.tree import Lease, SessionState, Tree
 from ottla.coordination.zookeeper.access import ZooKeeperUnreachable
-from ottla.coordination.zookeeper.backend import ZooKeeperBackend, ZooKeeperKeeper
-from ottla.coordination.zookeeper.session import ZooKeeperSession
 
 CONNECTED, LOST = SessionState.CONNECTED, SessionState.LOST
 
@@ -40,18 +39,17 @@ class ScriptedSession:
             raise OSError("the client's thread does not end")
 
 
-class ScriptedHome(ZooKeeperBackend):
+class ScriptedHome:
     """Gives the sessions, or raises the errors, in turn."""
 
     def __init__(self, *outcomes: ScriptedSession | Exception) -> None:
-        super().__init__("zookeeper:2181")
         self._outcomes = list(outcomes)
 
-    async def connect(self, *, lease: Lease | None = None) -> ZooKeeperSession:
+    async def connect(self, *, lease: Lease | None = None) -> Tree:
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
-        return cast("ZooKeeperSession", outcome)
+        return cast("Tree", outcome)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +68,11 @@ async def test_keeper_starts_the_next_session_when_the_lost_one_cannot_be_closed
 
 
 async def comes_back_after(lost: ScriptedSession, failure: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "RETRY_DELAY_S_MIN", 0.0)
+    monkeypatch.setattr(session_keeper, "RETRY_DELAY_S_MIN", 0.0)
     outcomes: list[ScriptedSession | Exception] = [lost, ScriptedSession(2)]
     if failure is not None:
         outcomes.insert(1, failure)
-    keeper = await ZooKeeperKeeper.open(ScriptedHome(*outcomes))
+    keeper = await SessionKeeper.open(ScriptedHome(*outcomes))
     heard: list[SessionState] = []
     is_back = asyncio.Event()
 

@@ -1,0 +1,59 @@
+"""`python -m ottla.broker.tree.holder DIRECTORY`: hold the tree of a cluster on this machine, until SIGTERM or Ctrl-C.
+
+Its brokers have `tree.socket=DIRECTORY/tree.socket`.  The end of its parent does not end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from ottla.coordination.embedded.backend import EmbeddedBackend
+from ottla.coordination.local.server import TreeServer
+from ottla.observe.events import DEFAULT_LEVEL, fields, start_logging
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.directory_tree import TREE_FILE
+
+SOCKET_FILE: Final = "tree.socket"
+SESSIONS_FILE: Final = "tree-sessions"
+READY_EVENT: Final = "tree.ready"
+
+log = logging.getLogger(__name__)
+
+
+async def hold(directory: Path) -> None:
+    """Serve the tree in `directory` until a signal.
+
+    Raises `DirectoryLocked`, `TreeStoreError`, `SocketPathTooLong`, `OSError`.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    lock, clock = FileLock(), SystemClock()
+    async with AsyncExitStack() as closing:
+        lock.acquire(str(directory))
+        closing.callback(lock.release)
+        backend = await EmbeddedBackend.open(str(directory / TREE_FILE), clock=clock)
+        closing.push_async_callback(backend.close)
+        socket = directory / SOCKET_FILE
+        server = TreeServer(backend, socket, str(directory / SESSIONS_FILE), PosixDisk(), clock)
+        closing.push_async_callback(server.close)
+        await server.start()
+        log.info(READY_EVENT, extra=fields(socket=socket))
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    start_logging(DEFAULT_LEVEL)
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    run(hold(place))
