@@ -502,11 +502,11 @@ LONG_SUITES: Final = (
     ),
     LongSuite(
         (
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[active]",
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[closed]",
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*active]",
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*closed]",
         ),
         (
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*[flipped]",
+            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*flipped]",
             "tests/cluster/test_damaged_replicas.py::test_leader_with_a_damaged_log",
             "tests/property/test_log_refuses_damage.py",
         ),
@@ -628,9 +628,15 @@ LONG_SUITES: Final = (
         "one more session of Spark, whose connector talks by Java's client: that client stays, and Ottla's source",
     ),
     LongSuite(
-        ("tests/cluster/test_replication.py::test_killed_leaders*[os]",),
-        ("tests/cluster/test_replication.py::test_killed_leaders*[ack]",),
+        ("tests/cluster/test_replication.py::test_killed_leaders*os]",),
+        ("tests/cluster/test_replication.py::test_killed_leaders*ack]",),
         "the same kills with the other flush policy",
+    ),
+    LongSuite(
+        ("tests/cluster/*zookeeper_tree", "tests/mirror/*zookeeper_tree"),
+        ("tests/cluster/*process_tree", "tests/mirror/*process_tree", "tests/cluster/test_kills.py::test_library"),
+        "clusters whose tree is in a ZooKeeper, where the test is not about it: the same tests run with the tree in a "
+        "process, and those of leaders, members, sessions and kills have a ZooKeeper",
     ),
 )
 

@@ -20,7 +20,9 @@ NO_CONTROLLER: Final = -1
 class OttlaCluster:
     def __init__(self, policy: str, home: Path) -> None:
         self.name = f"ottla-{policy}"
-        self._cluster = RunningCluster(BROKERS, home, settings={**SETTINGS, "log.flush.policy": policy})
+        self._cluster = RunningCluster(
+            BROKERS, home, settings={**SETTINGS, "log.flush.policy": policy}, has_zookeeper=True
+        )
 
     @property
     def ports(self) -> Mapping[int, int]:

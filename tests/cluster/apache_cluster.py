@@ -17,6 +17,7 @@ from typing import Final
 from ottla.testing.broker import READY_WITHIN_S, BrokerDidNotStart, RunningBroker
 from ottla.testing.cluster import RunningCluster
 from ottla.testing.running import Place
+from ottla.testing.zookeeper import RunningZooKeeper
 from tests.peers.answering import NotAnswering, wait_until_answering
 from tests.peers.apache_kafka import COLLECTOR_OPTIONS, START_TIMEOUT_S
 from tests.peers.java_tool import STORAGE_TOOL, java_command, run_tool
@@ -92,7 +93,12 @@ class ApacheCluster(RunningCluster):
     ) -> None:
         install()
         super().__init__(
-            len(places), directory, zookeeper_port=CONTROLLER_PORT, places=places, zookeeper_place=controller_place
+            len(places),
+            directory,
+            has_zookeeper=True,
+            zookeeper_port=CONTROLLER_PORT,
+            places=places,
+            zookeeper_place=controller_place,
         )
         self._node_properties = {
             **properties,
@@ -115,7 +121,11 @@ class ApacheCluster(RunningCluster):
         # It starts with a letter: the tool takes an argument with a leading "-" for an option.
         self._cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         controller.format(self._cluster_id)
-        self.zookeeper = controller  # type: ignore[assignment]  # what is used of it is alike
+        self.tree = controller  # type: ignore[assignment]  # what is used of it is alike
+
+    @property
+    def zookeeper(self) -> RunningZooKeeper:
+        return self.tree  # type: ignore[return-value]
 
     def _new_broker(self, node_id: int) -> RunningBroker:
         place = self._places[node_id - 1]

@@ -180,6 +180,7 @@ def new_cluster(
         zookeeper_port=0 if network is None else ZOOKEEPER_PORT,
         places=list(places.values()),
         zookeeper_place=LOOPBACK if network is None else network.place(ZOOKEEPER),
+        has_zookeeper=True,
     )
 
 

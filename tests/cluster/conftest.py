@@ -9,9 +9,10 @@ import pytest
 
 from ottla.testing.broker import RunningBroker
 from tests.run_async import pytest_pyfunc_call
+from tests.tree_fixtures import has_zookeeper
 from tests.zookeeper_fixtures import connect, zookeeper
 
-__all__ = ["connect", "pytest_pyfunc_call", "zookeeper"]
+__all__ = ["connect", "has_zookeeper", "pytest_pyfunc_call", "zookeeper"]
 
 Member = Callable[..., RunningBroker]
 

@@ -161,6 +161,7 @@ def _cluster(network: Network, directory: Path, *, is_apache: bool) -> RunningCl
         zookeeper_port=ZOOKEEPER_PORT,
         places=places,
         zookeeper_place=network.place(ZOOKEEPER),
+        has_zookeeper=True,
     )
 
 

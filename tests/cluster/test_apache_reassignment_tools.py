@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(4) as running:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
+    with skips_without_zookeeper(), RunningCluster(4, has_zookeeper=has_zookeeper) as running:
         yield running
 
 

@@ -40,9 +40,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
-        cluster = RunningCluster(3, settings=SETTINGS)
+        cluster = RunningCluster(3, settings=SETTINGS, has_zookeeper=has_zookeeper)
     with cluster:
         yield cluster
 

@@ -21,7 +21,10 @@ PARTITIONS_COUNT = 6
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(settings=SETTINGS, serves_metrics=True) as running:
+    with (
+        skips_without_zookeeper(),
+        RunningCluster(settings=SETTINGS, serves_metrics=True, has_zookeeper=True) as running,
+    ):
         yield running
 
 

@@ -54,9 +54,9 @@ def own_settings(cluster: RunningCluster) -> set[str]:
         }
 
 
-def test_replicas_are_planned_spread_and_drained_under_load() -> None:
+def test_replicas_are_planned_spread_and_drained_under_load(has_zookeeper: bool) -> None:
     with skips_without_zookeeper():
-        running = RunningCluster(3)
+        running = RunningCluster(3, has_zookeeper=has_zookeeper)
     try:
         running.start()
         make_topic(running.bootstrap, TOPIC, partitions=6, replicas=2, config={"min.insync.replicas": "1"})

@@ -25,9 +25,11 @@ Damage = Callable[[bytearray], None]
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
-        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}, command=WATCHED_COMMAND)
+        cluster = RunningCluster(
+            3, settings={"zookeeper.session.timeout.ms": "4000"}, command=WATCHED_COMMAND, has_zookeeper=has_zookeeper
+        )
     with cluster:
         make_topic(
             cluster.bootstrap,

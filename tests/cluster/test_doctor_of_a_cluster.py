@@ -17,7 +17,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}) as running:
+    with (
+        skips_without_zookeeper(),
+        RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}, has_zookeeper=True) as running,
+    ):
         yield running
 
 

@@ -29,8 +29,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(3, settings=SETTINGS, racks=RACKS, serves_metrics=True) as running:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
+    with (
+        skips_without_zookeeper(),
+        RunningCluster(3, settings=SETTINGS, racks=RACKS, serves_metrics=True, has_zookeeper=has_zookeeper) as running,
+    ):
         make_topic(running.bootstrap, TOPIC, 1, 3)
         running.wait_for_isr(TOPIC, 0)
         yield running

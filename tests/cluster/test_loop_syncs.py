@@ -36,8 +36,11 @@ VALUES = [f"{number:01000d}" for number in range(60)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(3, settings=SETTINGS, command=WATCHED_COMMAND) as running:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
+    with (
+        skips_without_zookeeper(),
+        RunningCluster(3, settings=SETTINGS, command=WATCHED_COMMAND, has_zookeeper=has_zookeeper) as running,
+    ):
         yield running
 
 

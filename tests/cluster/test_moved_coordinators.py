@@ -19,9 +19,13 @@ from tests.zookeeper_or_skip import skips_without_zookeeper
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER])
-def test_members_keep_their_partitions_at_the_next_coordinator(protocol: str) -> None:
+def test_members_keep_their_partitions_at_the_next_coordinator(protocol: str, has_zookeeper: bool) -> None:
     ledger, options = Ledger(), KafkaGroupOptions(protocol=protocol)
-    with skips_without_zookeeper(), RunningCluster(3) as brokers, Cluster(brokers.bootstrap) as cluster:
+    with (
+        skips_without_zookeeper(),
+        RunningCluster(3, has_zookeeper=has_zookeeper) as brokers,
+        Cluster(brokers.bootstrap) as cluster,
+    ):
         Admin(cluster).create_topic("t", 4, 3)
 
         def reader(name: str) -> Reader:

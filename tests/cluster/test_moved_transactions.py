@@ -18,10 +18,10 @@ TOPIC = "records"
 SETTINGS = {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "1"}
 
 
-def test_decision_of_a_killed_coordinator_is_completed_by_the_next_one() -> None:
+def test_decision_of_a_killed_coordinator_is_completed_by_the_next_one(has_zookeeper: bool) -> None:
     with (
         skips_without_zookeeper(),
-        RunningCluster(3, settings=SETTINGS) as brokers,
+        RunningCluster(3, settings=SETTINGS, has_zookeeper=has_zookeeper) as brokers,
         Cluster(brokers.bootstrap) as cluster,
     ):
         admin = Admin(cluster)

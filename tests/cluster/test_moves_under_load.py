@@ -53,9 +53,9 @@ def wait_until_at(cluster: RunningCluster, *node_ids: int) -> None:
 
 
 @pytest.mark.parametrize("killed", [1, 3])
-def test_moving_topic_loses_and_repeats_nothing_when_a_broker_is_killed(killed: int) -> None:
+def test_moving_topic_loses_and_repeats_nothing_when_a_broker_is_killed(killed: int, has_zookeeper: bool) -> None:
     with skips_without_zookeeper():
-        running = RunningCluster(4, settings={"replica.fetch.max.bytes": "4096"})
+        running = RunningCluster(4, settings={"replica.fetch.max.bytes": "4096"}, has_zookeeper=has_zookeeper)
     try:
         running.start()
         make_topic(running.bootstrap, TOPIC, partitions=PARTITIONS, replicas=2, config={"min.insync.replicas": "1"})

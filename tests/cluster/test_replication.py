@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
         # Followers that are gone leave the in-sync replicas with their session.
-        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"})
+        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "6000"}, has_zookeeper=has_zookeeper)
     with cluster:
         yield cluster
 

@@ -20,8 +20,8 @@ SETTINGS = {
 
 
 @pytest.fixture
-def cluster() -> Iterator[RunningCluster]:
-    with skips_without_zookeeper(), RunningCluster(settings=SETTINGS) as running:
+def cluster(has_zookeeper: bool) -> Iterator[RunningCluster]:
+    with skips_without_zookeeper(), RunningCluster(settings=SETTINGS, has_zookeeper=has_zookeeper) as running:
         yield running
 
 

@@ -72,6 +72,7 @@ class Secured:
                 "replica.fetch.backoff.ms": "100",
             },
             security=self.files,
+            has_zookeeper=True,
         )
         self.passwords: dict[str, str] = {}
 

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
     with skips_without_zookeeper():
-        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"})
+        cluster = RunningCluster(3, settings={"zookeeper.session.timeout.ms": "4000"}, has_zookeeper=True)
     with cluster:
         make_topic(cluster.bootstrap, TOPIC, replicas=3, config={"min.insync.replicas": "2"})
         cluster.wait_for_isr(TOPIC, 0)

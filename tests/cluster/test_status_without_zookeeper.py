@@ -29,7 +29,7 @@ def cluster(
     # Where no ./ottla-cluster is.
     monkeypatch.chdir(tmp_path)
     settings = {"zookeeper.session.timeout.ms": str(request.param)}
-    with skips_without_zookeeper(), RunningCluster(2, settings=settings) as running:
+    with skips_without_zookeeper(), RunningCluster(2, settings=settings, has_zookeeper=True) as running:
         make_topic(running.bootstrap, "orders", 4, 2)
         running.wait_until_replicated()
         yield running

@@ -35,9 +35,9 @@ def syncs(tmp_path: Path) -> DelayedSyncs:
 
 
 @pytest.fixture
-def cluster(syncs: DelayedSyncs) -> Iterator[RunningCluster]:
+def cluster(syncs: DelayedSyncs, has_zookeeper: bool) -> Iterator[RunningCluster]:
     command = (*syncs.command, sys.executable, "-m", "ottla")
-    with skips_without_zookeeper(), RunningCluster(3, command=command) as running:
+    with skips_without_zookeeper(), RunningCluster(3, command=command, has_zookeeper=has_zookeeper) as running:
         yield running
 
 

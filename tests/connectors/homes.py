@@ -145,7 +145,7 @@ class ZooKeeperBackend(Home):
             "replica.lag.time.max.ms": "3000",
         }
         self.cluster = self.running.enter_context(
-            RunningCluster(self.replicas_count, self.directory / "cluster", settings=settings)
+            RunningCluster(self.replicas_count, self.directory / "cluster", settings=settings, has_zookeeper=True)
         )
 
     @property

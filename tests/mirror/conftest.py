@@ -8,6 +8,9 @@ import pytest
 
 from ottla.mirror import Mirror, MirrorOptions, Names
 from ottla.testing import ControlledBroker, Namespace
+from tests.tree_fixtures import has_zookeeper
+
+__all__ = ["has_zookeeper"]
 
 SETTINGS = {"group.min.session.timeout.ms": "100", "log.cleaner.backoff.ms": "100"}
 

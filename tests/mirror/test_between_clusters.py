@@ -31,11 +31,11 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[RunningCluster, RunningCluster]]:
+def clusters(has_zookeeper: bool) -> Iterator[tuple[RunningCluster, RunningCluster]]:
     with (
         skips_without_zookeeper(),
-        RunningCluster(3, settings=SETTINGS) as live,
-        RunningCluster(3, settings=SETTINGS) as offline,
+        RunningCluster(3, settings=SETTINGS, has_zookeeper=has_zookeeper) as live,
+        RunningCluster(3, settings=SETTINGS, has_zookeeper=has_zookeeper) as offline,
     ):
         for side in (live, offline):
             create_offsets_topic(side.bootstrap)
