@@ -68,6 +68,8 @@ _NETWORK: Final = (
     "spark.planner_start",
     "testing",
     "coordination.embedded",
+    "coordination.local",
+    "coordination.session_keeper",
     "coordination.zookeeper",
 )
 # A library, and the only parts of `ottla` that may import it.

@@ -11,7 +11,10 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
+from ottla.coordination.local.backend import LocalBackend
+from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
@@ -25,9 +28,13 @@ def say(line: str) -> None:
 
 async def main(connect: str, session_timeout_ms: int) -> None:
     clock = SystemClock()
-    session = await ZooKeeperBackend(
-        connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=30_000
-    ).connect()
+    session: Tree
+    if connect.startswith("/"):
+        session = await LocalBackend(Path(connect), session_timeout_ms=session_timeout_ms).connect()
+    else:
+        session = await ZooKeeperBackend(
+            connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=30_000
+        ).connect()
     await session.create("/held", ephemeral=True)
     loop, over, last_ms = asyncio.get_running_loop(), asyncio.Event(), clock.boottime_ms()
 

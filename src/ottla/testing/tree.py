@@ -62,7 +62,7 @@ class RunningTree(Running):
         retire_large_log(self.log_path)
         started_at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [sys.executable, "-m", "ottla.broker.tree.holder", str(self.data_dir)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -72,7 +72,7 @@ class RunningTree(Running):
         deadline_s = time.monotonic() + READY_WITHIN_S
         while READY_EVENT.encode() not in self.log_path.read_bytes()[started_at:]:
             check()
-            if not self.is_running or time.monotonic() > deadline_s:
+            if process.poll() is not None or time.monotonic() > deadline_s:
                 self.kill()
                 lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
                 raise TreeDidNotStart("the process of the tree did not start:\n" + "\n".join(lines))

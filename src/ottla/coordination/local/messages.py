@@ -116,7 +116,7 @@ def understood(read: Callable[[], Any]) -> Any:
     """What `read` makes of a message.  Raises `MalformedMessage` for what it lacks."""
     try:
         return read()
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
         raise MalformedMessage(f"a message of a tree's connection lacks something: {error!r}") from error
 
 
