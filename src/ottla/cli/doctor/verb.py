@@ -176,10 +176,11 @@ def _broker(options: ServeOptions) -> Iterator[Finding]:
 
 def _node_id(options: ServeOptions) -> int:
     """A member's directory keeps its id, so that later starts need not name it."""
+    from ottla.broker.tree.tree_backend import shares_tree
     from ottla.model.broker_settings import NODE_ID
     from ottla.storage.directory.directory_tree import node_id_of
 
-    if options.settings.given(NODE_ID) is not None or options.settings[ZOOKEEPER_CONNECT] is None:
+    if options.settings.given(NODE_ID) is not None or not shares_tree(options.settings):
         return options.settings[NODE_ID]
     return _read(options.data_dir, node_id_of) or options.settings[NODE_ID]
 
@@ -270,6 +271,8 @@ def _of_notice(notice: Notice) -> Finding:
 
 def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
     """Values that are valid alone and contradict each other."""
+    from ottla.broker.tree.tree_backend import shares_tree
+
     topic = TopicSettings({}, settings)
     segment = topic[SEGMENT_BYTES]
     message, request = settings[setting.MESSAGE_MAX_BYTES], settings[setting.SOCKET_REQUEST_MAX_BYTES]
@@ -300,7 +303,7 @@ def contradictions(settings: BrokerSettings) -> Iterator[Finding]:
             "lower log.roll.ms as well",
         )
     for each in (setting.DEFAULT_REPLICATION_FACTOR, setting.MIN_INSYNC_REPLICAS):
-        if settings[each] > 1 and settings[setting.ZOOKEEPER_CONNECT] is None:
+        if settings[each] > 1 and not shares_tree(settings):
             yield problem(SETTINGS, f"{each.name}={settings[each]}, and there is one broker", f"set {each.name}=1")
     if settings[setting.LOG_FLUSH_POLICY] == "os":
         yield warning(

@@ -65,6 +65,7 @@ def test_settings_that_do_not_fit_are_found_with_advice(settings: dict[str, str]
 def test_settings_at_their_defaults_and_sound_ones_are_ok() -> None:
     assert worst(of_settings()) == []
     assert worst(of_settings(num_partitions="4", log_retention_hours="24")) == []
+    assert worst(of_settings(tree_socket="/run/tree.socket", default_replication_factor="3")) == []
     file = [RawSetting("num.partitions", "4", "line 1"), RawSetting("num.partitions", "5", "line 2")]
     assert worst(read_settings([], {}, file)[1]) == [
         (Severity.WARNING, "num.partitions (line 2) is given more than once; the last one counts")
