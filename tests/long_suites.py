@@ -450,8 +450,9 @@ LONG_SUITES: Final = (
             "tests/integration/test_large_frames.py::test_no_frame_blocks*[create_topics]",
             "tests/integration/test_large_frames.py::test_no_frame_blocks*[fetch]",
         ),
-        "frames of every version, the largest of APIs that clients seldom call, and all of one API, which takes a "
-        "quarter of the time: a third of that size stays, and the largest of the other APIs",
+        "frames of every version, the largest of APIs that clients seldom call, also of equal elements, and all of one "
+        "API, which takes a quarter of the time: of these APIs different elements of a third of that size stay, and "
+        "the largest of the other APIs",
     ),
     LongSuite(
         ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[100]",),
