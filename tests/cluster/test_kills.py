@@ -37,6 +37,9 @@ SEED = 2011
 # Flushes of a loaded machine take seconds, the group rebalances again when they end its brokers' leases, and a client's
 # own pauses add to them; ./dev chaos allows 10 s.
 SILENCE_NS_MAX = 45_000_000_000
+# Five producers and five members: a quarter of the usual rate, so that the machine serves them all.  The other runs of
+# `./dev suites` have the usual one.
+PAUSE_MS = 40
 RUNS_WITHIN_S = 900
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(BROUGHT_WITHIN_S + RUNS_WITHIN_S)]
@@ -78,7 +81,8 @@ def kills_under_all_libraries() -> ClusterResult:
     """A producer and a member of every library, while leaders and the group's coordinator are killed."""
     producers = [LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA, *those_here(*OTHER_PRODUCERS.values())]
     members = [*RANGE, AIOKAFKA_RANGE, *members_of_other_languages("range")]
-    result = run(members, ["kill-leader", "kill-coordinator"], producers)
+    paced = [producer.paced(PAUSE_MS) for producer in producers]
+    result = run(members, ["kill-leader", "kill-coordinator"], paced)
     check_unknown_commits(result)
     return result
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeGuard
 
@@ -25,6 +25,7 @@ from tests.eventually import eventually
 from tests.history import waiting_clients
 from tests.history.checker import FINAL_READER
 from tests.history.consuming_librdkafka import DAWDLED, INSTANCE_ID_VARIABLE, STATIC_SESSION_TIMEOUT_MS
+from tests.history.numbered_sends import PAUSE_VARIABLE
 from tests.history.operations import (
     CommittedRead,
     Ended,
@@ -92,6 +93,10 @@ class ProducerKind:
     @classmethod
     def of_module(cls, module: str) -> ProducerKind:
         return cls(module.removeprefix("producing_"), _command_of(module))
+
+    def paced(self, pause_ms: int) -> ProducerKind:
+        """With this pause after each one to seven records."""
+        return replace(self, command=("env", f"{PAUSE_VARIABLE}={pause_ms}", *self.command))
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from tests.history.operations import Outcome, Send
 from tests.history.recorder import Recorder, now_ns
 
-# Between two groups of records.
-PAUSE_S: Final = 0.01
+# Between two groups of records; the producers in Java and Go read it, too.
+PAUSE_VARIABLE: Final = "OTTLA_TEST_SEND_PAUSE_MS"
+PAUSE_S: Final = int(os.environ.get(PAUSE_VARIABLE, "10")) / 1000
 # The time for all sends to be settled.
 FLUSH_S: Final = 60.0
 

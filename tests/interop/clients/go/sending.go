@@ -17,10 +17,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const (
-	sendingPause   = 10 * time.Millisecond
-	clockMonotonic = 1
-)
+const clockMonotonic = 1
+
+func sendingPause() (time.Duration, error) {
+	text := os.Getenv("OTTLA_TEST_SEND_PAUSE_MS")
+	if text == "" {
+		text = "10"
+	}
+	pauseMs, err := strconv.Atoi(text)
+	return time.Duration(pauseMs) * time.Millisecond, err
+}
 
 // The machine's monotonic clock, as the other programs have it.
 func nowNs() int64 {
@@ -34,6 +40,10 @@ func nowNs() int64 {
 func sending(arguments []string) error {
 	name, topic := arguments[0], arguments[2]
 	partitions, err := strconv.Atoi(arguments[3])
+	if err != nil {
+		return err
+	}
+	pause, err := sendingPause()
 	if err != nil {
 		return err
 	}
@@ -82,7 +92,7 @@ func sending(arguments []string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			return client.Flush(ctx)
-		case <-time.After(sendingPause):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -13,7 +13,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * of tests/history/operations.py.  Arguments: name, bootstrap, topic, count of partitions, file.
  */
 public final class Sending {
-    private static final int PAUSE_MS = 10;
+    private static final int PAUSE_MS =
+        Integer.parseInt(System.getenv().getOrDefault("OTTLA_TEST_SEND_PAUSE_MS", "10"));
 
     public static void main(String[] arguments) {
         UntilTerminated.run(isStopping -> send(arguments, isStopping));
