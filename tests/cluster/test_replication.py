@@ -53,7 +53,7 @@ class Sending(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        while not self._stopping.wait(0.001):
+        while not self._stopping.wait(0.005):
             self._producer.produce(TOPIC, b"%d" % number, partition=0, on_delivery=self._on_delivery)
             self._producer.poll(0)
             number += 1

@@ -40,7 +40,7 @@ KILLED_LIVES = frozenset({3, 7, 12})
 TORN_DELETIONS_S = {2: 0.0, 5: 0.002, 8: 0.004, 10: 0.008}
 # Acknowledged and read records that each incarnation needs before the test continues.
 ACKED_MIN, READ_MIN = 20, 10
-PACE_S = 0.001
+PACE_S = 0.004
 RETRY_S = 0.02
 
 
