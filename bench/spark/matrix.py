@@ -36,12 +36,18 @@ class Sizes:
     streamed: tuple[Shape, ...]
     loaded: tuple[Shape, ...]
     sunk: tuple[Shape, ...]
+    busy: tuple[Shape, ...]
+    """Read and sunk while the host is busy, with fewer records."""
     data_bytes: int
     rows_max: int
+    busy_bytes: int
     latency_s: float
 
     def rows(self, shape: Shape) -> int:
         return min(self.rows_max, self.data_bytes // shape.value_bytes)
+
+    def busy_rows(self, shape: Shape) -> int:
+        return self.busy_bytes // shape.value_bytes
 
 
 # Each size with each codec, and both kinds with each of them.
@@ -58,6 +64,7 @@ _READ: Final = (
 )
 _PLAIN: Final = Shape(FIXED, USUAL_BYTES, PLAIN)
 _USUAL: Final = Shape(VARIABLE, USUAL_BYTES, LZ4)
+_LARGE: Final = Shape(FIXED, 1024, PLAIN)
 
 FULL: Final = Sizes(
     read=_READ,
@@ -65,10 +72,13 @@ FULL: Final = Sizes(
     to_parquet=(Shape(FIXED, 100, PLAIN), _PLAIN, _USUAL, Shape(VARIABLE, USUAL_BYTES, ZSTD), Shape(FIXED, 1024, LZ4)),
     streamed=(_PLAIN, _USUAL),
     loaded=(_PLAIN, _USUAL),
-    sunk=(_PLAIN, _USUAL),
+    sunk=(_PLAIN, _USUAL, _LARGE, Shape(VARIABLE, 1024, LZ4)),
+    busy=(_PLAIN, _USUAL, _LARGE),
     # Ottla's shortest read takes one and a half to two seconds then on two cores.
     data_bytes=1_600_000_000,
     rows_max=4_000_000,
+    # A busy host leaves a fifth or less of its processors.
+    busy_bytes=200_000_000,
     latency_s=15.0,
 )
 QUICK: Final = Sizes(
@@ -77,8 +87,10 @@ QUICK: Final = Sizes(
     streamed=(_PLAIN,),
     loaded=(_PLAIN,),
     sunk=(_PLAIN,),
+    busy=(_PLAIN,),
     data_bytes=120_000_000,
     rows_max=600_000,
+    busy_bytes=40_000_000,
     latency_s=6.0,
 )
 
@@ -109,6 +121,9 @@ STREAM: Final = "stream"
 STREAM_LIMITED: Final = "stream-limited"
 LOAD: Final = "load"
 SINK: Final = "sink"
+BUSY: Final = "busy"
+BUSY_SUM: Final = f"{BUSY}-{SUM}"
+BUSY_SINK: Final = f"{BUSY}-{SINK}"
 LATENCY: Final = "latency"
 
 TARGETS: Final = {
@@ -119,5 +134,7 @@ TARGETS: Final = {
     STREAM_LIMITED: Target(1.2, 1.5),
     LOAD: Target(2, 3),
     SINK: Target(1.8, 2.5),
+    BUSY_SUM: Target(1.5, 2),
+    BUSY_SINK: Target(1.2, 2),
     LATENCY: Target(1.2, 1.0, is_time=True),
 }

@@ -21,9 +21,13 @@ from bench.scenarios.scenario import Figures
 from bench.scenarios.topics import count_records
 from bench.spark.backlog import run_backlog
 from bench.spark.backlog_table import BACKLOG
+from bench.spark.busy_host import busy_host
 from bench.spark.contenders import CONTENDERS, OTTLA, Contender
 from bench.spark.filling import PARTITIONS, fill_topic, value_bytes_in, write_rows
 from bench.spark.matrix import (
+    BUSY,
+    BUSY_SINK,
+    BUSY_SUM,
     COUNT,
     FIXED,
     FULL,
@@ -45,7 +49,7 @@ from bench.study import ROUND, Observed, Study, StudyOptions, percentile, say
 from bench.wire import Wire
 
 READ: Final = "read"
-PARTS: Final = (READ, STREAM, LOAD, SINK, LATENCY, BACKLOG)
+PARTS: Final = (READ, STREAM, LOAD, SINK, LATENCY, BUSY, BACKLOG)
 LATENCY_MESSAGES_PER_S: Final = 1000
 MISSED: Final = "floor missed: "
 # The first micro-batches of a query start its Python workers.
@@ -81,26 +85,48 @@ class SparkRun:
         for round_index in range(self._options.rounds):
             say(f"round {round_index + 1} of {self._options.rounds}")
             for shape in self._sizes.read if self._options.has_part(READ) else ():
+                rows = self._sizes.rows(shape)
                 for workload in (COUNT, SUM, PARQUET) if shape in self._sizes.to_parquet else (COUNT, SUM):
-                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
+                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape, rows))
             for shape in self._sizes.streamed if self._options.has_part(STREAM) else ():
+                rows = self._sizes.rows(shape)
                 for workload in (STREAM, STREAM_LIMITED):
-                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape))
+                    self._all(f"{workload}-{shape.topic}", round_index, self._reading(workload, shape, rows))
             for shape in self._sizes.loaded if self._options.has_part(LOAD) else ():
-                self._all(f"{LOAD}-{shape.topic}", round_index, self._reading(LOAD, shape))
+                rows = self._sizes.rows(shape)
+                self._all(f"{LOAD}-{shape.topic}", round_index, self._reading(LOAD, shape, rows))
             for shape in self._sizes.sunk if self._options.has_part(SINK) else ():
-                self._all(f"{SINK}-{shape.topic}", round_index, self._sinking(shape, round_index))
+                rows = self._sizes.rows(shape)
+                self._all(f"{SINK}-{shape.topic}", round_index, self._sinking(shape, rows, round_index))
             if self._options.has_part(LATENCY):
                 self._all(LATENCY, round_index, partial(self._latency, round_index))
+            if self._options.has_part(BUSY):
+                self._run_busy(round_index)
+
+    def _run_busy(self, round_index: int) -> None:
+        """Beside processes that never sleep; what is read and written is there before they start."""
+        works: list[tuple[str, Callable[[Contender], Figures]]] = []
+        for shape in self._sizes.busy:
+            rows = self._sizes.busy_rows(shape)
+            if self._options.has_scenario(f"{BUSY_SUM}-{shape.topic}"):
+                self._fill(f"{BUSY}-{shape.topic}", shape, rows)
+                works.append((f"{BUSY_SUM}-{shape.topic}", self._reading(SUM, shape, rows, f"{BUSY}-{shape.topic}")))
+            if self._options.has_scenario(f"{BUSY_SINK}-{shape.topic}"):
+                self._rows_of(shape, rows)
+                works.append((f"{BUSY_SINK}-{shape.topic}", self._sinking(shape, rows, round_index)))
+        with busy_host():
+            for scenario, work in works:
+                self._all(scenario, round_index, work)
 
     def _warm_up(self) -> None:
         """Each contender's classes are loaded and compiled, and Python's workers run, before anything is measured."""
         work = self._work
         whole = (
-            ((READ,), (work.count, work.sum_of_lengths, work.to_parquet)),
+            ((READ,), (work.count, work.to_parquet)),
+            ((READ, BUSY), (work.sum_of_lengths,)),
             ((STREAM, LATENCY), (work.stream,)),
             ((LOAD,), (work.load,)),
-            ((SINK,), (self._warm_sink,)),
+            ((SINK, BUSY), (self._warm_sink,)),
         )
         works = [each for parts, some in whole if any(map(self._options.has_part, parts)) for each in some]
         self._fill(WARM, WARM_UP, WARM_UP_ROWS)
@@ -108,7 +134,8 @@ class SparkRun:
         for contender in self._contenders() * WARM_UPS:
             with self._observed.may_fail(f"{contender.name}, warm-up"), failing_load(WARM):
                 for each in works:
-                    each(contender, WARM)
+                    if not contender.session or each == self._warm_sink:
+                        each(contender, WARM)
 
     def _warm_sink(self, contender: Contender, name: str) -> None:
         rows = self._rows_of(WARM_UP, WARM_UP_ROWS)
@@ -121,7 +148,7 @@ class SparkRun:
     def _all(self, scenario: str, round_index: int, work: Callable[[Contender], Figures]) -> None:
         if not self._options.has_scenario(scenario):
             return
-        contenders = self._contenders()
+        contenders = [each for each in self._contenders() if not each.session or SINK in scenario.split("-")]
         if all(self._observed.has(scenario, contender.name, round_index) for contender in contenders):
             return  # a continued run
         for contender in contenders if round_index % 2 == 0 else contenders[::-1]:
@@ -129,8 +156,11 @@ class SparkRun:
             with self._observed.may_fail(what), failing_load(what):
                 self._observed.add(scenario, contender.name, {**work(contender), ROUND: round_index})
 
-    def _reading(self, workload: str, shape: Shape) -> Callable[[Contender], Figures]:
-        rows = self._sizes.rows(shape)
+    def _reading(
+        self, workload: str, shape: Shape, rows: int, topic: str | None = None
+    ) -> Callable[[Contender], Figures]:
+        """`topic` has so many records of the shape; that of the shape by default."""
+        name = topic or shape.topic
         functions: dict[str, Callable[[Contender, str], int]] = {
             COUNT: self._work.count,
             SUM: self._work.sum_of_lengths,
@@ -142,17 +172,15 @@ class SparkRun:
         wanted = value_bytes_in(shape, rows) if workload == SUM else rows
 
         def read(contender: Contender) -> Figures:
-            self._fill(shape.topic, shape, rows)
+            self._fill(name, shape, rows)
             with self._measured(rows) as figures:
-                found = functions[workload](contender, shape.topic)
-            _check(shape.topic, wanted, found)
+                found = functions[workload](contender, name)
+            _check(name, wanted, found)
             return figures
 
         return read
 
-    def _sinking(self, shape: Shape, round_index: int) -> Callable[[Contender], Figures]:
-        rows = self._sizes.rows(shape)
-
+    def _sinking(self, shape: Shape, rows: int, round_index: int) -> Callable[[Contender], Figures]:
         def sink(contender: Contender) -> Figures:
             source = self._rows_of(shape, rows)
             topic = f"sink-{shape.topic}-{contender.name}-{round_index}"

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.spark.backlog_table import BACKLOG, delays_table, memory_table
-from bench.spark.contenders import CONTENDERS, OFFICIAL, OFFICIAL_TUNED, OTTLA
-from bench.spark.matrix import AIM_MET, FLOOR_MISSED, LATENCY, LOAD, TARGETS, Target
-from bench.study import Observed, markdown_table, number, with_spread
+from bench.spark.busy_host import BUSY_PROCESSES
+from bench.spark.contenders import CONTENDERS, OFFICIAL, OFFICIAL_TUNED, OTTLA, OTTLA_TUNED
+from bench.spark.matrix import AIM_MET, BUSY, FLOOR_MISSED, LATENCY, LOAD, TARGETS, Target
+from bench.study import Observed, markdown_table, number, times, with_spread
 
 RATE: Final = "rows_per_s"
 ALL_CPU: Final = "cpu_us_per_row"
@@ -23,9 +24,11 @@ filled in batches as large as its default; contenders alternate. `fixed`: values
 to one and a half of it, keys of 1 to 8 digits. `count`: all columns reach Spark; `sum`: of the values' lengths;
 `parquet`: all columns, by Spark's writer; `stream`: a backlog to `noop`, available now, `stream-limited` in about six
 micro-batches; `{LOAD}`: Ottla into a new Delta table, the official one to Parquet; `sink`: from Parquet files;
-`{LATENCY}`: the time of a micro-batch over 1,000 records a second, to `noop`. `{OFFICIAL_TUNED}`:
+`{LATENCY}`: the time of a micro-batch over 1,000 records a second, to `noop`; `{BUSY}-`: beside
+{BUSY_PROCESSES} processes that never sleep, fewer rows. `{OFFICIAL_TUNED}`:
 {", ".join(f"`{name}={value}`" for name, value in CONTENDERS[OFFICIAL_TUNED].read.items())}; writing
-{", ".join(f"`{name}={value}`" for name, value in CONTENDERS[OFFICIAL_TUNED].write.items())}."""
+{", ".join(f"`{name}={value}`" for name, value in CONTENDERS[OFFICIAL_TUNED].write.items())}. `{OTTLA_TUNED}`, of
+writes only: {", ".join(f"`{name}={value}`" for name, value in CONTENDERS[OTTLA_TUNED].session.items())}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,13 @@ def _rates(observed: Observed) -> str:
         if scenario != LATENCY:
             rates = [with_spread(observed, scenario, name, RATE, 1e6) for name in CONTENDERS]
             ratios = [_ratio(verdicts.get((scenario, other))) for other in OTHERS]
+            ratios.append(times(observed.paired_ratio(scenario, OTTLA_TUNED, OFFICIAL_TUNED, RATE)))
             target = TARGETS[workload_of(scenario)]
             rows.append([scenario, *rates, *ratios, f"{target.aim:g}x / {target.floor:g}x"])
     if not rows:
         return ""
-    headings = ("scenario", *CONTENDERS, *(f"ottla ÷ {name}" for name in OTHERS), "aim / floor")
+    both_tuned = f"{OTTLA_TUNED} ÷ {OFFICIAL_TUNED}"
+    headings = ("scenario", *CONTENDERS, *(f"ottla ÷ {name}" for name in OTHERS), both_tuned, "aim / floor")
     return f"## Millions of rows a second\n\n{markdown_table(headings, rows)}"
 
 

@@ -84,7 +84,8 @@ class Workloads:
         """The Parquet files of `rows` into the topic."""
         options = {**contender.write, "kafka.bootstrap.servers": self._bootstrap, "topic": topic}
         options["kafka.compression.type"] = codec
-        self._spark.read.parquet(str(rows)).write.format(contender.form).options(**options).mode("append").save()
+        with self._settings(contender.session):
+            self._spark.read.parquet(str(rows)).write.format(contender.form).options(**options).mode("append").save()
 
     def _read(self, contender: Contender, topic: str) -> DataFrame:
         return self._spark.read.format(contender.form).options(**self._read_options(contender, topic)).load()
@@ -95,6 +96,17 @@ class Workloads:
 
     def _read_options(self, contender: Contender, topic: str) -> dict[str, str]:
         return {**contender.read, "kafka.bootstrap.servers": self._bootstrap, "subscribe": topic}
+
+    @contextmanager
+    def _settings(self, wanted: Mapping[str, str]) -> Iterator[None]:
+        before = {name: str(self._spark.conf.get(name)) for name in wanted}
+        try:
+            for name, value in wanted.items():
+                self._spark.conf.set(name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                self._spark.conf.set(name, value)
 
     @contextmanager
     def _directory(self, name: str) -> Iterator[Path]:

@@ -10,12 +10,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from bench.client.values import VALUES_COUNT
+from bench.spark.busy_host import busy_host
 from bench.spark.contenders import OFFICIAL, OFFICIAL_TUNED, OTTLA
 from bench.spark.filling import PARTITIONS, rows_of, shares_of, value_bytes_in, write_rows
 from bench.spark.matrix import FULL, LATENCY, QUICK, TARGETS, Shape
 from bench.spark.processes import SparkProcesses
 from bench.spark.table import judgements, missed_floors, spark_table, workload_of
 from bench.study import ROUND, Observed
+
+from tests.eventually import eventually
+from tests.peers.process_usage import cpu_seconds
 
 
 def observed_rates(scenario: str, **rates: list[float]) -> Observed:
@@ -73,6 +77,7 @@ def test_every_workload_has_a_target() -> None:
     names = [*TARGETS, *(f"{name}-{shape.topic}" for name in TARGETS for shape in (*FULL.read, *QUICK.read))]
     assert {workload_of(name) for name in names} == set(TARGETS)
     assert workload_of("stream-limited-fixed-200-plain") == "stream-limited"
+    assert workload_of("busy-sink-fixed-200-plain") == "busy-sink"
 
 
 def test_ratio_is_the_median_of_the_rounds_that_both_have() -> None:
@@ -91,9 +96,15 @@ def test_missed_floor_is_a_problem_that_names_its_scenario() -> None:
 
 def test_table_shows_rates_costs_and_missing_measurements() -> None:
     table = spark_table(observed_rates("count-fixed-200-plain", ottla=[3e6], official=[1e6]))
-    assert "| count-fixed-200-plain | 3 | 1 | - | 3.00x, aim met | - | 3x / 2x |" in table
+    assert "| count-fixed-200-plain | 3 | - | 1 | - | 3.00x, aim met | - | - | 3x / 2x |" in table
     assert "| count-fixed-200-plain | official | 1 | 2 | 4 | 7 |" in table
     assert spark_table(Observed({})) == "Nothing was measured."
+
+
+def test_sink_of_a_tuned_session_is_beside_the_tuned_connector() -> None:
+    rates = {"ottla": [2e6], "ottla_tuned": [3e6], "official": [1e6], "official_tuned": [1.5e6]}
+    table = spark_table(observed_rates("sink-fixed-200-plain", **rates))
+    assert "| 2 | 3 | 1 | 1.5 | 2.00x, floor met | 1.33x, floor missed | 2.00x |" in table
 
 
 def test_workload_is_judged_over_all_its_scenarios() -> None:
@@ -148,3 +159,10 @@ def test_usage_of_processes_includes_ended_ones() -> None:
             assert used_s >= 0.45, "the kernel counts in steps of 10 ms"
             child.communicate(b"\n")
         assert processes.usage().python_s >= used_s
+
+
+def test_processes_of_a_busy_host_use_the_processor_until_the_measurement_ends() -> None:
+    with busy_host(2) as pids:
+        assert len(set(pids)) == 2
+        eventually(lambda: all(cpu_seconds(pid) > 0 for pid in pids))
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
