@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from ottla.model.counted import counted
 from ottla.spark.errors import NotWritten, with_brief_errors
 from ottla.spark.options.write_options import WriteOptions
 from ottla.spark.sink.row_encoder import encoder_of_task
+from ottla.spark.sink.row_queue import write_beside
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.spark_features import DataSourceStreamArrowWriter
 from ottla.spark.worker_heap import settle_heap
@@ -42,6 +44,10 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
     Raises `NotWritten` for the first batch that the cluster did not acknowledge.
     """
     settle_heap()
+    return write_beside(rows, partial(_produce, options))
+
+
+def _produce(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritten:
     rows_count = batches_count = 0
     with open_cluster(options.connection) as cluster, RawProducer(cluster, options.producer) as producer:
         for encoded in encoder_of_task(options, cluster).encode(rows):

@@ -24,6 +24,7 @@ from ottla.spark.options.write_options import ExactlyOnce, WriteOptions
 from ottla.spark.sink.deliveries import Delivery, DeliveryRun, NotDelivered, Step
 from ottla.spark.sink.delivery_topic import DeliveryTopic
 from ottla.spark.sink.row_encoder import EncodedBatch, encoder_of_task
+from ottla.spark.sink.row_queue import write_beside
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.spark_features import DataSourceStreamArrowWriter
 from ottla.spark.worker_heap import settle_heap
@@ -50,8 +51,12 @@ def encode_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsEn
     query_id = None if task is None else task.getLocalProperty(_QUERY_ID)
     if not query_id:
         raise NotDelivered("exactly-once is for streams, and this is none", hint="write with writeStream")
-    with open_cluster(options.connection) as cluster:
-        return RowsEncoded(query_id, list(encoder_of_task(options, cluster).encode(rows)))
+
+    def encode(received: Iterator[pa.RecordBatch]) -> list[EncodedBatch]:
+        with open_cluster(options.connection) as cluster:
+            return list(encoder_of_task(options, cluster).encode(received))
+
+    return RowsEncoded(query_id, write_beside(rows, encode))
 
 
 @with_brief_errors
