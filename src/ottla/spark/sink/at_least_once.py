@@ -28,6 +28,9 @@ from ottla.spark.worker_heap import settle_heap
 
 _log: Final = logging.getLogger(__name__)
 
+# A look for answers costs as much as the encoding of some hundred rows; more requests than this may be in flight.
+BATCHES_PER_POLL: Final = 4
+
 
 @dataclass(frozen=True)
 class RowsWritten(WriterCommitMessage):
@@ -52,9 +55,10 @@ def _produce(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWritt
     with open_cluster(options.connection) as cluster, RawProducer(cluster, options.producer) as producer:
         for encoded in encoder_of_task(options, cluster).encode(rows):
             producer.send(encoded.partition, encoded.batch)
-            check_acknowledged(producer.poll())
             rows_count += encoded.records_count
             batches_count += 1
+            if batches_count % BATCHES_PER_POLL == 0:
+                check_acknowledged(producer.poll())
         check_acknowledged(producer.flush())
         if producer.pending_count:
             raise NotWritten(f"not acknowledged in time: {counted(producer.pending_count, 'batch', 'batches')}")
