@@ -1,8 +1,12 @@
-"""The imports of a worker leave the garbage collector after its first tasks, and those of no other process."""
+"""The imports of a worker leave the garbage collector after its first tasks, and those of no other process; a worker
+that writes keeps its freed memory."""
 
 from __future__ import annotations
 
 import gc
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +44,26 @@ def test_heap_is_settled_at_the_first_tasks_and_then_left_alone(monkeypatch: pyt
 
 def test_heap_of_a_process_that_runs_no_task_is_left_alone() -> None:
     assert frozen_by(WorkerHeap()) == 0
+
+
+# Six blocks at a time, as Arrow batches and record batches are held together and freed one after another.
+_FREED_TOGETHER = """
+import resource
+from ottla.spark.worker_heap import reuse_freed_memory
+assert reuse_freed_memory()
+def faults_of_blocks(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        blocks = [bytearray(2 << 20) for _ in range(6)]
+        del blocks
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults_of_blocks(2)
+print(faults_of_blocks(20))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back at once")
+def test_large_blocks_that_were_freed_are_used_again_without_page_faults() -> None:
+    done = subprocess.run([sys.executable, "-c", _FREED_TOGETHER], capture_output=True, text=True, check=True)
+    pages = 20 * 6 * (2 << 20) // 4096
+    assert int(done.stdout) < pages // 10

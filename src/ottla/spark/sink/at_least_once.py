@@ -24,7 +24,7 @@ from ottla.spark.sink.row_encoder import encoder_of_task
 from ottla.spark.sink.row_queue import write_beside
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.spark_features import DataSourceStreamArrowWriter
-from ottla.spark.worker_heap import settle_heap
+from ottla.spark.worker_heap import reuse_freed_memory, settle_heap
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ def write_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsWri
     Raises `NotWritten` for the first batch that the cluster did not acknowledge.
     """
     settle_heap()
+    reuse_freed_memory()
     return write_beside(rows, partial(_produce, options))
 
 

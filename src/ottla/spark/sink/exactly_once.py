@@ -27,7 +27,7 @@ from ottla.spark.sink.row_encoder import EncodedBatch, encoder_of_task
 from ottla.spark.sink.row_queue import write_beside
 from ottla.spark.source.cluster_view import open_cluster
 from ottla.spark.spark_features import DataSourceStreamArrowWriter
-from ottla.spark.worker_heap import settle_heap
+from ottla.spark.worker_heap import reuse_freed_memory, settle_heap
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class RowsEncoded(WriterCommitMessage):
 def encode_rows(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> RowsEncoded:
     """In an executor: the rows of a task as batches."""
     settle_heap()
+    reuse_freed_memory()
     task = TaskContext.get()
     query_id = None if task is None else task.getLocalProperty(_QUERY_ID)
     if not query_id:
