@@ -1,4 +1,5 @@
-"""The compiled form of `joined_records` (`encoder`) and `key_hashes`, where the package was built with a C compiler.
+"""The compiled form of `joined_records` (`encoder`), `key_hashes` and `row_groups`, where the package was built with a
+C compiler.
 
 `record_rows.c` writes records straight from Arrow's buffers, where numpy and Arrow copy every value five times on
 the way.
@@ -19,7 +20,7 @@ from ottla.spark.arrow.varint_columns import Ints, Octets
 
 LIBRARY: Final = Path(__file__).with_name("librecord_rows.so")
 # That of the source; a library that was built from another one is not used.
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 _NAMELESS_HEADER: Final = -2
 _TOO_LARGE: Final = -3
 _NO_ROOM: Final = -4
@@ -107,6 +108,27 @@ class RowLibrary:
     def rows(self, parts: Sequence[RecordColumns]) -> CompiledRows:
         return CompiledRows(self._library, parts)
 
+    def choose_partitions(
+        self, key_hashes: Ints, row_sizes: Ints, partitions_count: int, first_run: int, run_bytes: int
+    ) -> Ints:
+        """`row_groups.partitions_of`."""
+        hashes, sizes = _contiguous(key_hashes), _contiguous(row_sizes)
+        assert len(hashes) == len(sizes), "every row has a size"
+        chosen = np.empty(len(hashes), np.int64)
+        rows = (hashes.ctypes.data, sizes.ctypes.data, len(hashes))
+        _checked(
+            self._library.ottla_choose_partitions(*rows, partitions_count, first_run, run_bytes, chosen.ctypes.data)
+        )
+        return chosen
+
+    def group(self, partitions: Ints, partitions_count: int) -> tuple[Ints, Ints]:
+        """`row_groups.grouped`."""
+        each = _contiguous(partitions)
+        order, ends = np.empty(len(each), np.int64), np.empty(partitions_count, np.int64)
+        rows = (each.ctypes.data, len(each), partitions_count)
+        _checked(self._library.ottla_group_rows(*rows, order.ctypes.data, ends.ctypes.data))
+        return order, ends
+
 
 def load_row_library(path: Path) -> RowLibrary | None:
     """None without a library that belongs to this module."""
@@ -119,6 +141,8 @@ def load_row_library(path: Path) -> RowLibrary | None:
             ("ottla_row_sizes_max", (*parts, _POINTER)),
             ("ottla_key_hashes", (*parts, _POINTER)),
             ("ottla_write_records", (*parts, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER)),
+            ("ottla_choose_partitions", (_POINTER, _POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER)),
+            ("ottla_group_rows", (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER)),
         ):
             function = getattr(library, name)
             function.restype = _NUMBER
@@ -126,6 +150,10 @@ def load_row_library(path: Path) -> RowLibrary | None:
     except (OSError, AttributeError):
         return None
     return RowLibrary(library)
+
+
+def _contiguous(column: Ints) -> Ints:
+    return np.ascontiguousarray(column, np.int64)
 
 
 def _checked(answer: int) -> int:

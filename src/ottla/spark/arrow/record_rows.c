@@ -41,7 +41,7 @@ typedef struct {
 } cell;
 
 /* Raised with each change of this interface: a library of another source is not used. */
-int32_t ottla_record_rows_interface(void) { return 2; }
+int32_t ottla_record_rows_interface(void) { return 3; }
 
 static inline int is_null(const ottla_column *column, int64_t row)
 {
@@ -283,5 +283,47 @@ int64_t ottla_key_hashes(const ottla_rows_part *parts, int64_t parts_count, int6
             hashes[part->first_row + row] = key.length < 0 ? -1 : (int64_t)murmur2(key.bytes, key.length);
         }
     }
+    return 1;
+}
+
+/* The partition of every row: by the hash of its key, or, where that is negative, by its run.  Rows without a key form
+   runs of run_bytes, which go to the partitions in turn, from first_run on. */
+int64_t ottla_choose_partitions(const int64_t *hashes, const int64_t *sizes, int64_t rows_count,
+                                int64_t partitions_count, int64_t first_run, int64_t run_bytes, int64_t *partitions)
+{
+    if (partitions_count < 1 || partitions_count > INT32_MAX || first_run < 0 || run_bytes < 1)
+        return UNSOUND;
+    int64_t used = 0, run_end = run_bytes, turn = first_run % partitions_count;
+    for (int64_t row = 0; row < rows_count; row++) {
+        if (hashes[row] >= 0) {
+            partitions[row] = (uint32_t)(hashes[row] & 0x7fffffff) % (uint32_t)partitions_count;
+            continue;
+        }
+        for (used += sizes[row]; used >= run_end; run_end += run_bytes)
+            turn = turn + 1 < partitions_count ? turn + 1 : 0;
+        partitions[row] = turn;
+    }
+    return 1;
+}
+
+/* The indices of the rows of each partition together, in their order, and where those of each end.  1, or what is
+   wrong. */
+int64_t ottla_group_rows(const int64_t *partitions, int64_t rows_count, int64_t partitions_count, int64_t *order,
+                         int64_t *ends)
+{
+    memset(ends, 0, (size_t)partitions_count * sizeof *ends);
+    for (int64_t row = 0; row < rows_count; row++) {
+        if (partitions[row] < 0 || partitions[row] >= partitions_count)
+            return UNSOUND;
+        ends[partitions[row]]++;
+    }
+    int64_t start = 0;
+    for (int64_t partition = 0; partition < partitions_count; partition++) {
+        int64_t count = ends[partition];
+        ends[partition] = start;
+        start += count;
+    }
+    for (int64_t row = 0; row < rows_count; row++)
+        order[ends[partitions[row]]++] = row;
     return 1;
 }

@@ -17,6 +17,7 @@ from ottla.runtime.clock import Clock
 from ottla.spark.arrow.encoder import RecordRows, split_rows
 from ottla.spark.arrow.key_hashes import NO_KEY
 from ottla.spark.arrow.record_columns import RecordColumns, as_binary, as_headers
+from ottla.spark.arrow.row_groups import by_partition, partitions_of
 from ottla.spark.arrow.varint_columns import Ints
 from ottla.spark.errors import UnencodableColumn
 from ottla.spark.options.write_options import WriteOptions
@@ -63,10 +64,15 @@ class RowEncoder:
             sizes, hashes = rows.sizes_max, self._key_hashes(rows)
             wanted = _column(table, "partition")
             for topic, numbers in self._by_topic(table):
-                chosen = None if wanted is None else wanted.take(pa.array(numbers))
-                partitions = self._partitions(topic, hashes[numbers], sizes[numbers], chosen)
-                for partition, mine in _by_partition(partitions, numbers):
+                count = self._partitions_count(topic)
+                if numbers is None:
+                    partitions = self._partitions(topic, count, hashes, sizes, wanted)
+                else:
+                    chosen = None if wanted is None else wanted.take(pa.array(numbers))
+                    partitions = self._partitions(topic, count, hashes[numbers], sizes[numbers], chosen)
+                for partition, indices in by_partition(partitions, count):
                     place = TopicPartition(topic, partition)
+                    mine = indices if numbers is None else numbers[indices]
                     for part in split_rows(sizes[mine], self._options.batch_bytes_max):
                         yield EncodedBatch(place, part.stop - part.start, self._encode(rows, mine[part]))
 
@@ -79,10 +85,10 @@ class RowEncoder:
             is_transactional=self._options.exactly_once is not None,
         )
 
-    def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, Ints]]:
-        """Each topic with the numbers of its rows."""
+    def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, Ints | None]]:
+        """Each topic with the numbers of its rows; None: all of the table."""
         if self._options.topic is not None:
-            yield self._options.topic, np.arange(table.num_rows)
+            yield self._options.topic, None
             return
         topics = _column(table, "topic")
         assert topics is not None
@@ -115,8 +121,7 @@ class RowEncoder:
     def _key_hashes(self, rows: RecordRows) -> Ints:
         return np.full(len(rows), NO_KEY, np.int64) if self._options.ignores_keys else rows.key_hashes()
 
-    def _partitions(self, topic: str, hashes: Ints, sizes: Ints, wanted: pa.Array | None) -> Ints:
-        count = self._partitions_count(topic)
+    def _partitions(self, topic: str, count: int, hashes: Ints, sizes: Ints, wanted: pa.Array | None) -> Ints:
         run_bytes = self._options.batch_bytes_max
         chosen = partitions_of(hashes, sizes, count, self._runs.next_of(topic), run_bytes)
         self._runs.count(topic, 1 + int(sizes.sum()) // run_bytes)
@@ -130,17 +135,6 @@ class RowEncoder:
                 f"the column 'partition' is {numbers[wrong.argmax()]} in a row, topic {topic!r} has 0 to {count - 1}"
             )
         return np.where(is_given, numbers, chosen)
-
-
-def _by_partition(partitions: Ints, numbers: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each partition with the numbers of its rows, in their order."""
-    # Numbers of 16 bits are sorted by counting.
-    order = np.argsort(partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(partitions[order])) + 1, len(order))
-    start = 0
-    for end in ends.tolist():
-        yield int(partitions[order[start]]), numbers[order[start:end]]
-        start = end
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
@@ -171,19 +165,6 @@ def _column(table: pa.Table, name: str) -> pa.Array | None:
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return column
-
-
-def partitions_of(key_hashes: Ints, row_sizes: Ints, partitions_count: int, first_run: int, run_bytes: int) -> Ints:
-    """The partition of every row; `key_hashes` has `NO_KEY` for a row without one.
-
-    A row with a key goes to the partition of Kafka's producers: `(murmur2 & 0x7fffffff) % partitions`.  Rows without a
-    key form runs of about `run_bytes` (for full batches, as in KIP-480), which go to the partitions in turn.
-    """
-    has_none = key_hashes == NO_KEY
-    if not has_none.any():
-        return (key_hashes & 0x7FFFFFFF) % partitions_count
-    run = np.cumsum(np.where(has_none, row_sizes, 0)) // run_bytes
-    return np.where(has_none, first_run + run, key_hashes & 0x7FFFFFFF) % partitions_count
 
 
 def encoder_of_task(options: WriteOptions, cluster: Cluster) -> RowEncoder:

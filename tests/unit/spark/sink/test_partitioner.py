@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from ottla.spark.arrow.encoder import RecordRows
 from ottla.spark.arrow.key_hashes import LONG_KEY_BYTES, NO_KEY
 from ottla.spark.arrow.record_columns import RecordColumns
+from ottla.spark.arrow.row_groups import by_partition, partitions_of
 from ottla.spark.arrow.varint_columns import Ints
-from ottla.spark.sink.row_encoder import partitions_of
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -64,3 +64,28 @@ def test_keyed_rows_do_not_move_the_runs() -> None:
     hashes = hash_column(pa.array([None, b"abc", None], pa.binary()))
     partitions = partitions_of(hashes, np.full(3, 50, np.int64), 4, 0, 1000)
     assert partitions.tolist() == [0, 479470107 % 4, 0]
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.integers(1, 500)), max_size=30))
+def test_partitions_are_the_same_as_one_row_after_another_gets_them(rows: list[tuple[bytes | None, int]]) -> None:
+    hashes = hash_column(pa.array([key for key, _ in rows], pa.binary()))
+    expected, used = [], 0
+    for (key, size), key_hash in zip(rows, hashes.tolist(), strict=True):
+        used += size if key is None else 0
+        expected.append((key_hash & 0x7FFFFFFF if key is not None else 5 + used // 200) % 7)
+    sizes = np.array([size for _, size in rows], np.int64)
+    assert partitions_of(hashes, sizes, 7, 5, 200).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+def test_rows_of_a_partition_are_together_and_in_their_order(partitions: list[int]) -> None:
+    found = {number: rows.tolist() for number, rows in by_partition(np.array(partitions, np.int64), 10)}
+    assert found == {
+        number: [row for row, mine in enumerate(partitions) if mine == number] for number in sorted(set(partitions))
+    }
+
+
+def test_rows_of_a_topic_with_more_partitions_than_16_bits_have_are_grouped() -> None:
+    partitions = np.array([70_000, 3, 70_000], np.int64)
+    found = [(number, rows.tolist()) for number, rows in by_partition(partitions, 70_001)]
+    assert found == [(3, [1]), (70_000, [0, 2])]
