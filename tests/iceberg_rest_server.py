@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -39,10 +39,13 @@ _STATUSES: Final[dict[type[Exception], int]] = {
 
 
 class RestCatalog:
-    """`token`: clients must send it."""
+    """`token`: clients must send it.  `lent`: settings of files that each answer about a table has, as credentials."""
 
-    def __init__(self, database: Path, warehouse: str, token: str | None = None) -> None:
-        self._catalog: Final = SqlCatalog("server", uri=f"sqlite:///{database}", warehouse=warehouse)
+    def __init__(
+        self, database: Path, warehouse: str, token: str | None = None, lent: Mapping[str, str] | None = None
+    ) -> None:
+        self._lent: Final = {} if lent is None else lent
+        self._catalog: Final = SqlCatalog("server", uri=f"sqlite:///{database}", warehouse=warehouse, **self._lent)
         self._token: Final = token
         self._lock: Final = threading.Lock()
         # Method and first words of the path of each request.
@@ -114,9 +117,11 @@ class RestCatalog:
             case ["namespaces", namespace] if read:
                 return {"namespace": [namespace], "properties": self._catalog.load_namespace_properties(namespace)}
             case ["namespaces", namespace, "tables"] if not read:
-                return self._created(namespace, CreateTableRequest.model_validate_json(body))
+                # pyiceberg's model wants a location; the protocol lets the catalog choose one.
+                given = {"location": None, **json.loads(body)}
+                return self._created(namespace, CreateTableRequest.model_validate(given))
             case ["namespaces", namespace, "tables", table] if read:
-                return _loaded(self._catalog.load_table((namespace, table)))
+                return self._loaded(self._catalog.load_table((namespace, table)))
             case ["namespaces", namespace, "tables", table]:
                 wanted = CommitTableRequest.model_validate_json(body)
                 now = self._catalog.load_table((namespace, table))
@@ -134,15 +139,14 @@ class RestCatalog:
             sort_order=wanted.write_order or UNSORTED_SORT_ORDER,
             properties=wanted.properties,
         )
-        return _loaded(table)
+        return self._loaded(table)
 
-
-def _loaded(table: Table) -> Json:
-    return {
-        "metadata-location": table.metadata_location,
-        "metadata": json.loads(table.metadata.model_dump_json(by_alias=True)),
-        "config": {},
-    }
+    def _loaded(self, table: Table) -> Json:
+        return {
+            "metadata-location": table.metadata_location,
+            "metadata": json.loads(table.metadata.model_dump_json(by_alias=True)),
+            "config": dict(self._lent),
+        }
 
 
 def _error(kind: str, message: str, code: int) -> Json:

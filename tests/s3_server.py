@@ -1,11 +1,12 @@
-"""A server that speaks S3's protocol (moto), as a separate process: `with S3Server() as s3: s3.storage`."""
+"""A server of S3's protocol and of Glue's (moto), as a separate process: `with S3Server() as s3: s3.storage`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from pyarrow import fs
 
@@ -26,6 +27,15 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": "any",
             "AWS_SECRET_ACCESS_KEY": "any",
             "AWS_REGION": "us-east-1",
+        }
+        # As pyiceberg names them: of a catalog in Glue, and of files in S3.
+        self.glue: Final = {
+            "type": "glue",
+            "glue.endpoint": self.endpoint,
+            "s3.endpoint": self.endpoint,
+            "client.access-key-id": "any",
+            "client.secret-access-key": "any",
+            "client.region": "us-east-1",
         }
         self.files = fs.S3FileSystem(
             access_key="any",
@@ -50,6 +60,7 @@ class S3Server:
 def main() -> None:
     from moto.server import ThreadedMotoServer
 
+    refuse_stale_versions()
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -57,6 +68,25 @@ def main() -> None:
     sys.stdout.flush()
     assert server._thread is not None
     server._thread.join()
+
+
+def refuse_stale_versions() -> None:
+    """Glue refuses an update whose `VersionId` is not the table's newest; moto would take it."""
+    from moto.core.exceptions import JsonRESTError
+    from moto.glue.responses import GlueResponse
+
+    update, lock = GlueResponse.update_table, threading.Lock()
+
+    def checked(response: Any) -> Any:
+        wanted = response.parameters.get("VersionId")
+        with lock:
+            name = response.parameters["TableInput"]["Name"]
+            table = response.glue_backend.get_table(response.parameters["DatabaseName"], name)
+            if wanted is not None and wanted != table.as_dict()["VersionId"]:
+                raise JsonRESTError("ConcurrentModificationException", f"{name} has another version")
+            return update(response)
+
+    GlueResponse.update_table = checked
 
 
 if __name__ == "__main__":

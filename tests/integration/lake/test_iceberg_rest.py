@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from ottla.spark.lake.lake_table import TableCommit
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.target import parse_target
 from tests.iceberg_rest_server import RestCatalog
+from tests.s3_server import BUCKET, S3Server
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("topic", pa.string())])
 
@@ -73,7 +75,7 @@ def test_first_loads_at_the_same_time_share_the_new_table(catalog: RestCatalog, 
 def test_catalog_that_refuses_or_is_away_is_an_error_that_says_so(catalog: RestCatalog, tmp_path: Path) -> None:
     place = parse_target(tmp_path / "events")
     stranger = IcebergTarget("lake.events", place, {"type": "rest", "uri": catalog.uri, "token": "other"})
-    with pytest.raises(LakeError, match="who are you"):
+    with pytest.raises(LakeError, match=r"the Iceberg catalog refuses: .*who are you.*; check its credentials"):
         stranger.open(SCHEMA)
     away = IcebergTarget("lake.events", place, {"type": "rest", "uri": "http://127.0.0.1:1"})
     with pytest.raises(LakeError, match="the Iceberg table or its catalog failed"):
@@ -88,11 +90,36 @@ def test_table_is_named_by_catalog_schema_and_table(
         monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
     # pyiceberg has read the environment at its import.
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    with pytest.raises(LakeError, match=r"has no table lake\.events yet"):
-        catalog_table("prod.lake.events")
     publish(target_in(catalog, tmp_path).open(SCHEMA), TableCommit(numbers={"a": 1}), {"a": None})
-    named = catalog_table("prod.lake.events")
+    named = catalog_table("prod.lake.events").open(None)
     assert named.location == parse_target(tmp_path / "events")
-    assert named.open(None).number_of("a") == 1
+    assert named.number_of("a") == 1
+    new = catalog_table("prod.lake.visits").open(SCHEMA)
+    assert new.location == parse_target(tmp_path / "warehouse/lake/visits")
     with pytest.raises(LakeError, match="names no catalog, schema and table"):
         catalog_table("lake.events")
+    with pytest.raises(LakeError, match=r"the catalog 'prd' is not in pyiceberg's configuration; did you mean prod\?"):
+        catalog_table("prd.lake.events")
+    with pytest.raises(LakeError, match=r"'stage' is not in .*; set PYICEBERG_CATALOG__STAGE__URI"):
+        catalog_table("stage.lake.events")
+
+
+def test_files_are_read_and_written_with_the_credentials_that_a_catalog_lends(tmp_path: Path, s3: S3Server) -> None:
+    """Of a table on S3, as most catalogs of platforms lend them with each table."""
+    lent = {
+        "s3.endpoint": s3.endpoint,
+        "s3.access-key-id": "lent",
+        "s3.secret-access-key": "lent",
+        "s3.session-token": "lent",
+        "s3.region": "us-east-1",
+    }
+    with RestCatalog(tmp_path / "catalog.db", f"s3://{BUCKET}/{uuid.uuid4().hex}", lent=lent) as catalog:
+        table = IcebergTarget("lake.events", catalog=catalog.properties).open(SCHEMA)
+        publish(table, TableCommit(numbers={"a": 1}), {"a": None})
+        assert table.location.settings["AWS_SESSION_TOKEN"] == "lent"
+        lent["s3.session-token"] = "lent later"
+        table.refresh()
+        assert table.location.settings["AWS_SESSION_TOKEN"] == "lent later"
+        own = IcebergTarget("lake.events", catalog=catalog.properties, storage=s3.storage).open(None).location
+        assert own.settings["AWS_ACCESS_KEY_ID"] == "any"
+        assert "AWS_SESSION_TOKEN" not in own.settings

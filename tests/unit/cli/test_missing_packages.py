@@ -18,6 +18,7 @@ from ottla.runtime import installed
         (["load", "clicks", "--target", "lake"], "pyspark", "lake"),
         (["load", "clicks", "--target", "lake"], "deltalake", "lake"),
         (["load", "clicks", "--target", "lake", "--table", "a.b"], "pyiceberg", "iceberg"),
+        (["load", "clicks", "--table", "prod.lake.clicks"], "pyiceberg", "iceberg"),
         (["load", "compact", "--target", "lake"], "deltalake", "lake"),
         (["load", "vacuum", "--target", "lake"], "deltalake", "lake"),
         (["audit", "run"], "pyspark", "spark"),

@@ -38,7 +38,7 @@ target_flags: Final = flags(
     click.option(
         "--target",
         metavar="URL",
-        help="A path, s3://bucket/prefix or hdfs://...; not needed with --table CATALOG.SCHEMA.TABLE.",
+        help="A path, s3://bucket/prefix or hdfs://...  [default: where the catalog of --table has the table]",
     ),
     click.option(
         "--storage",
@@ -49,13 +49,14 @@ target_flags: Final = flags(
     click.option(
         "--table",
         metavar="NAME",
-        help="An Iceberg table: NAMESPACE.NAME with --target, or CATALOG.SCHEMA.TABLE.  [default: a Delta table]",
+        help="An Iceberg table: CATALOG.SCHEMA.TABLE, or NAMESPACE.NAME with --catalog or --target.  "
+        "[default: a Delta table by its place]",
     ),
     click.option(
         "--catalog",
         multiple=True,
         metavar=KEY_VALUE,
-        help="A property of the Iceberg table's catalog, as pyiceberg names it; may be repeated.",
+        help="A property of the Iceberg table's catalog, as pyiceberg names it (type=rest, type=glue); may be repeated.",
     ),
 )
 
@@ -63,7 +64,8 @@ target_flags: Final = flags(
 def lake_target(target: str | None, storage: Iterable[str], table: str | None, catalog: Iterable[str]) -> TableTarget:
     """Raises `ConfigError` where the table's packages are not installed: before Spark starts, which takes its time."""
     if table is None and target is None:
-        raise click.UsageError("Missing option '--target'.")
+        raise click.UsageError("Missing option '--target', or '--table' of a catalog.")
+    properties = assignments(catalog, "--catalog")
     if table is None:
         require_modules("a Delta table", LAKE, "lake")
     else:
@@ -71,19 +73,17 @@ def lake_target(target: str | None, storage: Iterable[str], table: str | None, c
     from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, catalog_table
     from ottla.spark.lake.target import parse_target
 
-    properties = assignments(catalog, "--catalog")
     if properties and table is None:
-        raise click.UsageError("--catalog is for an Iceberg table: name it with --table.")
+        raise click.UsageError("--catalog is for a table in a catalog: name it with --table.")
     settings = assignments(storage, "--storage")
-    if target is None:
-        assert table is not None
-        if properties:
-            raise click.UsageError(
-                "--catalog is for a table with --target: CATALOG.SCHEMA.TABLE names a configured one."
-            )
+    place = None if target is None else parse_target(target, settings)
+    if table is None:
+        assert place is not None
+        return DeltaTarget(place)
+    of_catalog = settings if place is None else {}
+    if place is None and not properties:
         return catalog_table(table, settings)
-    place = parse_target(target, settings)
-    return DeltaTarget(place) if table is None else IcebergTarget(table, place, properties or None)
+    return IcebergTarget(table, place, properties or None, of_catalog)
 
 
 _RUN: Final = "run"

@@ -160,7 +160,7 @@ def _table(
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         hint = error.hint if isinstance(error, OttlaError) else "the table's keys are the flags of `ottla load run`"
         raise ConfigError(f"{where}: {message}", hint=hint) from None
-    place = (flags["target"], flags["table"])
+    place = (flags["target"], flags["table"], tuple(flags["catalog"]))
     if place in places:
         raise ConfigError(
             f"{where} has the target of {places[place]}", hint="list all topics of a table in one place: topics = [...]"

@@ -50,12 +50,11 @@ def compact(
     stay for running readers; `vacuum` removes them.  Raises `LakeError`, also when another compaction or a
     backfill replaced the same files meanwhile: run it again.
     """
-    place = table_target(target, storage)
-    table = place.open(None)
+    table = table_target(target, storage).open(None)
     total = Compaction(0, 0, 0, None)
     listed_at = table.version
     for group in small_groups(table.files(), target_file_bytes):
-        added = list(_rewritten(table, place.location, group, target_file_bytes))
+        added = list(_rewritten(table, group, target_file_bytes))
         rows_count = sum(file.rows_count for file in added)
         expected = sum(file.rows_count for file in group)
         if rows_count != expected:
@@ -88,11 +87,9 @@ def _first_offset(file: DataFile) -> tuple[int, str]:
     return (0 if bounds is None or bounds.least is None else bounds.least), file.path
 
 
-def _rewritten(
-    table: LakeTable, location: LakeTarget, group: Sequence[DataFile], target_file_bytes: int
-) -> Iterator[DataFile]:
+def _rewritten(table: LakeTable, group: Sequence[DataFile], target_file_bytes: int) -> Iterator[DataFile]:
     """As files of the table's columns; a column that a file does not have is null in its rows."""
-    partition = group[0].partition
+    partition, location = group[0].partition, table.location
     schema = pa.schema([field for field in table.schema if field.name not in partition])
     writer = LakeFiles(location, (), target_file_bytes, directory=partition)
     system = location.file_system()

@@ -76,6 +76,7 @@ def open_delta(
     options = target.storage_options
     try:
         if not DeltaTable.is_deltatable(target.url, options):
+            _refuse_iceberg(target)
             with contextlib.suppress(CommitFailedError):  # another process created it in between
                 DeltaTable.create(
                     target.url,
@@ -88,3 +89,11 @@ def open_delta(
         return DeltaTable(target.url, storage_options=options)
     except (DeltaError, OSError) as error:
         raise LakeError(f"the table {target.url} cannot be opened: {error}") from error
+
+
+def _refuse_iceberg(target: LakeTarget) -> None:
+    """Files of two tables in one place would be removed by the vacuum of either."""
+    if any(name.endswith(".metadata.json") for name in target.names_in("metadata")):
+        raise LakeError(
+            f"{target.url} has an Iceberg table", hint="name it in its catalog (--table), or use another place"
+        )

@@ -49,6 +49,10 @@ class DeltaLake:
         return self._target.url
 
     @property
+    def location(self) -> LakeTarget:
+        return self._target
+
+    @property
     def version(self) -> int:
         return self._table.version()
 

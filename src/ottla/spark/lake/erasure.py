@@ -55,14 +55,13 @@ def erase(
     earlier versions until `vacuum` removes them.  Runs in this process, with one batch of rows in memory at a time.
     Raises `LakeError`.
     """
-    place = table_target(target, storage)
-    table = place.open(None)
+    table = table_target(target, storage).open(None)
     wanted = _wanted(table.schema, keys)
     for attempt in range(_ATTEMPTS_MAX):
         if attempt:
             table.refresh()
         listed_at = table.version
-        eraser = _Eraser(table, place.location, wanted, target_file_bytes)
+        eraser = _Eraser(table, table.location, wanted, target_file_bytes)
         removed = [file for file in table.files() if eraser.has_rows(file)]
         if not removed:
             return Erasure(0, 0, None)

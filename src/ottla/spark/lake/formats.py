@@ -1,9 +1,12 @@
-"""The formats of tables: Delta and Iceberg.  A format's library is imported when a table is opened."""
+"""The formats of tables, Delta and Iceberg, by their places and by their names in catalogs.
+
+A format's library is imported when a table is opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +22,10 @@ class DeltaTarget:
 
     location: LakeTarget
 
+    @property
+    def name(self) -> str:
+        return self.location.url
+
     def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
         from ottla.spark.lake.delta_table import DeltaLake
 
@@ -30,33 +37,45 @@ class IcebergTarget:
     """An Iceberg table: its name in a catalog, and where its files are.
 
         IcebergTarget("lake.clicks", parse_target("s3://lake/clicks"), {"type": "rest", "uri": "https://catalog"})
+        IcebergTarget("lake.clicks", catalog={"type": "glue", "warehouse": "s3://lake"})
 
     `catalog`: pyiceberg's properties of a catalog (its `name` is "default" unless given), or the name of one in
     pyiceberg's configuration.  A table on this machine needs none: its catalog is then a SQLite file beside it,
-    `<location>.catalog.db`.
+    `<location>.catalog.db`.  Without `location` the table is where the catalog has it, and a new one where the catalog
+    puts it; `storage` has the settings of S3 then, and the catalog's count for those that it does not name.
     """
 
     table: str
-    location: LakeTarget
+    location: LakeTarget | None = None
     catalog: str | Mapping[str, str] | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        if self.location is not None:
+            return self.location.url
+        return f"{self.catalog}.{self.table}" if isinstance(self.catalog, str) else self.table
 
     def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
         from ottla.spark.lake.iceberg_table import IcebergLake
 
-        return IcebergLake(self.table, self.location, self.catalog, first_schema, partition_by)
+        return IcebergLake(self.table, self.location, self.catalog, self.storage, first_schema, partition_by)
 
 
 def catalog_table(name: str, storage: Mapping[str, str] | None = None) -> IcebergTarget:
     """An Iceberg table by `catalog.schema.table`: the catalog is one of pyiceberg's configuration.
 
-    Its files are where the catalog has the table, or would put it.  Raises `LakeError`.
+    Its files are where the catalog has the table, or puts a new one.  Raises `LakeError`, also where the catalog
+    cannot be used.
     """
     catalog, _, table = name.partition(".")
     if not catalog or not all(table.split(".")) or "." not in table:
         raise LakeError(f"{name!r} names no catalog, schema and table", hint="write catalog.schema.table")
-    from ottla.spark.lake.iceberg_table import place_of
+    target = IcebergTarget(table, None, catalog, storage or {})
+    from ottla.spark.lake.iceberg_table import check_catalog
 
-    return IcebergTarget(table, parse_target(place_of(catalog, table), storage), catalog)
+    check_catalog(catalog)
+    return target
 
 
 def table_target(

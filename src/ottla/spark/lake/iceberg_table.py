@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
+from ottla.model.nearest import nearest_name
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import stored_type
@@ -32,18 +33,32 @@ from ottla.spark.lake.lake_table import (
     DataFile,
     TableCommit,
 )
-from ottla.spark.lake.target import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, LakeTarget
+from ottla.spark.lake.target import (
+    ACCESS_KEY,
+    ENDPOINT,
+    REGION,
+    SECRET_KEY,
+    SESSION_TOKEN,
+    LakeTarget,
+    parse_target,
+    s3_settings,
+)
 
 try:
     from pyiceberg import manifest
-    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
     from pyiceberg.conversions import to_bytes
     from pyiceberg.exceptions import (
         CommitFailedException,
+        ForbiddenError,
         NamespaceAlreadyExistsError,
+        NoSuchIcebergTableError,
+        NoSuchPropertyException,
         NoSuchTableError,
-        RESTError,
+        NotInstalledError,
+        OAuthError,
         TableAlreadyExistsError,
+        UnauthorizedError,
         ValidationException,
     )
     from pyiceberg.io.pyarrow import pyarrow_to_schema
@@ -68,6 +83,9 @@ except ModuleNotFoundError:  # a catalog in a database needs it, and others do n
 else:
     # It is locked, or another process created the same row first.
     _CONFLICTS = (*_CONFLICTS, SQLAlchemyError)
+_REFUSALS: Final = (UnauthorizedError, ForbiddenError, OAuthError)
+# Packages whose errors a catalog passes on: AWS's, Hive's (`hive_metastore` and `thrift`), pyiceberg's.
+_LIBRARIES: Final = ("pyiceberg", "botocore", "boto3", "hive_metastore", "thrift")
 
 T = TypeVar("T")
 
@@ -84,6 +102,15 @@ _MANIFESTS_MAX: Final = 50
 # Lists of files, and of these, as commits name them.
 _MANIFEST: Final = re.compile(r"metadata/(snap-[^/]+|[^/]+-m\d+)\.avro")
 _NAME_MAPPING: Final = TableProperties.DEFAULT_NAME_MAPPING
+# Settings of S3, and pyiceberg's names of them; of several the first counts.
+_FILE_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
+    ENDPOINT: ("s3.endpoint",),
+    ACCESS_KEY: ("s3.access-key-id", "client.access-key-id"),
+    SECRET_KEY: ("s3.secret-access-key", "client.secret-access-key"),
+    SESSION_TOKEN: ("s3.session-token", "client.session-token"),
+    REGION: ("s3.region", "client.region"),
+}
+_CREDENTIALS: Final = (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
 
 
 class IcebergLake:
@@ -92,15 +119,21 @@ class IcebergLake:
     def __init__(
         self,
         table: str,
-        location: LakeTarget,
+        location: LakeTarget | None,
         catalog: str | Mapping[str, str] | None,
+        storage: Mapping[str, str],
         first_schema: pa.Schema | None,
         partition_by: Sequence[str] = (),
     ) -> None:
         """Without `first_schema` the table must be there."""
-        self._location = location
+        if location is not None and storage:
+            raise LakeError(
+                f"storage settings of {location.url} and others are given", hint="give them to parse_target alone"
+            )
+        self._given = location
+        self._settings = s3_settings(storage, {}) if location is None else location.settings
         self._identifier = table
-        self._catalog = _repeated(lambda: _catalog(location, catalog))
+        self._catalog = _repeated(lambda: _catalog(location, catalog, self._settings))
         self._table = _repeated(lambda: _done(self._open, first_schema, partition_by))
         # Of the snapshot with this id.
         self._known: tuple[int | None, Mapping[str, int]] | None = None
@@ -110,6 +143,28 @@ class IcebergLake:
     @property
     def name(self) -> str:
         return self._identifier
+
+    @property
+    def location(self) -> LakeTarget:
+        """With the credentials that the catalog lends for the table, unless others are given."""
+        if self._given is not None and not self._given.is_s3:
+            return self._given
+        url = _place(self._table.location())
+        if not url.startswith("s3://"):
+            return parse_target(url)
+        return parse_target(url, {**self._catalogs_settings(), **self._settings})
+
+    def _catalogs_settings(self) -> dict[str, str]:
+        properties = self._table.io.properties
+        found = {
+            setting: value
+            for setting, names in _FILE_PROPERTIES.items()
+            if (value := next((properties[name] for name in names if properties.get(name)), None)) is not None
+        }
+        if ACCESS_KEY in self._settings:
+            for setting in _CREDENTIALS:
+                found.pop(setting, None)
+        return found
 
     @property
     def version(self) -> int:
@@ -181,7 +236,8 @@ class IcebergLake:
         if not dry_run:
             _done(self._expire, before)
         needed = _done(self._needed)
-        system, root = self._location.file_system(), self._location.root
+        location = self.location
+        system, root = location.file_system(), location.root
         found = []
         for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
             path = info.path.removeprefix(f"{root}/")
@@ -216,7 +272,7 @@ class IcebergLake:
     def _refuse_another_place(self) -> None:
         """Tasks write below the target, and the table names its files below its own location."""
         found, asked = self._table.location(), self._url
-        if _place(found) != _place(asked):
+        if asked is not None and _place(found) != _place(asked):
             raise LakeError(
                 f"the table {self.name} is at {found}, and not at {asked}",
                 hint="give the table's own place as the target, or another table",
@@ -230,39 +286,66 @@ class IcebergLake:
             )
 
     @property
-    def _url(self) -> str:
-        return f"file://{self._location.url}" if self._location.is_local else self._location.url
+    def _url(self) -> str | None:
+        """None: the catalog decides."""
+        if self._given is None:
+            return None
+        return f"file://{self._given.url}" if self._given.is_local else self._given.url
 
     def _open(self, first_schema: pa.Schema | None, partition_by: Sequence[str]) -> Table:
-        if first_schema is None:
+        try:
             return self._catalog.load_table(self._identifier)
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+            raise LakeError(
+                f"{self.name} is in the catalog, and is no Iceberg table: {error}",
+                hint="give another name; a Delta table is named by its place (--target)",
+            ) from error
+        except NoSuchTableError:
+            if first_schema is None:
+                raise
+        # The right to create namespaces is not needed where there is one.
         namespace = Catalog.namespace_from(self._identifier)
-        with contextlib.suppress(NamespaceAlreadyExistsError):  # another one created it meanwhile
-            self._catalog.create_namespace_if_not_exists(namespace)
-        if self._catalog.table_exists(self._identifier):
-            return self._catalog.load_table(self._identifier)
+        if not self._catalog.namespace_exists(namespace):
+            with contextlib.suppress(NamespaceAlreadyExistsError):  # another load created it meanwhile
+                self._catalog.create_namespace(namespace)
+        return self._create(first_schema, partition_by)
+
+    def _create(self, first_schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+        if self._given is not None and self._given.names_in("_delta_log"):
+            raise LakeError(
+                f"{self._given.url} has a Delta table", hint="load into it without --table, or use another place"
+            )
         # Ids as the catalog will give them, so that the partitions can name them.
         schema = pyarrow_to_schema(with_ids(first_schema))
         fields = [
             PartitionField(schema.find_field(name).field_id, 1000 + index, IdentityTransform(), name)
             for index, name in enumerate(partition_by)
         ]
-        return self._catalog.create_table_if_not_exists(
-            self._identifier,
-            schema,
-            location=self._url,
-            partition_spec=PartitionSpec(*fields),
+        properties = {
             # Our files know their columns by name.
-            properties={
-                _NAME_MAPPING: schema.name_mapping.model_dump_json(),
-                # Every commit writes all of the metadata again.
-                TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
-                TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(_METADATA_VERSIONS_MAX),
-                # Every commit has a manifest of its own, and every reader reads them all.
-                TableProperties.MANIFEST_MERGE_ENABLED: "true",
-                TableProperties.MANIFEST_MIN_MERGE_COUNT: str(_MANIFESTS_MAX),
-            },
-        )
+            _NAME_MAPPING: schema.name_mapping.model_dump_json(),
+            # Every commit writes all of the metadata again.
+            TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+            TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(_METADATA_VERSIONS_MAX),
+            # Every commit has a manifest of its own, and every reader reads them all.
+            TableProperties.MANIFEST_MERGE_ENABLED: "true",
+            TableProperties.MANIFEST_MIN_MERGE_COUNT: str(_MANIFESTS_MAX),
+        }
+        try:
+            return self._catalog.create_table_if_not_exists(
+                self._identifier,
+                schema,
+                location=self._url,
+                partition_spec=PartitionSpec(*fields),
+                properties=properties,
+            )
+        except ValueError as error:
+            if self._given is not None:
+                raise
+            raise LakeError(
+                f"the catalog has no table {self.name} yet, and no place for it: {error}",
+                hint="give the table's place (--target), or the catalog a warehouse or its namespace a location",
+            ) from error
 
     def _add_columns(self, fields: pa.Schema) -> None:
         with self._without_retries().transaction() as transaction, transaction.update_schema() as update:
@@ -353,24 +436,9 @@ class IcebergLake:
         return _place(path).removeprefix(f"{_place(self._table.location())}/")
 
 
-def place_of(catalog: str, table: str) -> str:
-    """Where a catalog of pyiceberg's configuration has a table, or would put it.  Raises `LakeError`."""
-    found = _repeated(lambda: _done(load_catalog, catalog))
-    if _done(found.table_exists, table):
-        return str(_done(found.load_table, table).location())
-    namespace = Catalog.namespace_from(table)
-    own = _done(found.load_namespace_properties, namespace) if _done(found.namespace_exists, namespace) else {}
-    name = Catalog.table_name_from(table)
-    if place := own.get("location"):
-        return f"{place.rstrip('/')}/{name}"
-    warehouse = found.properties.get("warehouse") or ""
-    # A REST catalog's may be a name that only its server knows.
-    if "://" in warehouse or warehouse.startswith("/"):
-        return "/".join((warehouse.rstrip("/"), *namespace, name))
-    raise LakeError(
-        f"the catalog {catalog} has no table {table} yet, and does not say where it would be",
-        hint="name its place: IcebergTarget(table, parse_target(place), catalog), or create the table first",
-    )
+def check_catalog(name: str) -> None:
+    """Raises `LakeError` where a catalog of pyiceberg's configuration cannot be used."""
+    _repeated(lambda: _configured(name))
 
 
 def with_ids(schema: pa.Schema) -> pa.Schema:
@@ -379,28 +447,49 @@ def with_ids(schema: pa.Schema) -> pa.Schema:
     )
 
 
-def _catalog(location: LakeTarget, given: str | Mapping[str, str] | None) -> Catalog:
-    settings = location.settings
-    files = {
-        "s3.endpoint": settings.get(ENDPOINT),
-        "s3.access-key-id": settings.get(ACCESS_KEY),
-        "s3.secret-access-key": settings.get(SECRET_KEY),
-        "s3.session-token": settings.get(SESSION_TOKEN),
-        "s3.region": settings.get(REGION),
-    }
-    known = {name: value for name, value in files.items() if value is not None}
-    if isinstance(given, str):
-        return _done(load_catalog, given, **known)
+def _catalog(
+    location: LakeTarget | None, given: str | Mapping[str, str] | None, settings: Mapping[str, str]
+) -> Catalog:
+    known = {_FILE_PROPERTIES[name][0]: value for name, value in settings.items() if name in _FILE_PROPERTIES}
     if given is None:
-        if not location.is_local:
+        if location is None or not location.is_local:
             raise LakeError(
-                f"the Iceberg table at {location.url} needs a catalog",
+                f"the Iceberg table{'' if location is None else f' at {location.url}'} needs a catalog",
                 hint='give pyiceberg\'s properties of one, as {"type": "sql", "uri": "sqlite:////data/catalog.db"}',
             )
         os.makedirs(os.path.dirname(location.url), exist_ok=True)
         given = {"type": "sql", "uri": f"sqlite:///{location.url}.catalog.db"}
-    properties = {"warehouse": location.url, **known, **given}
-    return _done(load_catalog, properties.pop("name", "default"), **properties)
+    if isinstance(given, str):
+        catalog = _configured(given, **known)
+    else:
+        place = {} if location is None else {"warehouse": location.url}
+        properties = {**place, **known, **given}
+        catalog = _done(load_catalog, properties.pop("name", "default"), **properties)
+    if location is None:
+        _add_environment(catalog)
+    return catalog
+
+
+def _add_environment(catalog: Catalog) -> None:
+    """pyiceberg's library of files finds credentials in the environment, and neither the endpoint nor the region."""
+    found = s3_settings({}, os.environ)
+    for setting in (ENDPOINT, REGION):
+        names = _FILE_PROPERTIES[setting]
+        if setting in found and not any(name in catalog.properties for name in names):
+            catalog.properties[names[0]] = found[setting]
+
+
+def _configured(name: str, **properties: str) -> Catalog:
+    """A catalog of pyiceberg's configuration.  Raises `CommitConflict`, `LakeError`."""
+    if name.lower() not in (known := list_catalogs()):
+        near = nearest_name(name, known)
+        raise LakeError(
+            f"the catalog {name!r} is not in pyiceberg's configuration",
+            hint=f"did you mean {near}?"
+            if near
+            else f"set PYICEBERG_CATALOG__{name.upper()}__URI and __TYPE, or write it into ~/.pyiceberg.yaml",
+        )
+    return _done(load_catalog, name, **properties)
 
 
 def _repeated(call: Callable[[], T]) -> T:
@@ -424,8 +513,15 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
         raise CommitConflict(str(error)) from error
     except NoSuchTableError as error:
         raise LakeError(f"there is no table: {error}", hint="load into it first") from error
-    except (RESTError, OSError, ValueError) as error:
-        raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
+    except NotInstalledError as error:
+        problem, _, remedy = str(error).partition(": ")
+        raise LakeError(f"the catalog cannot be used: {problem}", hint=remedy or None) from error
+    except _REFUSALS as error:
+        raise LakeError(f"the Iceberg catalog refuses: {error}", hint="check its credentials and rights") from error
+    except Exception as error:
+        if isinstance(error, (OSError, ValueError)) or type(error).__module__.partition(".")[0] in _LIBRARIES:
+            raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
+        raise
 
 
 def _place(url: str) -> str:

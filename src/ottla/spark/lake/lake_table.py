@@ -82,6 +82,10 @@ class LakeTable(Protocol):
     def name(self) -> str: ...
 
     @property
+    def location(self) -> LakeTarget:
+        """The place of its files, where tasks read and write, with the storage settings that hold now."""
+
+    @property
     def version(self) -> int: ...
 
     @property
@@ -112,8 +116,12 @@ class TableTarget(Protocol):
     """A table of one format and where it is: what a load writes into.  Opened on the driver only."""
 
     @property
-    def location(self) -> LakeTarget:
-        """The place of its files: tasks write there."""
+    def name(self) -> str:
+        """For people: its place, or its name where only a catalog knows the place."""
+
+    @property
+    def location(self) -> LakeTarget | None:
+        """The place of its files; None where its catalog decides it, and the opened table has it."""
 
     def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
         """The table as it is now; with `first_schema` it is created where there is none.

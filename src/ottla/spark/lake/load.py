@@ -80,6 +80,8 @@ ROWS_PER_COMMIT: Final = 10_000_000
 BYTES_PER_COMMIT: Final = 2 << 30
 # Of a task of the first commit: the size of the records is not known yet.
 ROWS_PER_TASK_FIRST: Final = 10_000
+# Credentials that a catalog lends with a table hold for a quarter of an hour and more; a refresh renews them.
+REFRESH_EVERY_MS: Final = 600_000
 # Options of the source that would change what is read, or how, and that a load sets itself.
 _NOT_OF_LOADS: Final = {
     "kafka.bootstrap.servers": "bootstrap=",
@@ -165,9 +167,10 @@ class Loader:
         loader.load()                    # what is there now; run it again for what came since
         loader.follow(every_s=10)        # until interrupted
 
-    `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an `IcebergTarget`.  The table
-    is created when there is none, partitioned by `partition_by`: `topic` and `event_hour` (UTC, as in 2011-06-12-09)
-    unless given, or `event_date`, or columns of `decode`; times beyond the years 1 to 9999 are "out-of-range".
+    `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an
+    `IcebergTarget`.  The table is created when there is none, partitioned by `partition_by`: `topic` and `event_hour`
+    (UTC, as in 2011-06-12-09) unless given, or `event_date`, or columns of `decode`; times beyond the years 1 to 9999
+    are "out-of-range".
     Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
@@ -233,9 +236,8 @@ class Loader:
         self._target = table_target(target, storage)
         if self._upserts is not None:
             check_rule(self._upserts, self._shape)
-        # Where the tasks write.
-        self._location = self._target.location
-        self._location.refuse_remote_master(master_of(spark))
+        if self._target.location is not None:
+            self._target.location.refuse_remote_master(master_of(spark))
         self._start = start
         self._limits = CommitLimits(rows_per_commit, bytes_per_commit, FILES_PER_COMMIT)
         self._target_file_bytes = target_file_bytes
@@ -258,7 +260,8 @@ class Loader:
 
         `on_progress` is called after each commit; `should_stop` is called before each.  `track` counts the commits.
         """
-        table = self._table()
+        clock = SystemClock()
+        table, refreshed_ms = self._table(), clock.monotonic_ms()
         if self._upserts is not None:
             commits_count(table, self._upserts)
         plan = plan_load(table, self._options, self._start)
@@ -270,6 +273,9 @@ class Loader:
         if track is not None:
             track.committed(left_count=plan.offsets_count)
         while not plan.is_empty and not should_stop():
+            if clock.monotonic_ms() - refreshed_ms >= REFRESH_EVERY_MS:
+                table.refresh()
+                refreshed_ms = clock.monotonic_ms()
             part = plan.at_most(self._offsets_per_commit())
             loaded = self._load_part(table, part)
             total = total.plus(loaded)
@@ -318,8 +324,8 @@ class Loader:
 
     @property
     def name(self) -> str:
-        """The place of the table."""
-        return self._location.url
+        """The place of the table, or its name in a catalog."""
+        return self._target.name
 
     def log_failure(self, error: OttlaError, retry_ms: int | None) -> None:
         log.warning("lake.load_failed", extra=fields(table=self.name, reason=str(error), retry_ms=retry_ms))
@@ -344,7 +350,7 @@ class Loader:
         listed_at = table.version
         logs = plan_backfill(table, options)
         files = files_of(table, column, periods, self._topics)
-        offsets, replaced, mixed = offsets_of(table, self._location, files, logs)
+        offsets, replaced, mixed = offsets_of(table, table.location, files, logs)
         ranges = ranges_of(offsets, logs)
         if not ranges:
             return LakeLoad(0, 0, {}, None)
@@ -357,8 +363,8 @@ class Loader:
             raise DataLoss(f"nothing was replaced: {loss.args[0]}", hint="run the backfill again") from loss
         new = [file for report in reports for file in report.files]
         if is_remote(self._spark):
-            check_files_are_seen(self._location, new)
-        carried = list(carried_over(table, self._location, mixed, offsets))
+            check_files_are_seen(table.location, new)
+        carried = list(carried_over(table, table.location, mixed, offsets))
         facts = {"ottla.backfill": json.dumps({"from_ms": from_ms, "to_ms": to_ms, "topics": sorted(ids)})}
         version = publish(table, TableCommit([*new, *carried], removed=replaced, facts=facts), {}, listed_at=listed_at)
         rows_count = sum(file.rows_count for file in new)
@@ -370,7 +376,9 @@ class Loader:
             schema = self._shape.first_schema
             if self._upserts is not None:
                 schema = first_schema(schema, self._upserts)
-            self._opened = open_table(self._target, schema, self._shape.partition_by)
+            opened = open_table(self._target, schema, self._shape.partition_by)
+            opened.location.refuse_remote_master(master_of(self._spark))
+            self._opened = opened
         else:
             self._opened.refresh()
         return self._opened
@@ -383,7 +391,7 @@ class Loader:
         reports = self._write(table, part) if part.ranges else []
         files = [file for report in reports for file in report.files]
         if is_remote(self._spark):
-            check_files_are_seen(self._location, files)
+            check_files_are_seen(table.location, files)
         rows_count = sum(report.records_count for report in reports)
         read_bytes = sum(report.read_bytes for report in reports)
         if rows_count:
@@ -395,7 +403,7 @@ class Loader:
             version, files_count = publish(table, replace(commit, added=files), part.expected), len(files)
         else:
             run = partial(run_job, self._spark, slices_max=self._parallelism)
-            upserter = Upserter(run, self._location, self._upserts, self._target_file_bytes, self._at, self._changes)
+            upserter = Upserter(run, table.location, self._upserts, self._target_file_bytes, self._at, self._changes)
             done = upserter.commit(table, files, commit, part.expected)
             version, files_count = done.version, done.files_count
             self._changes = change_form(self._upserts, mostly_adds=done.mostly_adds)
@@ -415,7 +423,7 @@ class Loader:
         return TaskJob(
             self._options,
             self._shape,
-            self._location,
+            table.location,
             # Of its changes an upsert's tasks know the bucket alone.
             table.partition_by if self._upserts is None else (BUCKET,),
             {name: uuid_to_text(topic_id) for name, topic_id in topic_ids.items()},

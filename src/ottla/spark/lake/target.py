@@ -71,6 +71,11 @@ class LakeTarget:
             return self._s3()
         return self._hdfs()
 
+    def names_in(self, directory: str) -> list[str]:
+        """Of the files in a directory below the table's place; none where there is no such directory."""
+        found = self.file_system().get_file_info(fs.FileSelector(f"{self.root}/{directory}", allow_not_found=True))
+        return [info.base_name for info in found]
+
     def join(self, *names: str) -> LakeTarget:
         return LakeTarget("/".join((self.url.rstrip("/"), *names)), self.settings)
 
@@ -124,7 +129,7 @@ def parse_target(
     elif scheme == "file":
         parsed = LakeTarget(_file_path(url), {})
     elif scheme in {"s3", "s3a"}:
-        return LakeTarget(_s3_url(url), _s3_settings(storage or {}, os.environ if environment is None else environment))
+        return LakeTarget(_s3_url(url), s3_settings(storage or {}, os.environ if environment is None else environment))
     elif scheme == "hdfs":
         parsed = LakeTarget(url.rstrip("/"), {})
     else:
@@ -150,7 +155,8 @@ def _s3_url(url: str) -> str:
     return f"s3://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def _s3_settings(storage: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def s3_settings(storage: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """By the names of `S3_SETTINGS`; those of `storage` win.  Raises `LakeError` for an unknown name."""
     given: dict[str, str] = {}
     for name, value in storage.items():
         known = name.upper() if name.upper().startswith("AWS_") else f"AWS_{name.upper()}"

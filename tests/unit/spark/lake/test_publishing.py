@@ -10,12 +10,14 @@ import pytest
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.lake_table import CommitConflict, CommitFacts, DataFile, TableCommit
 from ottla.spark.lake.publishing import ATTEMPTS_MAX, publish
+from ottla.spark.lake.target import LakeTarget
 
 
 class ContestedTable:
     """Its first `conflicts_count` commits meet that of another writer."""
 
     name = "clicks"
+    location = LakeTarget("/lake/clicks", {})
     schema = pa.schema([])
     partition_by: tuple[str, ...] = ()
 
