@@ -19,6 +19,7 @@ from ottla.runtime import installed
         (["load", "clicks", "--target", "lake"], "deltalake", "lake"),
         (["load", "clicks", "--target", "lake", "--table", "a.b"], "pyiceberg", "iceberg"),
         (["load", "clicks", "--table", "prod.lake.clicks"], "pyiceberg", "iceberg"),
+        (["load", "clicks", "--table", "main.lake.clicks", "--catalog", "type=unity"], "deltalake", "lake"),
         (["load", "compact", "--target", "lake"], "deltalake", "lake"),
         (["load", "vacuum", "--target", "lake"], "deltalake", "lake"),
         (["audit", "run"], "pyspark", "spark"),

@@ -49,14 +49,15 @@ target_flags: Final = flags(
     click.option(
         "--table",
         metavar="NAME",
-        help="An Iceberg table: CATALOG.SCHEMA.TABLE, or NAMESPACE.NAME with --catalog or --target.  "
-        "[default: a Delta table by its place]",
+        help="An Iceberg table: CATALOG.SCHEMA.TABLE, or NAMESPACE.NAME with --catalog or --target; with --catalog "
+        "type=unity a Delta table, CATALOG.SCHEMA.TABLE.  [default: a Delta table by its place]",
     ),
     click.option(
         "--catalog",
         multiple=True,
         metavar=KEY_VALUE,
-        help="A property of the Iceberg table's catalog, as pyiceberg names it (type=rest, type=glue); may be repeated.",
+        help="A property of the table's catalog, as pyiceberg names it (type=rest, type=glue), or of a Unity Catalog: "
+        "type=unity, uri=https://HOST, token=TOKEN; may be repeated.",
     ),
 )
 
@@ -66,11 +67,12 @@ def lake_target(target: str | None, storage: Iterable[str], table: str | None, c
     if table is None and target is None:
         raise click.UsageError("Missing option '--target', or '--table' of a catalog.")
     properties = assignments(catalog, "--catalog")
-    if table is None:
+    is_of_unity = properties.get("type") == "unity"
+    if table is None or is_of_unity:
         require_modules("a Delta table", LAKE, "lake")
     else:
         require_modules("an Iceberg table", ICEBERG, "iceberg")
-    from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, catalog_table
+    from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, UnityTarget, catalog_table
     from ottla.spark.lake.target import parse_target
 
     if properties and table is None:
@@ -81,6 +83,8 @@ def lake_target(target: str | None, storage: Iterable[str], table: str | None, c
         assert place is not None
         return DeltaTarget(place)
     of_catalog = settings if place is None else {}
+    if is_of_unity:
+        return UnityTarget(table, properties, place, of_catalog)
     if place is None and not properties:
         return catalog_table(table, settings)
     return IcebergTarget(table, place, properties or None, of_catalog)

@@ -7,7 +7,7 @@ from ottla.spark.lake.compaction import Compaction, compact, vacuum
 from ottla.spark.lake.debezium import debezium_json, debezium_registry
 from ottla.spark.lake.delta_appends import append_once
 from ottla.spark.lake.erasure import Erasure, erase
-from ottla.spark.lake.formats import IcebergTarget, catalog_table
+from ottla.spark.lake.formats import IcebergTarget, UnityTarget, catalog_table
 from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.rows import json_field
@@ -23,6 +23,7 @@ __all__ = [
     "LoadState",
     "Loader",
     "TableTarget",
+    "UnityTarget",
     "append_once",
     "catalog_table",
     "compact",

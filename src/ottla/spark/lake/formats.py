@@ -62,6 +62,33 @@ class IcebergTarget:
         return IcebergLake(self.table, self.location, self.catalog, self.storage, first_schema, partition_by)
 
 
+@dataclass(frozen=True, slots=True)
+class UnityTarget:
+    """A Delta table by its name in a Unity Catalog, `catalog.schema.table`: Databricks', or the open-source server's.
+
+        UnityTarget("main.lake.clicks", {"uri": "https://dbc-1.cloud.databricks.com", "token": token})
+
+    `catalog`: its `uri` and `token`; those that are not given are DATABRICKS_HOST and DATABRICKS_TOKEN of the
+    environment.  The table is an external one.  With `location` a new table is created there, and registered.
+    `storage` has settings of S3, as its region; credentials that are not given are lent by the catalog.
+    """
+
+    table: str
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+    location: LakeTarget | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.table
+
+    def open(self, first_schema: pa.Schema | None, partition_by: Sequence[str] = ()) -> LakeTable:
+        from ottla.spark.lake.unity import UnityCatalog, UnityLake
+
+        catalog = UnityCatalog(self.catalog)
+        return UnityLake(self.table, catalog, self.location, self.storage, first_schema, partition_by)
+
+
 def catalog_table(name: str, storage: Mapping[str, str] | None = None) -> IcebergTarget:
     """An Iceberg table by `catalog.schema.table`: the catalog is one of pyiceberg's configuration.
 

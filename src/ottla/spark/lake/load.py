@@ -167,8 +167,8 @@ class Loader:
         loader.load()                    # what is there now; run it again for what came since
         loader.follow(every_s=10)        # until interrupted
 
-    `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), or an
-    `IcebergTarget`.  The table is created when there is none, partitioned by `partition_by`: `topic` and `event_hour`
+    `target`: the path or the URL of a Delta table (`parse_target`, with `storage`), an `IcebergTarget`, or a
+    `UnityTarget`.  The table is created when there is none, partitioned by `partition_by`: `topic` and `event_hour`
     (UTC, as in 2011-06-12-09) unless given, or `event_date`, or columns of `decode`; times beyond the years 1 to 9999
     are "out-of-range".
     Columns: key, value, topic, topic_id, partition, offset, timestamp, event_time, and those of `decode`; `columns`
