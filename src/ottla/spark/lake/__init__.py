@@ -11,6 +11,7 @@ from ottla.spark.lake.formats import IcebergTarget, UnityTarget, catalog_table
 from ottla.spark.lake.lake_table import TableTarget
 from ottla.spark.lake.load import LakeLoad, Loader, LoadState, load_topic_to_lake
 from ottla.spark.lake.rows import json_field
+from ottla.spark.lake.spark_table import spark_table
 from ottla.spark.lake.target import LakeTarget, parse_target
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "json_field",
     "load_topic_to_lake",
     "parse_target",
+    "spark_table",
     "vacuum",
 ]
