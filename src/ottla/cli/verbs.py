@@ -87,7 +87,7 @@ VERBS: Final[Mapping[str, Verb | Family]] = {
     "registry": Family("Serve schemas to Kafka's clients.", _REGISTRY),
     "stream": Verb("ottla.cli.pipeline.stream", "Run streams of events: windows, sessions, joins."),
     "dead-letter": Verb(
-        "ottla.cli.pipeline.dead_letter", "List, show, put back and erase records that could not be processed."
+        "ottla.cli.pipeline.dead_letter", "Show, put back and erase records that could not be processed."
     ),
     "mirror": Verb("ottla.cli.pipeline.mirror", "Copy topics from one cluster to another."),
     "audit": Family("Compare counts of all tiers; wait until a topic is complete.", _AUDIT),
