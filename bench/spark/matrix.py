@@ -40,11 +40,15 @@ class Sizes:
     """Read and sunk while the host is busy, with fewer records."""
     data_bytes: int
     rows_max: int
+    sunk_bytes: int
     busy_bytes: int
     latency_s: float
 
     def rows(self, shape: Shape) -> int:
         return min(self.rows_max, self.data_bytes // shape.value_bytes)
+
+    def sunk_rows(self, shape: Shape) -> int:
+        return min(self.rows_max, self.sunk_bytes // shape.value_bytes)
 
     def busy_rows(self, shape: Shape) -> int:
         return self.busy_bytes // shape.value_bytes
@@ -77,6 +81,8 @@ FULL: Final = Sizes(
     # Ottla's shortest read takes one and a half to two seconds then on two cores.
     data_bytes=1_600_000_000,
     rows_max=4_000_000,
+    # Each contender writes it in each round: the disk must keep up with what the page cache gets.
+    sunk_bytes=800_000_000,
     # A busy host leaves a fifth or less of its processors.
     busy_bytes=200_000_000,
     latency_s=15.0,
@@ -90,6 +96,7 @@ QUICK: Final = Sizes(
     busy=(_PLAIN,),
     data_bytes=120_000_000,
     rows_max=600_000,
+    sunk_bytes=120_000_000,
     busy_bytes=40_000_000,
     latency_s=6.0,
 )

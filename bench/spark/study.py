@@ -96,7 +96,7 @@ class SparkRun:
                 rows = self._sizes.rows(shape)
                 self._all(f"{LOAD}-{shape.topic}", round_index, self._reading(LOAD, shape, rows))
             for shape in self._sizes.sunk if self._options.has_part(SINK) else ():
-                rows = self._sizes.rows(shape)
+                rows = self._sizes.sunk_rows(shape)
                 self._all(f"{SINK}-{shape.topic}", round_index, self._sinking(shape, rows, round_index))
             if self._options.has_part(LATENCY):
                 self._all(LATENCY, round_index, partial(self._latency, round_index))
