@@ -14,6 +14,9 @@ from ottla.dead_letters import replay as replays
 def main(bootstrap: str, topic: str, fatal: str, count: int, *, is_transactional: bool) -> None:
     # So small that a few letters need several claims.
     replays.CLAIM_LETTERS_MAX = 7  # type: ignore[misc]
+    # The next replay reads the claims when the broker has aborted the transaction that this one leaves open.
+    replays.TRANSACTION_TIMEOUT_MS = 20_000  # type: ignore[attr-defined]
+    replays.DELIVERY_TIMEOUT_MS = 10_000  # type: ignore[attr-defined]
     left = count
 
     def step(name: str) -> None:
