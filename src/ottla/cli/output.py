@@ -26,10 +26,15 @@ def say(*lines: str, err: bool = False) -> None:
     click.echo("\n".join("\t".join(map(safe_text, line.split("\t"))) for line in lines), err=err)
 
 
-def say_error(message: str, hint: str | None = None) -> None:
-    """In the journal of systemd both lines have the priority of an error: `journalctl -p warning` shows them."""
+def say_error(message: str, hint: str | None = None, details: Iterable[str] = ()) -> None:
+    """In the journal of systemd all lines have the priority of an error: `journalctl -p warning` shows them.
+
+    `details` have any number of lines, as a traceback of a user's function.
+    """
     mark = _journal_mark()
     say(f"{mark}error: {safe_line(message)}", err=True)
+    for line in (line for text in details for line in text.splitlines()):
+        say(f"{mark}{safe_line(line)}", err=True)
     if hint:
         say(f"{mark}hint: {safe_line(hint)}", err=True)
 

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
@@ -23,7 +23,7 @@ from ottla import __version__
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED, PIPE_CLOSED
 from ottla.cli.output import say, say_error
 from ottla.cli.verbs import VERBS, Family, Verb
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, details_of
 from ottla.model.nearest import nearest_name
 
 
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except OttlaError as error:
-        return _fail(str(error), hint=error.hint)
+        return _fail(str(error), hint=error.hint, details=details_of(error))
     except BrokenPipeError:
         return _leave_closed_pipe()
     except UnicodeEncodeError as error:
@@ -148,8 +148,8 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _fail(message: str, *, hint: str | None) -> int:
-    say_error(message, hint)
+def _fail(message: str, *, hint: str | None, details: Iterable[str] = ()) -> int:
+    say_error(message, hint, details)
     return FAILED
 
 

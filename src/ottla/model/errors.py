@@ -30,6 +30,11 @@ class OttlaError(Exception):
             self.add_note(f"hint: {self.hint}")
 
 
+def details_of(error: BaseException) -> list[str]:
+    """Its notes besides the hint: what it was caused by, as the traceback of a user's function."""
+    return [note for note in getattr(error, "__notes__", ()) if not note.startswith("hint: ")]
+
+
 class ConfigError(OttlaError):
     """A setting, file or flag is invalid."""
 

@@ -125,5 +125,24 @@ class LakeError(SparkUserError):
     """
 
 
+class TableRefused(LakeError):
+    """The table is not one into which a load with these settings can write."""
+
+
 class RecordsRefused(LakeError):
-    """Records that no load with these settings can load: without a key, or no events of the table's changes."""
+    """Records that no load with these settings can load: a repetition would not help.
+
+    A function of the user failed for them, they have no key, or are no events of the table's changes.  A load with dead
+    letters sets them aside.  `reason`: a word, by which they are counted.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, reason: str = "change") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class ColumnsRefused(RecordsRefused):
+    """Columns that the table does not take, of all records of a load: no dead letter would help."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, reason="columns")

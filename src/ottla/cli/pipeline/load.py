@@ -136,6 +136,8 @@ class RunFlags(_LoaderFlags):
     start: str
     rows_per_commit: int
     target_file_bytes: int
+    dead_letters: bool
+    dead_letter_topic: str | None
     tells_audit: bool
     upsert: bool
     history: bool
@@ -270,6 +272,12 @@ def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> obje
 )
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
 @_upsert_flags
+@click.option(
+    "--dead-letters",
+    is_flag=True,
+    help="Set records aside that cannot be loaded, in TOPIC.dead-letter.  [default: the load fails]",
+)
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Set them aside in this topic.")
 @click.option("--tells-audit", is_flag=True, help="Report the loaded counts to the audit, as the tier lake.")
 @_options
 @spark_flag
@@ -315,6 +323,7 @@ def new_loader(flags: RunFlags) -> LoaderOf:
         start=start if start in ("earliest", "latest") else moment_ms(start, "--start"),
         rows_per_commit=flags["rows_per_commit"],
         target_file_bytes=flags["target_file_bytes"],
+        dead_letters=flags["dead_letter_topic"] or flags["dead_letters"],
         tells_audit=flags["tells_audit"],
     )
 
@@ -365,7 +374,8 @@ def _loader_of(
 
 
 def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
-    """What the loader would refuse when Spark has started.  Raises `LakeError`."""
+    """What the loader would refuse when Spark has started.  Raises `LakeError`, `ConfigError`."""
+    from ottla.dead_letters.topics import dead_letter_topic
     from ottla.spark.lake.changes import BUCKETS_DEFAULT
     from ottla.spark.lake.load import APPEND, KEYS_DEFAULT, PARTITION_BY_DEFAULT, check_rule, upsert_rule
     from ottla.spark.lake.rows import RowShape
@@ -377,6 +387,9 @@ def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
             raise click.UsageError(
                 f"--partition-by: records have no column {name!r}; use topic, event_hour or event_date."
             )
+    dead_letters = more.get("dead_letters", False)
+    for topic in flags["topics"] if dead_letters else ():
+        dead_letter_topic(topic, None if dead_letters is True else dead_letters)
     rule = upsert_rule(
         more.get("mode", APPEND),
         flags["topics"],
@@ -398,6 +411,7 @@ def _run(loader: Loader, every_ms: int | None, progress: JobProgress, stop: Stop
     def show(state: LoadState) -> None:
         progress.show(
             f"{state.done.rows_count:,} rows in {state.done.commits_count:,} commits, {state.left_count:,} left"
+            f"{refused_text(state.done.refused)}"
         )
 
     if every_ms is None:
@@ -423,12 +437,21 @@ def _facts(outcome: LakeLoad) -> Mapping[str, object]:
         "table_version": outcome.table_version,
         "left": outcome.left_count,
         "next_offsets": {str(place): offset for place, offset in sorted(outcome.next_offsets.items())},
+        "refused": dict(outcome.refused),
         "recreated_topics": sorted(outcome.recreated_topics),
     }
 
 
+def refused_text(refused: Mapping[str, int]) -> str:
+    """What a summary says of dead letters; nothing without any."""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(refused.items()))
+    return f", {counted(sum(refused.values()), 'record')} set aside ({reasons})" if refused else ""
+
+
 def _line(outcome: LakeLoad) -> str:
-    left = f"; interrupted, {outcome.left_count:,} offsets are left" if outcome.left_count else ""
+    left = refused_text(outcome.refused)
+    if outcome.left_count:
+        left += f"; interrupted, {outcome.left_count:,} offsets are left"
     if outcome.table_version is None:
         return f"loaded nothing{left}" if left else "nothing to load"
     rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")

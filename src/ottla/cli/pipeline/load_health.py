@@ -45,6 +45,12 @@ def load_metrics(tracks: Mapping[str, LoadTrack], now_ms: int) -> Iterator[Famil
     yield counter("ottla_load_files_total", "Files committed.", each(lambda track: track.files_count), _TABLE)
     yield counter("ottla_load_commits_total", "Commits to the table.", each(lambda track: track.commits_count), _TABLE)
     yield counter("ottla_load_failures_total", "Loads that failed.", each(lambda track: track.failures_count), _TABLE)
+    yield counter(
+        "ottla_load_refused_records_total",
+        "Records that are not in the table: dead letters, and the first that ended the loads.",
+        {(name, reason): count for name, track in tracks.items() for reason, count in track.refused.items()},
+        ("table", "reason"),
+    )
     yield gauge(
         "ottla_load_stopped",
         "1: loads of the table have ended for good, since to repeat them would not help.",

@@ -19,10 +19,10 @@ from ottla.cli.pipeline.job_settings import (
     named_tables,
     spark_flag,
 )
-from ottla.cli.pipeline.load import LoaderOf, RunFlags, every_flag_ms, failure_line, new_loader, run
+from ottla.cli.pipeline.load import LoaderOf, RunFlags, every_flag_ms, failure_line, new_loader, refused_text, run
 from ottla.cli.pipeline.load_health import LoadHealth, load_metrics, unhealthy
 from ottla.model.counted import counted
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import ConfigError, OttlaError, details_of
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.interrupts import StopRequest
 
@@ -126,7 +126,8 @@ def serve(
             follow_loads(loads, clock, stop.is_made)
     for load in loads:
         track = load.track
-        say(f"{load.name}: {counted(track.rows_count, 'row')} in {counted(track.commits_count, 'commit')}")
+        rows, commits = counted(track.rows_count, "row"), counted(track.commits_count, "commit")
+        say(f"{load.name}: {rows} in {commits}{refused_text(track.letters)}")
     return 1 if all(track.stopped_by is not None for track in tracks.values()) else 0
 
 
@@ -188,12 +189,15 @@ def _followed(table: TableSettings, loader: Loader, progress: JobProgress, now_m
             track,
         )
         if loaded.commits_count:
-            progress.show(f"{table.name}: {track.rows_count:,} rows in {track.commits_count:,} commits")
+            done = f"{track.rows_count:,} rows in {track.commits_count:,} commits{refused_text(track.letters)}"
+            progress.show(f"{table.name}: {done}")
         return loaded.left_count
 
     def report(error: OttlaError, retry_ms: int | None) -> None:
         stopped = "stopped: " if retry_ms is None else ""
         progress.say(f"{table.name}: {stopped}{failure_line(error, retry_ms)}")
+        for line in (line for text in details_of(error) for line in text.splitlines()):
+            progress.say(f"  {line}")
 
     return FollowedLoad(table.name, track, load, report)
 

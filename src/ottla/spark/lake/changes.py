@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.spark.arrow.key_hashes import hash_column
-from ottla.spark.errors import LakeError, RecordsRefused
+from ottla.spark.errors import ColumnsRefused, LakeError, RecordsRefused
 from ottla.spark.lake.rows import EVENT_TIME, PLACE_COLUMNS, TOPIC_ID
 
 Indices: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -106,7 +106,7 @@ class UpsertRule:
             return rows.append_column(DELETED, is_tombstone)
         given = rows.column(DELETED)
         if not pa.types.is_boolean(given.type):
-            raise LakeError(f"decode gave the column {DELETED!r} as {given.type}", hint="give booleans")
+            raise ColumnsRefused(f"decode gave the column {DELETED!r} as {given.type}", hint="give booleans")
         return rows.set_column(at, DELETED, pc.or_(pc.fill_null(given, False), is_tombstone))
 
     def blanked(self, rows: pa.Table) -> pa.Table:
@@ -128,7 +128,7 @@ class UpsertRule:
         return rows.append_column(BUCKET, pa.array((hashes % self.buckets).astype(np.int32)))
 
     def check(self, rows: pa.Table) -> None:
-        """Raises `LakeError` for records without a key, in a history without a sequence, and as `check_schema`."""
+        """Raises `RecordsRefused` for records without a key, in a history without a sequence, and as `check_schema`."""
         self.check_schema(rows.schema)
         for name in self.keys:
             if rows.column(name).null_count:
@@ -140,10 +140,10 @@ class UpsertRule:
                 raise _without(rows, self.sequence_by, "a history needs it", 'take "timestamp" or "event_time"')
 
     def check_schema(self, rows: pa.Schema) -> None:
-        """Raises `LakeError` for columns that cannot be keys or order changes, or that the table has besides."""
+        """Raises `ColumnsRefused` for columns that cannot be keys or order changes, or that the table has besides."""
         for name in (BUCKET, CURRENT, VALID_FROM, VALID_TO) if self.keeps_history else (BUCKET,):
             if name in rows.names:
-                raise RecordsRefused(
+                raise ColumnsRefused(
                     f"decode gives a column {name!r}, which the table has for its rows", hint="give it another name"
                 )
         for name in self.keys:
@@ -157,7 +157,7 @@ class UpsertRule:
             raise _missing(self.sequence_by, "orders the changes", ordering)
         kind = rows.field(self.sequence_by).type
         if not _orders(kind):
-            raise LakeError(
+            raise ColumnsRefused(
                 f"the column {self.sequence_by!r} is {kind}, which does not order changes",
                 hint=f"use whole numbers, times, dates, texts or bytes: {', '.join(ordering)}",
             )
@@ -181,8 +181,8 @@ def indices_of(keys: pa.Array, among: pa.Array) -> Indices:
     return found
 
 
-def _missing(name: str, purpose: str, suitable: Sequence[str]) -> LakeError:
-    return LakeError(
+def _missing(name: str, purpose: str, suitable: Sequence[str]) -> ColumnsRefused:
+    return ColumnsRefused(
         f"the rows have no column {name!r}, which {purpose}",
         hint=f"those with a suitable type are: {', '.join(suitable)}; "
         "decode must give a column with its type also where all of its values are null",
@@ -204,7 +204,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
     if not _is_key(kind):
-        raise LakeError(
+        raise ColumnsRefused(
             f"the column {name!r} is {kind}, which is no type of a key",
             hint="use texts, bytes, whole numbers, booleans, dates or times",
         )

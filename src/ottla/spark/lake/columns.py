@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import ColumnsRefused
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -47,7 +47,7 @@ _REFUSED_NAME: Final = re.compile(r"[ ,;{}()\n\t=]|^$")
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type in which a column is stored.  Raises `LakeError` for one that tables do not have."""
+    """The type in which a column is stored.  Raises `ColumnsRefused` for one that tables do not have."""
     if pa.types.is_dictionary(kind):
         return stored_type(name, kind.value_type)
     kind = _NARROWED.get(kind, kind)
@@ -61,24 +61,24 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(each.name, stored_type(f"{name}.{each.name}", each.type)) for each in kind])
     if pa.types.is_map(kind):
         return pa.map_(stored_type(name, kind.key_type), stored_type(name, kind.item_type))
-    raise LakeError(f"the column {name!r} has the type {kind}, which lake tables do not have", hint="cast it")
+    raise ColumnsRefused(f"the column {name!r} has the type {kind}, which lake tables do not have", hint="cast it")
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises `LakeError` for two names that differ in case only, which most readers take for one, and the like."""
+    """Raises `ColumnsRefused` for two names that differ in case only, which most readers take for one, and the like."""
     seen: dict[str, str] = {}
     for name in names:
         if _REFUSED_NAME.search(name):
-            raise LakeError(f"the column {name!r} has a character that tables' readers refuse", hint="rename it")
+            raise ColumnsRefused(f"the column {name!r} has a character that tables' readers refuse", hint="rename it")
         other = seen.setdefault(name.lower(), name)
         if other != name:
-            raise LakeError(f"the columns {other!r} and {name!r} differ in case only", hint="rename one of them")
+            raise ColumnsRefused(f"the columns {other!r} and {name!r} differ in case only", hint="rename one of them")
 
 
 def new_columns(table: pa.Schema, files: Iterable[pa.Schema]) -> list[pa.Field]:
     """The columns of files that the table does not have, in order.
 
-    Raises `LakeError` where a column has another type than the table's, or two types in the files.
+    Raises `ColumnsRefused` where a column has another type than the table's, or two types in the files.
     """
     known = {field.name: field.type for field in table}
     added: dict[str, pa.Field] = {}
@@ -86,7 +86,7 @@ def new_columns(table: pa.Schema, files: Iterable[pa.Schema]) -> list[pa.Field]:
         for field in schema:
             expected = known.setdefault(field.name, field.type)
             if not _same(expected, field.type):
-                raise LakeError(
+                raise ColumnsRefused(
                     f"the column {field.name!r} is {expected} in the table, and {field.type} in the new rows",
                     hint="a column keeps its type: cast it in decode, or give the new column another name",
                 )

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import ColumnsRefused, LakeError
 from ottla.spark.lake.columns import TIMESTAMP
 from ottla.spark.lake.delta_appends import open_delta
 from ottla.spark.lake.files import value_text
@@ -151,7 +151,7 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
 def _add(file: DataFile, schema: pa.Schema, now_ms: int, is_change: bool) -> AddAction:
     for name, value in file.partition.items():
         if value == "":
-            raise LakeError(
+            raise ColumnsRefused(
                 f"an empty text partitions the table by {name!r}, and Delta tables take it for null",
                 hint="let decode give null or another text, or load into an Iceberg table",
             )

@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.runtime.clock import Clock
-from ottla.spark.errors import DataLoss, RecordsRefused, SparkOptionError
+from ottla.spark.errors import DataLoss, RecordsRefused, SparkOptionError, TableRefused
 
 # A load that fails waits for twice as long as the time before, up to the longer of the second value and its own rhythm.
 RETRY_FIRST_MS: Final = 1_000
 RETRY_MAX_MS: Final = 60_000
 # To repeat these would not help: a person must change something.
-_FINAL_ERRORS: Final = (ConfigError, SparkOptionError, DataLoss, RecordsRefused)
+_FINAL_ERRORS: Final = (ConfigError, SparkOptionError, DataLoss, RecordsRefused, TableRefused)
 # How often a waiting follower checks `should_stop`.
 _CHECK_EVERY_MS: Final = 200
 
@@ -34,6 +35,8 @@ class LoadTrack:
         self.files_count = 0
         self.rows_count = 0
         self.failures_count = 0
+        # Dead letters by the reason.
+        self.letters: Final[Counter[str]] = Counter()
         # How many passes have failed since the last one that did not, and since when.
         self.failures_running = 0
         self.failing_since_ms: int | None = None
@@ -43,6 +46,15 @@ class LoadTrack:
         self.complete_as_of_ms: int | None = None
         self.stopped_by: OttlaError | None = None
         self.last_error: OttlaError | None = None
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Records that are not in the table, by the reason: dead letters, and the first that ended the loads."""
+        found = Counter(self.letters)
+        if isinstance(self.stopped_by, RecordsRefused):
+            # How many would follow is not known.
+            found[self.stopped_by.reason] += 1
+        return found
 
     @property
     def due_ms(self) -> int | None:
@@ -56,11 +68,20 @@ class LoadTrack:
     def begin(self, now_ms: int) -> None:
         self._began_ms = now_ms
 
-    def committed(self, rows_count: int = 0, files_count: int = 0, commits_count: int = 0, *, left_count: int) -> None:
-        """More rows, files and commits; `left_count` offsets of the plan are left."""
+    def committed(
+        self,
+        rows_count: int = 0,
+        files_count: int = 0,
+        commits_count: int = 0,
+        *,
+        left_count: int,
+        refused: Mapping[str, int] | None = None,
+    ) -> None:
+        """More rows, files, commits and dead letters; `left_count` offsets of the plan are left."""
         self.rows_count += rows_count
         self.files_count += files_count
         self.commits_count += commits_count
+        self.letters.update(refused or {})
         self.lag_records = left_count
 
     def succeed(self, now_ms: int, left_count: int) -> None:

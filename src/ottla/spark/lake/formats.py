@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, TableRefused
 from ottla.spark.lake.lake_table import LakeTable, TableTarget
 from ottla.spark.lake.target import LakeTarget, parse_target
 
@@ -117,11 +117,11 @@ def table_target(
 def open_table(target: TableTarget, first_schema: pa.Schema, partition_by: Sequence[str]) -> LakeTable:
     """The table as it is now; created where there is none.
 
-    Raises `LakeError`, also for a table that is partitioned otherwise.
+    Raises `LakeError`, and `TableRefused` for a table that is partitioned otherwise.
     """
     table = target.open(first_schema, partition_by)
     if table.partition_by != tuple(partition_by):
-        raise LakeError(
+        raise TableRefused(
             f"{table.name} is partitioned by {', '.join(table.partition_by) or 'nothing'}",
             hint=f"give partition_by={table.partition_by!r}, or load into a new table",
         )

@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from ottla.model.nearest import nearest_name
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, TableRefused
 from ottla.spark.lake.columns import stored_type
 from ottla.spark.lake.files import is_task_file, value_text
 from ottla.spark.lake.lake_table import (
@@ -181,7 +181,9 @@ class IcebergLake:
     def partition_by(self) -> tuple[str, ...]:
         schema, fields = self._table.schema(), self._table.spec().fields
         if any(not isinstance(field.transform, IdentityTransform) for field in fields):
-            raise LakeError(f"{self.name} is partitioned by {self._table.spec()}", hint="load into a table of its own")
+            raise TableRefused(
+                f"{self.name} is partitioned by {self._table.spec()}", hint="load into a table of its own"
+            )
         return tuple(schema.find_column_name(field.source_id) or field.name for field in fields)
 
     def refresh(self) -> None:
@@ -273,14 +275,14 @@ class IcebergLake:
         """Tasks write below the target, and the table names its files below its own location."""
         found, asked = self._table.location(), self._url
         if asked is not None and _place(found) != _place(asked):
-            raise LakeError(
+            raise TableRefused(
                 f"the table {self.name} is at {found}, and not at {asked}",
                 hint="give the table's own place as the target, or another table",
             )
 
     def _refuse_without_sequence(self) -> None:
         if self._table.metadata.format_version < 2:
-            raise LakeError(
+            raise TableRefused(
                 f"the table {self.name} is of Iceberg's format version 1, whose snapshots have no sequence",
                 hint="upgrade it to version 2",
             )

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 from ottla.audit.commits import load_counts
 from ottla.audit.topic import publish as publish_counts
 from ottla.client.wire.errors import ClientError
+from ottla.dead_letters.topics import dead_letter_topic
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
@@ -49,8 +51,9 @@ from ottla.spark.lake.plans import (
     share_out,
 )
 from ottla.spark.lake.publishing import publish
+from ottla.spark.lake.refusals import LetterTarget
 from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
-from ottla.spark.lake.spark_jobs import check_files_are_seen, master_of, parallelism_of, run_job, task_errors
+from ottla.spark.lake.spark_jobs import check_files_are_seen, checked, master_of, parallelism_of, run_job, task_errors
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
     REPORT_DDL,
@@ -115,6 +118,8 @@ class LakeLoad:
 
     `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
     `left_count`: offsets that were there when the load started, and are not loaded, since `should_stop` ended it.
+    `refused`: records that are dead letters, and not in the table, by the reason: `decode` or `event_time`, which
+    failed for them, or `change`, of upserts.
     """
 
     rows_count: int
@@ -124,6 +129,11 @@ class LakeLoad:
     recreated_topics: frozenset[str] = frozenset()
     commits_count: int = 0
     left_count: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def refused_count(self) -> int:
+        return sum(self.refused.values())
 
     def plus(self, later: LakeLoad) -> LakeLoad:
         return LakeLoad(
@@ -134,6 +144,7 @@ class LakeLoad:
             self.recreated_topics | later.recreated_topics,
             self.commits_count + later.commits_count,
             later.left_count,
+            Counter(self.refused) + Counter(later.refused),
         )
 
 
@@ -187,6 +198,10 @@ class Loader:
     ordered by their log, or by the column `sequence_by` (`UpsertRule`).  `buckets`: that the keys' hashes divide the
     table into.  `mode="history"`: a row for each version of each key, valid from its `sequence_by` up to the next's.
 
+    `dead_letters`: a record for which `decode` or `event_time` raises an error, or that is no change of an upsert's
+    row, goes to the topic `<topic>.dead-letter` before its commit (True), or to the topic of this name.  Without it
+    such a record ends the load, and loads that follow.
+
     `tells_audit`: after each commit, the counts of the newest ones are published to the audit topic, as tier `lake`.
 
     A commit has at most `rows_per_commit` records, about `bytes_per_commit` of memory, and no more than some 20,000
@@ -217,6 +232,7 @@ class Loader:
         rows_per_commit: int = ROWS_PER_COMMIT,
         bytes_per_commit: int = BYTES_PER_COMMIT,
         target_file_bytes: int = TARGET_FILE_BYTES,
+        dead_letters: bool | str = False,
         tells_audit: bool = False,
         at: Callable[[Stage], None] = no_observer,
     ) -> None:
@@ -247,6 +263,7 @@ class Loader:
         self._changes = change_form(self._upserts, mostly_adds=True)
         self._has_published = False
         self._tells_audit = tells_audit
+        self._letters = letters_of(self._options.connection, names, dead_letters)
         self._at = at
         self._opened: LakeTable | None = None
 
@@ -281,7 +298,9 @@ class Loader:
             total = total.plus(loaded)
             plan = plan.rest(part)
             if track is not None:
-                track.committed(loaded.rows_count, loaded.files_count, 1, left_count=plan.offsets_count)
+                track.committed(
+                    loaded.rows_count, loaded.files_count, 1, left_count=plan.offsets_count, refused=loaded.refused
+                )
             self._publish_counts(table)
             if on_progress is not None:
                 on_progress(LoadState(total, plan.offsets_count))
@@ -355,7 +374,8 @@ class Loader:
         if not ranges:
             return LakeLoad(0, 0, {}, None)
         ids = {part.topic: part.topic_id for part in ranges}
-        job = replace(self._job(table, ids), options=options, offsets=offsets)
+        # The table has a row of each of these records: one that becomes a letter would be lost there.
+        job = replace(self._job(table, ids), options=options, offsets=offsets, letters=None)
         tasks = share_out(ranges, self._parallelism)
         try:
             reports = run_job(self._spark, partial(run_ranges, job), tasks)
@@ -408,7 +428,8 @@ class Loader:
             version, files_count = done.version, done.files_count
             self._changes = change_form(self._upserts, mostly_adds=done.mostly_adds)
         self._at(Stage.COMMITTED)
-        return LakeLoad(rows_count, files_count, part.end, version, part.progress.recreated_topics, 1)
+        refused = sum((Counter(report.refused) for report in reports), Counter[str]())
+        return LakeLoad(rows_count, files_count, part.end, version, part.progress.recreated_topics, 1, refused=refused)
 
     def _write(self, table: LakeTable, part: LoadPlan) -> list[TaskReport]:
         job = self._job(table, part.topic_ids)
@@ -431,6 +452,7 @@ class Loader:
             upserts=self._upserts,
             changes=self._changes,
             at=self._at,
+            letters=self._letters,
         )
 
     def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:
@@ -439,20 +461,20 @@ class Loader:
             "startingOffsets": json.dumps(to_dict(part.first)),
             "endingOffsets": json.dumps(to_dict(part.end)),
         }
-        if "headers" in job.shape.read_columns:
+        if "headers" in job.read_columns:
             bounds["includeHeaders"] = "true"
         with task_errors():
             frame = self._spark.read.format("ottla").options(**{**self._source, **bounds}).load()
             try:
                 rows = frame.selectExpr(
-                    *job.shape.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
+                    *job.read_columns, f"coalesce(CAST(({event_time}) AS TIMESTAMP), timestamp) AS event_time"
                 )
             except AnalysisException as error:
                 raise SparkOptionError(
                     f"event_time {event_time!r} is no expression over the records: {error}"
                 ) from error
             found = rows.mapInArrow(advised(partial(run_batches, job)), REPORT_DDL).collect()
-        return [report_of(row["report"], row["schemas"]) for row in found]
+        return checked([report_of(row["report"], row["schemas"]) for row in found])
 
 
 def upsert_rule(
@@ -492,6 +514,16 @@ def check_rule(rule: UpsertRule, shape: RowShape) -> None:
     known = shape.known_schema
     if known is not None:
         rule.check_schema(known)
+
+
+def letters_of(connection: Connection, topics: Sequence[str], given: bool | str) -> LetterTarget | None:
+    """None: a load without dead letters.  Raises `ConfigError` for a name that is none of a topic."""
+    if given is False:
+        return None
+    name = None if given is True else given
+    for topic in topics:
+        dead_letter_topic(topic, name)
+    return LetterTarget(connection, name)
 
 
 def source_of(bootstrap: str, topics: Sequence[str], options: Mapping[str, str]) -> tuple[dict[str, str], ReadOptions]:

@@ -9,15 +9,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.model.counted import counted
+from ottla.model.errors import OttlaError
 from ottla.spark.arrow.columns import ARROW_TYPES
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import ColumnsRefused, LakeError
 from ottla.spark.lake.columns import TIMESTAMP, stored_type
 from ottla.spark.lake.json_objects import read_objects
 
@@ -93,7 +95,31 @@ KEPT_ON_REQUEST: Final = ("headers", "timestampType")
 Decode: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 EventTime: TypeAlias = Callable[[pa.RecordBatch], pa.Array | pa.ChunkedArray]
 
+T = TypeVar("T")
+
 _PARTITION_TYPES: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+
+
+class FunctionFailed(Exception):
+    """`decode` or `event_time` raised for a batch of records; `__cause__` is what it raised."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(function)
+        self.function = function
+
+
+def _by_user(name: str, function: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> T:
+    """Raises `FunctionFailed`; errors of this project, as of a registry that cannot be reached, as they are."""
+    try:
+        return function(batch)
+    except (OttlaError, MemoryError):
+        raise
+    except Exception as error:
+        raise FunctionFailed(name) from error
+
+
+# Whose frames are in the traceback of a user's function before its own.
+CALLER_FILE: Final = _by_user.__code__.co_filename
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +166,7 @@ class RowShape:
         return pa.schema([pa.field(name, kind) for name, kind in types.items()])
 
     def rows(self, batch: pa.RecordBatch, topic_ids: Mapping[str, str], times: pa.Array | None = None) -> pa.Table:
-        """`times`: the event times where Spark has computed them already.  Raises `LakeError`."""
+        """`times`: the event times where Spark has computed them already.  Raises `FunctionFailed`, `LakeError`."""
         decoded = self._decoded(batch)
         if times is None:
             times = self._times(batch, decoded)
@@ -153,7 +179,9 @@ class RowShape:
             if name == EVENT_TIME:
                 continue
             if name in columns or name in (EVENT_HOUR, EVENT_DATE):
-                raise LakeError(f"decode gives a column {name!r}, which rows have already", hint="give it another name")
+                raise ColumnsRefused(
+                    f"decode gives a column {name!r}, which rows have already", hint="give it another name"
+                )
             columns[name] = column
         if EVENT_HOUR in self.partition_by:
             columns[EVENT_HOUR] = period_names(times, HOUR_US, "%Y-%m-%d-%H")
@@ -162,28 +190,12 @@ class RowShape:
         return pa.table(columns)
 
     def _decoded(self, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray]:
-        if self.decode is None:
-            return {}
-        decoded = self.decode(batch)
-        if not isinstance(decoded, (pa.RecordBatch, pa.Table)):
-            raise LakeError(
-                f"decode gave a {type(decoded).__name__}", hint="return a pyarrow.RecordBatch or pyarrow.Table"
-            )
-        if decoded.num_rows != batch.num_rows:
-            raise LakeError(
-                f"decode gave {counted(decoded.num_rows, 'row')} for {counted(batch.num_rows, 'record')}",
-                hint="return a row for each record, with nulls where there is nothing",
-            )
-        found = {}
-        for field, column in zip(decoded.schema, decoded.columns, strict=True):
-            if not pa.types.is_null(field.type):  # no value yet, so no type yet
-                found[field.name] = column.cast(stored_type(field.name, field.type))
-        return found
+        return {} if self.decode is None else _by_user("decode", partial(_columns, self.decode), batch)
 
     def _times(self, batch: pa.RecordBatch, decoded: Mapping[str, pa.ChunkedArray]) -> pa.Array:
         stamps = batch.column("timestamp")
         if self.event_time is not None:
-            given = self.event_time(batch)
+            given = _by_user("event_time", self.event_time, batch)
         elif EVENT_TIME in decoded:
             given = decoded[EVENT_TIME]
         else:
@@ -191,8 +203,28 @@ class RowShape:
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if len(given) != batch.num_rows:
-            raise LakeError(f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}")
+            raise ColumnsRefused(
+                f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}"
+            )
         return pc.coalesce(as_times(given), stamps)
+
+
+def _columns(decode: Decode, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray]:
+    decoded = decode(batch)
+    if not isinstance(decoded, (pa.RecordBatch, pa.Table)):
+        raise ColumnsRefused(
+            f"decode gave a {type(decoded).__name__}", hint="return a pyarrow.RecordBatch or pyarrow.Table"
+        )
+    if decoded.num_rows != batch.num_rows:
+        raise ColumnsRefused(
+            f"decode gave {counted(decoded.num_rows, 'row')} for {counted(batch.num_rows, 'record')}",
+            hint="return a row for each record, with nulls where there is nothing",
+        )
+    found = {}
+    for field, column in zip(decoded.schema, decoded.columns, strict=True):
+        if not pa.types.is_null(field.type):  # no value yet, so no type yet
+            found[field.name] = column.cast(stored_type(field.name, field.type))
+    return found
 
 
 def as_times(given: pa.Array) -> pa.Array:
@@ -205,7 +237,7 @@ def as_times(given: pa.Array) -> pa.Array:
         return pc.multiply(pc.if_else(is_time, millis, None), 1000).cast(TIMESTAMP)
     if pa.types.is_timestamp(given.type) or pa.types.is_date(given.type):
         return given.cast(TIMESTAMP)
-    raise LakeError(f"event_time gave {given.type}", hint="give timestamps, or whole milliseconds since 1970")
+    raise ColumnsRefused(f"event_time gave {given.type}", hint="give timestamps, or whole milliseconds since 1970")
 
 
 def period_names(times: pa.Array, period_us: int, form: str) -> pa.DictionaryArray:
@@ -230,10 +262,10 @@ def period_name(time_us: int, form: str) -> str:
 
 
 def partition_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """Of a column that partitions a table.  Raises `LakeError` for a type that cannot."""
+    """Of a column that partitions a table.  Raises `ColumnsRefused` for a type that cannot."""
     kind = stored_type(name, kind)
     if not any(suits(kind) for suits in _PARTITION_TYPES):
-        raise LakeError(
+        raise ColumnsRefused(
             f"the table cannot be partitioned by {name!r}, which is {kind}", hint="use texts, whole numbers or dates"
         )
     return kind

@@ -71,6 +71,11 @@ def run_job(
         else:
             shares = spark.sparkContext.parallelize(tasks, max(1, slices_count))
             reports = shares.mapPartitions(advised(run)).collect()
+    return checked(reports)
+
+
+def checked(reports: list[TaskReport]) -> list[TaskReport]:
+    """Raises a task's own error."""
     for report in reports:
         if report.failure is not None:
             raise report.failure

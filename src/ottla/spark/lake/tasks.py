@@ -6,6 +6,8 @@ The driver gets a report of each task, small enough for any number of them.
 from __future__ import annotations
 
 import json
+import pickle
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +26,7 @@ from ottla.spark.lake.changes import UpsertRule, without_marks
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
+from ottla.spark.lake.refusals import LetterTarget, RefusedRecords
 from ottla.spark.lake.rows import EVENT_TIME, TOPIC_ID, RowShape, ids_of
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.read_options import ReadOptions
@@ -87,7 +90,8 @@ def no_observer(_stage: Stage) -> None:
 class TaskJob:
     """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all.
 
-    `upserts`: the tasks write the changes that may count, in the form `changes`, for `apply_changes`.
+    `upserts`: the tasks write the changes that may count, in the form `changes`, for `apply_changes`.  `letters`: where
+    records go that are refused; None: the load fails at the first one.
     """
 
     options: ReadOptions
@@ -100,13 +104,20 @@ class TaskJob:
     upserts: UpsertRule | None = None
     changes: ChangeForm = ChangeForm.CHANGES
     at: Callable[[Stage], None] = no_observer
+    letters: LetterTarget | None = None
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """Of the source; a letter has its record's headers."""
+        columns = self.shape.read_columns
+        return columns if self.letters is None or "headers" in columns else (*columns, "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """`counts`: records by topic id and start of the window of their timestamp.  `read_bytes`: of the records,
     in memory.  `removed`: the table's files that `files` replace.  `only_adds`: no row of the table, nor an earlier
-    change of the same commit, had a key of these rows.
+    change of the same commit, had a key of these rows.  `refused`: records that are dead letters, by the reason.
 
     `failure` is the user's or the log's: to repeat the task would not help.
     """
@@ -117,6 +128,7 @@ class TaskReport:
     removed: tuple[DataFile, ...] = ()
     only_adds: bool = False
     failure: OttlaError | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def records_count(self) -> int:
@@ -127,7 +139,7 @@ def run_ranges(job: TaskJob, tasks: Iterable[tuple[OffsetRange, ...]]) -> Iterat
     """The function that Spark maps over the shares of a load."""
     settle_heap()
     for ranges in tasks:
-        reading = task_of(job.options, job.shape.read_columns, ranges)
+        reading = task_of(job.options, job.read_columns, ranges)
         yield _reported(job, ((batch, None) for batch in read_task(reading)))
 
 
@@ -162,19 +174,26 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
     changes = None if job.upserts is None else ChangeFiles(files, job.upserts, form=form)
     counts: Counts = {}
     read_bytes = 0
-    for batch, times in batches:
-        if job.offsets is not None:
-            batch = kept(batch, job.offsets, job.topic_ids)
-        if not batch.num_rows:
-            continue
-        read_bytes += batch.nbytes
+
+    def store(batch: pa.RecordBatch, times: pa.Array | None) -> None:
+        # What refuses records comes first.
         rows = job.shape.rows(batch, job.topic_ids, times)
-        _count(batch, job.topic_ids, counts)
         if changes is None:
             files.add(without_marks(rows))
         else:
             changes.add(rows, batch.column("value"))
-    return TaskReport(tuple((files if changes is None else changes).close()), counts, read_bytes)
+        _count(batch, job.topic_ids, counts)
+
+    with RefusedRecords(job.letters) as refused:
+        for batch, times in batches:
+            if job.offsets is not None:
+                batch = kept(batch, job.offsets, job.topic_ids)
+            if not batch.num_rows:
+                continue
+            read_bytes += batch.nbytes
+            refused.take(batch, times, store)
+    written = (files if changes is None else changes).close()
+    return TaskReport(tuple(written), counts, read_bytes, refused=refused.counts)
 
 
 def kept(batch: pa.RecordBatch, offsets: OffsetsByPartition, topic_ids: Mapping[str, str]) -> pa.RecordBatch:
@@ -208,8 +227,6 @@ REPORT_DDL: Final = "report string, schemas array<binary>"
 
 
 def report_batch(report: TaskReport) -> pa.RecordBatch:
-    if report.failure is not None:
-        raise report.failure
     files, removed = (
         [
             [file.path, dict(file.partition), file.size_bytes, file.rows_count, _bounds_json(file.bounds)]
@@ -218,15 +235,12 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
         for each in (report.files, report.removed)
     )
     counts = {topic: [[start, count] for start, count in windows.items()] for topic, windows in report.counts.items()}
-    text = json.dumps(
-        {
-            "files": files,
-            "removed": removed,
-            "counts": counts,
-            "bytes": report.read_bytes,
-            "only_adds": report.only_adds,
-        }
-    )
+    found: dict[str, Any] = {"files": files, "removed": removed, "counts": counts, "bytes": report.read_bytes}
+    found |= {"only_adds": report.only_adds, "refused": dict(report.refused)}
+    if report.failure is not None:
+        # As where Java is not between: whole, with its notes.
+        found["failure"] = b64encode(pickle.dumps(report.failure)).decode()
+    text = json.dumps(found)
     schemas = [file.schema.serialize().to_pybytes() for file in (*report.files, *report.removed)]
     return pa.RecordBatch.from_arrays(
         [pa.array([text]), pa.array([schemas], pa.list_(pa.binary()))], names=["report", "schemas"]
@@ -243,8 +257,15 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
     ]
     counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
     added_count = len(found["files"])
+    failure = pickle.loads(b64decode(found["failure"])) if "failure" in found else None
     return TaskReport(
-        tuple(files[:added_count]), counts, found["bytes"], tuple(files[added_count:]), found["only_adds"]
+        tuple(files[:added_count]),
+        counts,
+        found["bytes"],
+        tuple(files[added_count:]),
+        found["only_adds"],
+        failure,
+        found["refused"],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from ottla.observe.events import fields
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import LakeError, TableRefused
 from ottla.spark.lake.applying import PAST, ApplyJob, BucketTask, apply_changes
 from ottla.spark.lake.change_files import ChangeForm
 from ottla.spark.lake.changes import BUCKET, CURRENT, DELETED, UpsertRule
@@ -132,7 +132,7 @@ def commits_count(table: LakeTable, rule: UpsertRule) -> int | None:
     """Of the commits by this rule.  Raises `LakeError` where the table has rows by another one."""
     count = table.number_of(rule.commits_id)
     if count is None and table.files():
-        raise LakeError(
+        raise TableRefused(
             f"{table.name} has rows that were not upserted by the keys {', '.join(rule.keys)}, "
             f"{rule.sequence_by or 'no column'} for their order and {rule.buckets} buckets",
             hint="give keys, sequence_by and buckets as at the first load, or load into a new table",

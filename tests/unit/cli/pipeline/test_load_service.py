@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from ottla.cli.pipeline.load_health import LoadHealth, load_metrics, unhealthy
@@ -15,9 +17,10 @@ from ottla.cli.pipeline.load_verb import command
 from ottla.client.wire.errors import ClientError
 from ottla.model.errors import ConfigError
 from ottla.observe.metrics import CollectorRegistry
-from ottla.spark.errors import DataLoss
+from ottla.spark.errors import DataLoss, RecordsRefused
 from ottla.spark.lake.following import LoadTrack
 
+ROOT = Path(__file__).parents[4]
 COMMON = '[load]\nbootstrap-server = "localhost:9092"\nevery = "20s"\n'
 CLICKS = '[load.tables.clicks]\ntopics = ["clicks"]\ntarget = "/lake/clicks"\n'
 ORDERS = '[load.tables.orders]\ntopics = ["orders", "returns"]\ntarget = "/lake/orders"\nevery = "5m"\n'
@@ -49,6 +52,7 @@ def test_tables_of_a_file_have_what_it_says_for_all(file: Path) -> None:
         (COMMON + CLICKS + 'upsert = true\npartition-by = ["topic"]\n', "a table of upserts is partitioned by buckets"),
         (COMMON + CLICKS + 'partition-by = ["contry"]\n', "--partition-by: records have no column 'contry'"),
         (COMMON + CLICKS + 'column = ["kee"]\n', "[load.tables.clicks]: records have no column 'kee' to keep"),
+        (COMMON + CLICKS + 'dead-letter-topic = "a/b"\n', "[load.tables.clicks]: dead letters of clicks: "),
         (COMMON + CLICKS + "option = { startingOffsets = 'latest' }\n", "does not apply to a load"),
     ],
 )
@@ -109,6 +113,40 @@ def test_metrics_have_lag_rows_commits_files_and_failures_of_each_table() -> Non
         assert expected in lines
     # It was never complete.
     assert not [line for line in lines if line.startswith('ottla_load_lag_seconds{table="orders"}')]
+
+
+def test_refused_records_are_counted_by_table_and_reason() -> None:
+    found = tracks()
+    found["clicks"].committed(5, 1, 1, left_count=0, refused={"decode": 2})
+    found["clicks"].committed(5, 1, 1, left_count=0, refused={"decode": 1, "change": 4})
+    found["orders"].fail(RecordsRefused("decode failed for the record at offset 3", reason="decode"), 6_000)
+    registry = CollectorRegistry()
+    registry.add(lambda: load_metrics(found, 9_000))
+    lines = "".join(registry.chunks()).splitlines()
+    assert [line for line in lines if line.startswith("ottla_load_refused_records_total{")] == [
+        'ottla_load_refused_records_total{table="clicks",reason="decode"} 3',
+        'ottla_load_refused_records_total{table="clicks",reason="change"} 4',
+        'ottla_load_refused_records_total{table="orders",reason="decode"} 1',
+    ]
+    assert unhealthy(found, 6_000, 10_000)[0].startswith("orders: stopped: decode failed for the record at offset 3")
+
+
+def test_guide_has_each_metric_and_its_alerts_have_no_other() -> None:
+    page = (ROOT / "docs" / "guide" / "loads.md").read_text()
+    families = {family.name for family in load_metrics({}, 0)}
+    table = [line for line in page.splitlines() if line.startswith("| `ottla_load_")]
+    assert set(re.findall(r"`(ottla_load_\w+)", "".join(table))) == families
+    rules = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert all(rule.keys() <= {"alert", "expr", "for"} for rule in alerts)
+    assert {rule["alert"] for rule in alerts} == {
+        "LoadStopped",
+        "LoadLate",
+        "LoadRefusesRecords",
+        "LoadFails",
+        "LoadGone",
+    }
+    assert set(re.findall(r"\bottla\w+", "".join(rule["expr"] for rule in alerts))) <= families
 
 
 def test_health_fails_for_a_table_that_stopped_and_for_one_that_fails_for_long() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.client.wire.errors import ClientError
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.spark.errors import DataLoss, LakeError, RecordsRefused, SparkOptionError
+from ottla.spark.errors import ColumnsRefused, DataLoss, LakeError, RecordsRefused, SparkOptionError, TableRefused
 from ottla.spark.lake.following import RETRY_FIRST_MS, RETRY_MAX_MS, FollowedLoad, LoadTrack, follow_loads
 from ottla.testing.fake_clock import FakeClock
 
@@ -92,13 +92,22 @@ def test_lost_race_is_repeated_and_a_wrong_option_is_not(service: Service) -> No
     wrong = service.add("wrong", SparkOptionError("the option 'x' is unknown"), 1)
     gone = service.add("gone", DataLoss("records are gone"), 1)
     bad = service.add("bad", RecordsRefused("the record at offset 3 has no 'id'"), 1)
+    mixed = service.add("mixed", ColumnsRefused("the column 'n' is string in the table"), 1)
+    other = service.add("other", TableRefused("the table is partitioned by nothing"), 1)
     service.run_until(30_000)
     assert isinstance(bad.stopped_by, RecordsRefused)
+    assert (dict(bad.refused), dict(mixed.refused), dict(other.refused)) == ({"change": 1}, {"columns": 1}, {})
     assert (race.commits_count, race.stopped_by) == (1, None)
     assert (wrong.commits_count, gone.commits_count) == (0, 0)
     assert isinstance(wrong.stopped_by, SparkOptionError)
     assert isinstance(gone.stopped_by, DataLoss)
-    assert {name for name, _, retry_ms in service.reported if retry_ms is None} == {"wrong", "gone", "bad"}
+    assert {name for name, _, retry_ms in service.reported if retry_ms is None} == {
+        "wrong",
+        "gone",
+        "bad",
+        "mixed",
+        "other",
+    }
 
 
 def test_service_ends_when_no_table_is_left(service: Service) -> None:

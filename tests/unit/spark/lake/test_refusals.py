@@ -1,0 +1,185 @@
+"""Records that a load's functions refuse: found one by one, and named or set aside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ottla.client.fetching.messages import Message
+from ottla.model.errors import OttlaError, details_of
+from ottla.spark.errors import ColumnsRefused, LakeError, RecordsRefused
+from ottla.spark.lake import refusals
+from ottla.spark.lake.changes import UpsertRule
+from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.refusals import LetterTarget, RefusedRecords
+from ottla.spark.lake.rows import Decode, RowShape
+from ottla.spark.lake.target import parse_target
+from ottla.spark.lake.tasks import TaskJob, TaskReport, report_batch, report_of, run_batches
+from ottla.spark.options.connection import Connection
+from ottla.spark.options.read_options import parse_read_options
+
+OPTIONS = parse_read_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}, is_stream=False)
+GOOD = b'{"page": "/jobs"}'
+TARGET = LetterTarget(Connection("localhost:9092"))
+
+
+def records(*values: bytes | None, headers: object = None) -> pa.RecordBatch:
+    """Of clicks-3, from offset 100 on, with the column that Spark computes."""
+    count = len(values)
+    times = pa.array([7_000_000 + index for index in range(count)], TIMESTAMP)
+    columns = {
+        "key": pa.array([None if value is None else b"k" for value in values], pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "topic": pa.array(["clicks"] * count),
+        "partition": pa.array([3] * count, pa.int32()),
+        "offset": pa.array(range(100, 100 + count), pa.int64()),
+        "timestamp": times,
+        "event_time": times,
+        "headers": pa.array([headers] * count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def pages(batch: pa.RecordBatch) -> pa.Table:
+    return pa.table({"page": [json.loads(value)["page"] for value in batch.column("value").to_pylist()]})
+
+
+class Letters:
+    """In place of `ottla.dead_letters.DeadLetters`."""
+
+    def __init__(self) -> None:
+        self.put: list[tuple[Message, BaseException | str]] = []
+        self.is_closed = False
+
+    def put_all(self, failures: list[tuple[Message, BaseException | str]]) -> None:
+        self.put += failures
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
+    found = Letters()
+    monkeypatch.setattr(refusals, "DeadLetters", lambda *_, **__: found)
+    return found
+
+
+def report(
+    folder: Path,
+    *batches: pa.RecordBatch,
+    decode: Decode = pages,
+    target: LetterTarget | None = None,
+    upserts: UpsertRule | None = None,
+) -> TaskReport:
+    by = ("bucket",) if upserts else ("topic",)
+    job = TaskJob(
+        OPTIONS,
+        RowShape(partition_by=("topic",), decode=decode),
+        parse_target(folder),
+        by,
+        {"clicks": "id"},
+        upserts=upserts,
+        letters=target,
+    )
+    [row] = next(iter(run_batches(job, batches))).to_pylist()
+    return report_of(row["report"], row["schemas"])
+
+
+def test_error_of_a_function_names_the_first_record_and_has_the_users_traceback(tmp_path: Path) -> None:
+    failure = report(tmp_path, records(*[GOOD] * 37, b"<html>", GOOD, b"{}")).failure
+    assert isinstance(failure, RecordsRefused)
+    assert str(failure).startswith(
+        "decode failed for the record at offset 137 of clicks partition 3: json.decoder.JSONDecodeError: Expecting"
+    )
+    assert failure.reason == "decode"
+    [trace] = details_of(failure)
+    assert "in pages" in trace
+    assert trace.splitlines()[-1].startswith("json.decoder.JSONDecodeError: Expecting value")
+    assert "lake/rows.py" not in trace
+
+
+def test_error_of_this_project_in_a_function_is_raised_as_it_is(tmp_path: Path) -> None:
+    def unreachable(batch: pa.RecordBatch) -> pa.Table:
+        raise LakeError("the registry cannot be reached")
+
+    failure = report(tmp_path, records(GOOD, GOOD), decode=unreachable, target=TARGET).failure
+    assert type(failure) is LakeError
+
+
+def test_refused_records_are_letters_and_the_others_rows(tmp_path: Path, letters: Letters) -> None:
+    bad = {4, 5, 19}
+    batch = records(
+        *(b"<html>" if index in bad else GOOD for index in range(20)), headers=[{"key": "trace", "value": b"1"}]
+    )
+    found = report(tmp_path, batch, records(GOOD, b"{}"), target=TARGET)
+    assert (found.failure, found.records_count, found.refused) == (None, 18, {"decode": 4})
+    assert sum(file.rows_count for file in found.files) == 18
+    # In the order of the log.
+    assert [(message.topic, message.partition, message.offset) for message, _ in letters.put] == [
+        ("clicks", 3, 104),
+        ("clicks", 3, 105),
+        ("clicks", 3, 119),
+        ("clicks", 3, 101),
+    ]
+    message, error = letters.put[0]
+    assert message == Message("clicks", 3, 104, 7_000, b"k", b"<html>", (("trace", b"1"),))
+    assert isinstance(error, ValueError)
+    assert isinstance(letters.put[-1][1], KeyError)
+    assert letters.is_closed
+
+
+def test_function_that_fails_for_records_together_gets_them_in_parts(tmp_path: Path) -> None:
+    def one_at_a_time(batch: pa.RecordBatch) -> pa.Table:
+        if batch.num_rows > 3:
+            raise ValueError("too many")
+        return pages(batch)
+
+    found = report(tmp_path, records(*[GOOD] * 10), decode=one_at_a_time)
+    assert (found.failure, found.records_count) == (None, 10)
+
+
+def test_wrong_columns_are_refused_and_no_letters(tmp_path: Path, letters: Letters) -> None:
+    def wrong(batch: pa.RecordBatch) -> Any:
+        return batch.column("value").to_pylist()
+
+    found = report(tmp_path, records(GOOD, GOOD), decode=wrong, target=TARGET)
+    assert isinstance(found.failure, ColumnsRefused)
+    assert "decode gave a list" in str(found.failure)
+    assert letters.put == []
+
+
+def test_change_without_a_key_is_a_letter_of_an_upsert(tmp_path: Path, letters: Letters) -> None:
+    def ids(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"id": [json.loads(value).get("id") for value in batch.column("value").to_pylist()]})
+
+    batch = records(b'{"id": 1}', b'{"id": null}', b'{"id": 2}')
+    found = report(tmp_path, batch, decode=ids, upserts=UpsertRule(("id",), None, 2), target=TARGET)
+    assert (found.failure, found.records_count, found.refused) == (None, 2, {"change": 1})
+    [(message, error)] = letters.put
+    assert message.offset == 101
+    assert "has no 'id', which is of its key" in str(error)
+    failure = report(tmp_path, batch, decode=ids, upserts=UpsertRule(("id",), None, 2)).failure
+    assert isinstance(failure, RecordsRefused)
+    assert "the record at offset 101 of clicks partition 3 has no 'id'" in str(failure)
+
+
+def test_failure_of_a_task_comes_back_from_its_row_with_its_notes() -> None:
+    failure = RecordsRefused("decode failed", hint="mend it", reason="decode")
+    failure.add_note("Traceback ...")
+    [row] = report_batch(TaskReport(failure=failure)).to_pylist()
+    found = report_of(row["report"], row["schemas"]).failure
+    assert isinstance(found, RecordsRefused)
+    assert (str(found), found.reason, details_of(found)) == ("decode failed; mend it", "decode", ["Traceback ..."])
+    assert isinstance(found, OttlaError)
+
+
+def test_batch_without_refusals_opens_no_connection(letters: Letters) -> None:
+    taken = []
+    with RefusedRecords(TARGET) as refused:
+        refused.take(records(GOOD), None, lambda batch, times: taken.append(batch.num_rows))
+    assert (taken, letters.is_closed) == ([1], False)
