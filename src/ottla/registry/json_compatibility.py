@@ -8,6 +8,10 @@ A schema is a conjunction of constraints: its keywords by type, its alternatives
 (`enum`), `not`, `if`, and those of `allOf` and of `$ref`.  A reader's schema accepts the writer's documents when each
 of its constraints follows from one of the writer's.  That is sufficient and not necessary: two constraints of the
 writer's may imply a third together.
+
+Of a reader's `oneOf` exactly one branch may accept a document.  So where one accepts those of a case of the writer's,
+each other branch must be known to accept none of them: it excludes them (`_excludes`), or it accepts only what another
+branch of the writer's own `oneOf` accepts.
 """
 
 from __future__ import annotations
@@ -119,8 +123,11 @@ class _Comparison:
         self._of_node: Final = constraints.of
         self._of_all: Final = constraints.of_all
         self._cases: Final = constraints.cases
+        self._closed_for: Final = constraints.closed_for
         self._open: set[tuple[int, int]] = set()
         self._done: dict[tuple[int, int], Problems] = {}
+        # Whether two conjunctions are known to be apart, for documents of some types.
+        self._apart: dict[tuple[tuple[int, ...], tuple[int, ...], frozenset[str]], bool] = {}
 
     def of(self, writer: JsonNode, reader: JsonNode, path: str) -> Problems:
         return self._all(self._of_node(writer), self._of_node(reader), path)
@@ -184,16 +191,19 @@ class _Comparison:
 
     def _alternatives_follow(self, writer: Sequence[_Constraint], reader: _Alternatives, path: str) -> Problems:
         branches = [self._of_node(branch) for branch in reader.branches]
-        if any(not self._all(writer, branch, path) for branch in branches):
-            return []
         found = None
+        for number, branch in enumerate(branches):
+            if not self._all(writer, branch, path):
+                if not reader.is_exclusive or self._is_alone(number, branches, writer):
+                    return []
+                found = f"ONE_OF_BRANCHES_OVERLAP at {path}"
         for each in writer:
             match each:
                 case _Alternatives(own, is_exclusive):
                     cases = [self._of_node(branch) for branch in own]
                 case _Typed(_, types) if len(types) > 1:
                     # Of several types a document has one.
-                    cases, is_exclusive = self._cases(each), True
+                    own, cases, is_exclusive = (), self._cases(each), True
                 case _:
                     continue
             if reader.is_exclusive and not is_exclusive:
@@ -203,11 +213,131 @@ class _Comparison:
                 [number for number, branch in enumerate(branches) if not self._all(case, branch, path)]
                 for case in cases
             ]
-            if _is_matched(fitting) if reader.is_exclusive else all(fitting):
+            if not reader.is_exclusive and all(fitting):
                 return []
+            if reader.is_exclusive and _is_matched(fitting):
+                alone = [
+                    [
+                        number
+                        for number in numbers
+                        if self._is_alone(
+                            number,
+                            branches,
+                            self._known_of_case(writer, each, cases[index], own[index : index + 1]),
+                            [*cases[:index], *cases[index + 1 :]],
+                        )
+                    ]
+                    for index, numbers in enumerate(fitting)
+                ]
+                if _is_matched(alone):
+                    return []
+                found = f"ONE_OF_BRANCHES_OVERLAP at {path}"
+                continue
             is_narrowed = len(cases) > len(branches)
             found = f"{'SUM_TYPE_NARROWED' if is_narrowed else 'COMBINED_TYPE_SUBSCHEMAS_CHANGED'} at {path}"
         return [found or f"TYPE_CHANGED at {path}"]
+
+    def _known_of_case(
+        self,
+        writer: Sequence[_Constraint],
+        divided: _Constraint,
+        case: Sequence[_Constraint],
+        branch: Sequence[JsonNode],
+    ) -> list[_Constraint]:
+        """What holds for a document of one case of a constraint of the writer's; `branch`: that of a `oneOf`."""
+        known = [*case, *(each for each in writer if each is not divided)]
+        closed = [self._closed_for(each, only) for each in writer if isinstance(each, _Typed) for only in branch]
+        return [*known, *(each for each in closed if each is not None)]
+
+    def _is_alone(
+        self,
+        number: int,
+        branches: Sequence[Sequence[_Constraint]],
+        known: Sequence[_Constraint],
+        refusing: Sequence[Sequence[_Constraint]] = (),
+    ) -> bool:
+        """Whether of a `oneOf` no branch but this one accepts a document for which all of `known` holds.
+
+        `refusing`: other cases of the writer's, which do not accept it.
+        """
+        return all(
+            self._are_apart(known, other)
+            or any(
+                _types_of(known) & _types_of(other) <= _types_of(case) and not self._all(other, case, "#")
+                for case in refusing
+            )
+            for index, other in enumerate(branches)
+            if index != number
+        )
+
+    def _are_apart(
+        self, known: Sequence[_Constraint], other: Sequence[_Constraint], types: frozenset[str] = TYPES
+    ) -> bool:
+        """Whether it is known that no document of these types fits both."""
+        types &= _types_of(known) & _types_of(other)
+        if not types:
+            return True
+        key = (tuple(map(id, known)), tuple(map(id, other)), types)
+        found = self._apart.get(key)
+        if found is None:
+            # Of a schema that contains itself nothing is known.
+            self._apart[key] = False
+            found = any(self._excludes(one, two, types) for one in known for two in other)
+            found = found or (types == {"object"} and self._differ_in_a_property(known, other))
+            self._apart[key] = found
+        return found
+
+    def _excludes(self, one: _Constraint, two: _Constraint, types: frozenset[str]) -> bool:
+        match one, two:
+            case (_Nothing(), _) | (_, _Nothing()):
+                return True
+            case (_Alternatives(branches), _):
+                return all(self._are_apart(self._of_node(branch), [two], types) for branch in branches)
+            case (_, _Alternatives(branches)):
+                return all(self._are_apart([one], self._of_node(branch), types) for branch in branches)
+            case (_Values(values), constraint) | (constraint, _Values(values)):
+                return all(self._refuses(constraint, value) for value in values)
+            case (_Typed(), _Typed()):
+                return all(_have_other_sizes(kind, one, two) for kind in types)
+        return False
+
+    def _differ_in_a_property(self, known: Sequence[_Constraint], other: Sequence[_Constraint]) -> bool:
+        """Whether a property that one of them requires has values in one that it does not have in the other."""
+        first, second = (
+            [_ObjectModel(each, is_writer=True) for each in constraints if isinstance(each, _Typed)]
+            for constraints in (known, other)
+        )
+        names = {name for model in (*first, *second) for name in model.required}
+        return any(
+            self._are_apart(self._known_of_property(first, name), self._known_of_property(second, name))
+            for name in sorted(names)
+        )
+
+    def _known_of_property(self, models: Iterable[_ObjectModel], name: str) -> list[_Constraint]:
+        return [each for model in models for node in model.schemas_for(name) for each in self._of_node(node)]
+
+    def _refuses(self, constraint: _Constraint, value: Json) -> bool:
+        """Whether it is known that a value does not fit."""
+        match constraint:
+            case _Values(values):
+                return not _contains_all(values, [value])
+            case _Alternatives(branches):
+                return all(any(self._refuses(each, value) for each in self._of_node(branch)) for branch in branches)
+            case _Typed():
+                kind = _type_of(value)
+                if kind not in _certain_types(constraint):
+                    return True
+                if kind in ("integer", "number"):
+                    return any(_is_beyond(value, constraint, *bound) for bound in (("maximum", 1), ("minimum", -1)))
+                if kind == "object":
+                    model = _ObjectModel(constraint, is_writer=True)
+                    return not model.required <= value.keys() or any(
+                        self._refuses(each, value[name])
+                        for name in value
+                        for each in self._known_of_property([model], name)
+                    )
+                return False
+        return isinstance(constraint, _Nothing)
 
     def _not_follows(self, writer: Sequence[_Constraint], refused: JsonNode, path: str) -> Problems:
         excluded = self._of_node(refused)
@@ -216,7 +346,7 @@ class _Comparison:
             if isinstance(each, _Not) and not self.of(refused, each.node, f"{path}/not"):
                 return []
             if isinstance(each, _Typed) and any(
-                isinstance(other, _Typed) and not each.types & _widened(other.types) for other in excluded
+                isinstance(other, _Typed) and not _widened(each.types) & _widened(other.types) for other in excluded
             ):
                 return []
         return [f"NOT_TYPE_EXTENDED at {path}/not"]
@@ -437,6 +567,7 @@ class _Constraints:
         self._found: dict[int, Sequence[_Constraint]] = {}
         self._of_several: dict[tuple[int, ...], Sequence[_Constraint]] = {}
         self._cases: dict[int, list[Sequence[_Constraint]]] = {}
+        self._closed: dict[tuple[int, int], _Typed | None] = {}
 
     def of(self, node: JsonNode) -> Sequence[_Constraint]:
         """Empty for a schema that accepts every document."""
@@ -462,12 +593,23 @@ class _Constraints:
         return found
 
     def cases(self, typed: _Typed) -> list[Sequence[_Constraint]]:
-        """One for each of its types."""
+        """One for each of its types; a whole number is of the type number, where that is among them."""
         found = self._cases.get(id(typed))
         if found is None:
-            found = [[replace(typed, types=frozenset({kind}))] for kind in sorted(typed.types)]
+            types = typed.types - {"integer"} if "number" in typed.types else typed.types
+            found = [[replace(typed, types=frozenset({kind}))] for kind in sorted(types)]
             self._cases[id(typed)] = found
         return found
+
+    def closed_for(self, typed: _Typed, branch: JsonNode) -> _Typed | None:
+        """The names of an object that is closed by `unevaluatedProperties`, where of its `oneOf` this branch holds.
+
+        The other branches do not, so what they name is not evaluated.  None where the names are not known.
+        """
+        key = (id(typed), id(branch.schema))
+        if key not in self._closed:
+            self._closed[key] = _closed_for(typed, branch)
+        return self._closed[key]
 
 
 _EVERYTHING: Final[Sequence[_Constraint]] = ()
@@ -538,8 +680,38 @@ def _is_same(schema: Json, other: Json) -> bool:
     return one == two and not any(name in one for name in ('"$ref"', '"$dynamicRef"', '"$recursiveRef"'))
 
 
+def _types_of(constraints: Iterable[_Constraint]) -> frozenset[str]:
+    """All that a document may have for which these hold."""
+    found = TYPES
+    for each in constraints:
+        if isinstance(each, _Typed):
+            found &= _certain_types(each)
+    return found
+
+
+def _certain_types(typed: _Typed) -> frozenset[str]:
+    """All that a document may have: keywords without a type do not exclude the others."""
+    return _widened(typed.types) if "type" in typed.node.schema else TYPES
+
+
 def _widened(types: frozenset[str]) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
+
+
+def _closed_for(typed: _Typed, branch: JsonNode) -> _Typed | None:
+    schema = typed.node.schema
+    is_own = any(each is branch.schema for each in schema.get("oneOf", ()))
+    if not is_own or schema.get("unevaluatedProperties") is not False or "additionalProperties" in schema:
+        return None
+    alone = replace(typed.node, schema={**schema, "oneOf": [branch.schema]})
+    parts = [part.node for part in _parts_in_place(alone)]
+    if any(part is None or not part.schema.keys().isdisjoint(_RESTS_OF_OBJECTS) for part in parts):
+        return None
+    names: dict[str, dict[str, Json]] = {"properties": {}, "patternProperties": {}}
+    for keyword, name in _names_in_place(alone):
+        names[keyword][name] = True
+    kind = {"type": schema["type"]} if "type" in schema else {}
+    return replace(typed, node=typed.node.child({**kind, **names, "additionalProperties": False}))
 
 
 class _ObjectModel:
@@ -804,6 +976,34 @@ def _at_least(writer: _Typed, reader: _Typed, name: str, path: str) -> Iterator[
     was, now = writer.get(name), reader.get(name)
     if now and (was is None or was < now):
         yield f"{_upper(name)}_{'ADDED' if was is None else 'INCREASED'} at {path}/{name}"
+
+
+def _have_other_sizes(kind: str, one: _Typed, two: _Typed) -> bool:
+    """Whether the limits of one leave no value of this type that those of the other leave."""
+    if kind in ("integer", "number"):
+        return _is_above(one, two) or _is_above(two, one)
+    noun = {"string": "Length", "array": "Items", "object": "Properties"}.get(kind)
+    return noun is not None and (_needs_more(one, two, noun) or _needs_more(two, one, noun))
+
+
+def _needs_more(typed: _Typed, other: _Typed, noun: str) -> bool:
+    """Whether one has at least more than the other at most: `minItems` and `maxItems` for the noun `Items`."""
+    least, most = typed.get(f"min{noun}"), other.get(f"max{noun}")
+    return least is not None and most is not None and least > most
+
+
+def _is_above(typed: _Typed, other: _Typed) -> bool:
+    """Whether all numbers of one are greater than all of the other's."""
+    lower, upper = _limit(typed, "minimum", -1), _limit(other, "maximum", 1)
+    if lower is None or upper is None:
+        return False
+    (negated, is_reached), (most, may_reach) = lower, upper
+    return -negated > most or (-negated == most and not (is_reached and may_reach))
+
+
+def _is_beyond(value: Json, typed: _Typed, bound: str, sign: int) -> bool:
+    limit = _limit(typed, bound, sign)
+    return limit is not None and (sign * value, True) > limit
 
 
 def _upper(name: str) -> str:

@@ -379,6 +379,9 @@ def test_all_patterns_that_match_a_property_hold_for_it(old: Json, new: Json, ex
         ({"oneOf": [LOW, HIGH, STRING]}, {"anyOf": [INTEGER, STRING, NULL]}, BACKWARD),
         ({"oneOf": [LOW, HIGH]}, {"oneOf": [INTEGER, STRING]}, BACKWARD),
         ({"anyOf": [INTEGER, STRING]}, {"oneOf": [INTEGER, STRING]}, FORWARD),
+        # Of a number that is whole there are two cases, and they are one.
+        ({"type": ["integer", "number"]}, {"oneOf": [NUMBER, STRING]}, BACKWARD),
+        (NUMBER, {**NUMBER, "not": INTEGER}, FORWARD),
         ({"allOf": [ONE, {"required": ["a"]}]}, ONE, BACKWARD),
         ({"allOf": [ONE, {"required": ["a"]}]}, {"allOf": [{"required": ["a"]}, ONE]}, BOTH),
         ({**STRING, "not": {"enum": ["a"]}}, STRING, BACKWARD),
@@ -394,6 +397,81 @@ def test_all_patterns_that_match_a_property_hold_for_it(old: Json, new: Json, ex
 )
 def test_alternatives_fit_branch_by_branch(old: Json, new: Json, expected: tuple[bool, bool]) -> None:
     assert fits(old, new) == expected
+
+
+SHORT: Final = {"type": "string", "maxLength": 5}
+LONG: Final = {"type": "string", "minLength": 6}
+CLICK: Final = an_object("kind", kind={"const": "click"}, at=INTEGER)
+VIEW: Final = an_object("kind", kind={"enum": ["view", "seen"]}, at=INTEGER)
+OLD_VIEW: Final = an_object("kind", kind={"enum": ["view", "seen"]}, at=NUMBER)
+NAMED: Final = an_object("name", name=STRING)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # A document of the old branch would match two of the new ones.
+        (STRING, {"oneOf": [STRING, SHORT]}, FORWARD),
+        ({"oneOf": [NULL, STRING]}, {"oneOf": [NULL, STRING, SHORT]}, NEITHER),
+        ({"oneOf": [LOW, HIGH]}, {"oneOf": [INTEGER, HIGH]}, NEITHER),
+        ({"oneOf": [LOW, HIGH]}, {"oneOf": [LOW, {"type": "integer", "minimum": 0}]}, NEITHER),
+        ({"oneOf": [LOW, HIGH]}, {"oneOf": [LOW, {"type": "integer", "exclusiveMinimum": 0}]}, BACKWARD),
+        ({"oneOf": [SHORT, NULL]}, {"oneOf": [SHORT, NULL, LONG]}, BACKWARD),
+        ({"oneOf": [SHORT, NULL]}, {"oneOf": [SHORT, NULL, {"enum": [1, "abcdef"]}]}, NEITHER),
+        ({"oneOf": [INTEGER, NULL]}, {"oneOf": [INTEGER, NULL, {"enum": ["a", 1.5]}]}, BACKWARD),
+        ({"type": ["string", "null"]}, {"oneOf": [{"type": ["string", "null"]}, STRING]}, FORWARD),
+        # Equal branches that overlap accept the same documents as before.
+        ({"oneOf": [STRING, SHORT]}, {"oneOf": [SHORT, STRING]}, BOTH),
+        ({"oneOf": [STRING, SHORT]}, {"oneOf": [SHORT, STRING, NULL]}, BACKWARD),
+        ({"oneOf": [CLICK, NAMED]}, {"oneOf": [CLICK, NAMED]}, BOTH),
+        # A wider branch that may overlap with the other one.
+        ({"oneOf": [STRING, SHORT]}, {"oneOf": [STRING, {"type": "string", "maxLength": 6}]}, NEITHER),
+        # Limits without a type hold for numbers alone.
+        ({"oneOf": [NULL, {**NUMBER, "minimum": 5}]}, {"oneOf": [NULL, {"minimum": 5}]}, FORWARD),
+        # Objects are apart by a property that one requires, and open ones by nothing else.
+        ({"oneOf": [CLICK, VIEW]}, {"oneOf": [OLD_VIEW, CLICK]}, BACKWARD),
+        ({"oneOf": [CLICK]}, {"oneOf": [CLICK, VIEW]}, BACKWARD),
+        (CLICK, {"oneOf": [CLICK, NAMED]}, NEITHER),
+        (
+            {**an_object("kind"), "oneOf": [{"properties": CLICK["properties"]}]},
+            {**an_object("kind"), "oneOf": [{"properties": CLICK["properties"]}, {"properties": VIEW["properties"]}]},
+            BACKWARD,
+        ),
+        (CLICK, {"oneOf": [CLICK, an_object("name", closed=True, name=STRING)]}, BACKWARD),
+        ({"oneOf": [CLICK, STRING]}, {"oneOf": [CLICK, STRING, NAMED]}, NEITHER),
+        (
+            {"oneOf": [{"type": "array", "maxItems": 1}, NULL]},
+            {"oneOf": [{"type": "array", "maxItems": 1}, {"type": "array", "minItems": 2}, NULL]},
+            BACKWARD,
+        ),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"oneOf": [NULL, an_object("a", a={"$ref": "#/$defs/a"})]}}},
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {
+                    "a": {
+                        "oneOf": [
+                            NULL,
+                            an_object("a", a={"$ref": "#/$defs/a"}),
+                            an_object("a", a={"$ref": "#/$defs/a"}, b=STRING),
+                        ]
+                    }
+                },
+            },
+            NEITHER,
+        ),
+    ],
+)
+def test_one_of_fits_where_no_document_can_match_two_of_its_branches(
+    old: Json, new: Json, expected: tuple[bool, bool]
+) -> None:
+    assert fits(old, new) == expected
+
+
+def test_overlap_of_branches_is_named() -> None:
+    assert problems({"oneOf": [NULL, STRING]}, {"oneOf": [NULL, STRING, SHORT]}) == ["ONE_OF_BRANCHES_OVERLAP at #"]
+    old, new = an_object(a=STRING), an_object(a={"oneOf": [STRING, SHORT]})
+    assert problems(old, new) == ["ONE_OF_BRANCHES_OVERLAP at #/properties/a"]
 
 
 def test_problem_names_the_rule_and_the_place() -> None:
