@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +48,11 @@ exec {python} "$@"
 
 
 _SHIM_NAME: Final = "python"
+_PACKAGES: Final = "packages"
+_NEW: Final = "new-"
+_OWN: Final = "ottla-python-of-"
+# A folder is named after its home is written, which takes milliseconds.
+_NEW_MAX_S: Final = 3_600
 # Of a hash: no two interpreters of a machine share it.
 _NAME_CHARS: Final = 16
 
@@ -72,19 +78,51 @@ def quick_python() -> str:
         return sys.executable
     shared = _private_folder()
     if shared is None:
-        own = Path(tempfile.mkdtemp(prefix="ottla-python-"))
+        _remove_folders_of_dead_processes()
+        own = Path(tempfile.mkdtemp(prefix=f"{_OWN}{os.getpid()}-"))
         atexit.register(shutil.rmtree, own, ignore_errors=True)
         return str(_write_home(own, installed))
     made_of = "\0".join((str(installed), sys.executable, str(_planner_start()), _SHIM))
     home = shared / hashlib.sha256(made_of.encode()).hexdigest()[:_NAME_CHARS]
     if not (home / _SHIM_NAME).exists():
-        new = Path(tempfile.mkdtemp(prefix="new-", dir=shared))
+        _remove_abandoned(shared)
+        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=shared))
         _write_home(new, installed, home)
         try:
             new.rename(home)
         except OSError:  # another process was first
             shutil.rmtree(new, ignore_errors=True)
     return str(home / _SHIM_NAME)
+
+
+def _remove_abandoned(shared: Path) -> None:
+    """Homes of a PySpark that is gone, and those that a process was killed before it had named."""
+    for folder in shared.iterdir():
+        is_new = folder.name.startswith(_NEW)
+        with contextlib.suppress(OSError):  # another process removed it
+            is_old = time.time() - folder.stat().st_mtime > _NEW_MAX_S
+            if is_old if is_new else not (folder / _PACKAGES / "pyspark").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_folders_of_dead_processes() -> None:
+    """Of this user; a process that ends removes its own, and one that is killed does not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_OWN}*"):
+        pid = folder.name.removeprefix(_OWN).partition("-")[0]
+        with contextlib.suppress(OSError):
+            is_own = folder.lstat().st_uid == os.getuid()
+            if is_own and pid.isdecimal() and not _is_alive(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _private_folder() -> Path | None:
@@ -100,10 +138,10 @@ def _private_folder() -> Path | None:
 def _write_home(folder: Path, installed: Path, final: Path | None = None) -> Path:
     """The shim with its packages, in a folder that has the name `final` later."""
     # Only PySpark: other packages are found in the order that the user chose.
-    packages = folder / "packages"
+    packages = folder / _PACKAGES
     packages.mkdir()
     (packages / "pyspark").symlink_to(installed)
-    return write_shim(folder / _SHIM_NAME, (final or folder) / "packages")
+    return write_shim(folder / _SHIM_NAME, (final or folder) / _PACKAGES)
 
 
 def write_shim(shim: Path, packages: Path) -> Path:

@@ -65,6 +65,33 @@ def test_processes_share_the_quick_python_and_leave_no_folder_of_their_own(tmp_p
     assert subprocess.run([first, "-c", "import pyspark"], check=False).returncode == 0
 
 
+def test_folders_that_killed_processes_have_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shared = tmp_path / f"ottla-python-{os.getuid()}"
+    shared.mkdir(mode=0o700)
+    for name in ("new-old", "new-of-now", "uninstalled", "installed"):
+        (shared / name / "packages").mkdir(parents=True)
+    os.utime(shared / "new-old", (0, 0))
+    (shared / "uninstalled" / "packages" / "pyspark").symlink_to(tmp_path / "gone")
+    (shared / "installed" / "packages" / "pyspark").symlink_to(tmp_path)
+    home = Path(quick_python.__wrapped__()).parent
+    assert {each.name for each in shared.iterdir()} == {"new-of-now", "installed", home.name}
+
+
+def test_folder_of_one_process_is_removed_by_another_when_that_one_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"ottla-python-{os.getuid()}").touch()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for name in (f"of-{ended.pid}-x", f"of-{os.getpid()}-x", "other"):
+        (tmp_path / f"ottla-python-{name}").mkdir()
+    own = Path(quick_python.__wrapped__()).parent
+    left = {each.name for each in tmp_path.iterdir() if each.is_dir()}
+    assert left == {f"ottla-python-of-{os.getpid()}-x", "ottla-python-other", own.name}
+
+
 def test_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     shared = tmp_path / f"ottla-python-{os.getuid()}"
